@@ -1,0 +1,48 @@
+# Every command here sets up its own environment first: a fresh machine with Python 3.11 and make is enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+SHARED_DATA := $(abspath ../shared/data)
+ifneq ($(wildcard $(SHARED_DATA)),)
+export GRAPHQUILT_DATA ?= $(SHARED_DATA)
+endif
+
+.PHONY: demo test test-slow lint format bench dist clean
+
+demo: $(READY)
+	$(BIN)/graphquilt demo --out demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/align.py
+
+# The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build
+	rm -rf build/wheel-check && $(PYTHON) -m venv build/wheel-check
+	build/wheel-check/bin/pip install -q dist/*.whl
+	cd build/wheel-check && bin/python -I ../../tests/smoke.py
+
+clean:
+	rm -rf $(VENV) dist build demo
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e '.[all,dev]' -c constraints.txt
+	touch $(READY)

@@ -1,0 +1,89 @@
+"""What can go wrong, as a tree of exceptions.
+
+::
+
+    QuiltError
+    ├── InputError (ValueError)          the input is wrong; the message says what, where and what to do
+    │   ├── CoverError                   a node is in no patch, or the patches do not fit the node range
+    │   ├── OverlapError                 two patches share too few nodes, or all their shared points coincide
+    │   ├── DisconnectedError            the patch graph falls apart
+    │   └── FormatError                  a file is not what it should be
+    ├── ConvergenceError (RuntimeError)  a solver did not reach its tolerance; carries the residual reached
+    └── JobError (RuntimeError)          a job on disk cannot go on
+
+A missing optional package raises :class:`MissingExtraError`, an ``ImportError`` that names the extra to install.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConvergenceError",
+    "CoverError",
+    "DisconnectedError",
+    "FormatError",
+    "InputError",
+    "JobError",
+    "MissingExtraError",
+    "OverlapError",
+    "QuiltError",
+]
+
+
+class QuiltError(Exception):
+    """The root of every error that graphquilt raises on purpose."""
+
+
+class InputError(QuiltError, ValueError):
+    """The input is wrong."""
+
+
+class CoverError(InputError):
+    """The patches do not cover the nodes."""
+
+
+class OverlapError(InputError):
+    """Two patches do not share enough to be aligned."""
+
+
+class DisconnectedError(InputError):
+    """The patch graph has more than one component, so no single alignment exists."""
+
+
+class FormatError(InputError):
+    """A file cannot be read as what it claims to be."""
+
+
+class ConvergenceError(QuiltError, RuntimeError):
+    """A solver stopped before it reached its tolerance.
+
+    Attributes
+    ----------
+    residual : float
+        The residual it did reach.
+    """
+
+    def __init__(self, message: str, *, residual: float) -> None:
+        super().__init__(message)
+        self.residual = residual
+
+
+class JobError(QuiltError, RuntimeError):
+    """A job on disk cannot be continued as asked."""
+
+
+class MissingExtraError(QuiltError, ImportError):
+    """An optional package is needed that is not installed.
+
+    Examples
+    --------
+    >>> str(MissingExtraError("VGAE", "torch"))
+    "VGAE needs the extra 'torch', which is not installed: pip install 'graphquilt[torch]'"
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
+        self.what = what
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.what, self.extra)

@@ -1,0 +1,107 @@
+"""The house rules that a machine can check: import direction, public names, who prints."""
+
+import ast
+import re
+from pathlib import Path
+
+import graphquilt
+
+SOURCE = Path(graphquilt.__file__).parent
+
+# Imports only go down; modules on one floor do not import each other.
+FLOORS = {
+    "errors": 0,
+    "progress": 0,
+    "graph": 1,
+    "procrustes": 1,
+    "synchronize": 1,
+    "partition": 2,
+    "sparsify": 2,
+    "ingest": 2,
+    "patches": 3,
+    "alignment": 4,
+    "store": 4,
+    "embedders": 4,
+    "fanout": 5,
+    "anomaly": 6,
+    "evaluate": 6,
+    "flows": 6,
+    "windows": 6,
+    "datasets": 6,
+    "pipeline": 7,
+    "report": 8,
+    "planning": 8,
+    "export": 8,
+    "studies": 9,
+    "cli": 10,
+}
+SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
+HEAVY = {
+    "torch": {"embedders", "evaluate"},
+    "torch_geometric": {"embedders", "ingest"},
+    "matplotlib": {"report", "studies"},
+    "plotly": {"report"},
+    "umap": {"report", "studies"},
+}
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room != "__init__":
+            yield room, path, ast.parse(path.read_text())
+
+
+def imported(tree):
+    """Every module imported at any depth, with whether that happens at the top of the file."""
+    top = set(ast.iter_child_nodes(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, node in top
+
+
+def test_every_module_has_a_floor():
+    assert {room for room, _, _ in modules()} <= set(FLOORS) | SIDE_RAIL
+
+
+def test_imports_only_go_down():
+    for room, path, tree in modules():
+        for name, _ in imported(tree):
+            parts = name.split(".")
+            if parts[0] != "graphquilt" or len(parts) == 1 or parts[1] == room:
+                continue
+            if parts[1] in SIDE_RAIL:
+                assert room in SIDE_RAIL | {"cli", "studies"}, f"{path} imports {name}"
+            elif room not in SIDE_RAIL:
+                assert FLOORS[parts[1]] < FLOORS[room], f"{path} imports {name}, which is not below it"
+
+
+def test_heavy_packages_stay_in_their_rooms():
+    for room, path, tree in modules():
+        for name, _ in imported(tree):
+            rooms = HEAVY.get(name.split(".")[0])
+            assert rooms is None or room in rooms, f"{path} imports {name}"
+
+
+def test_only_the_command_line_prints():
+    for room, path, tree in modules():
+        if room != "cli":
+            calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+            assert not [n.lineno for n in calls if n.func.id == "print"], path
+
+
+def test_public_names_are_sorted_and_exist():
+    assert graphquilt.__all__ == sorted(graphquilt.__all__)
+    for name in graphquilt.__all__:
+        assert getattr(graphquilt, name).__name__ == name
+
+
+def test_no_module_has_the_name_of_a_public_name():
+    assert not {room for room, _, _ in modules()} & set(graphquilt.__all__)
+
+
+def test_the_stub_lists_the_public_names():
+    stub = (SOURCE / "__init__.pyi").read_text()
+    assert sorted(re.findall(r"import \w+ as (\w+)$", stub, re.M)) == graphquilt.__all__
