@@ -41,7 +41,7 @@ class Patch:
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
             raise InputError(
-                f"a patch is a vector of node ids and a matrix of coordinates; these have {nodes.ndim} and {X.ndim} axes."
+                f"a patch is a vector of ids and a matrix of coordinates; these have {nodes.ndim} and {X.ndim} axes."
             )
         if len(nodes) != len(X):
             raise InputError(f"{len(nodes)} node ids and {len(X)} rows of coordinates; each id needs one row.")
