@@ -14,8 +14,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConvergenceError": "errors",
     "CoverError": "errors",
+    "DGI": "embedders",
     "DisconnectedError": "errors",
+    "Embedder": "embedders",
+    "Encoder": "embedders",
+    "Fit": "embedders",
     "FormatError": "errors",
+    "GAE": "embedders",
     "Graph": "graph",
     "InputError": "errors",
     "JobError": "errors",
@@ -25,6 +30,9 @@ _HOMES = {
     "PatchGraph": "patches",
     "Progress": "progress",
     "QuiltError": "errors",
+    "SVD": "embedders",
+    "VGAE": "embedders",
+    "bipartite_svd": "embedders",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605
