@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConvergenceError": "errors",
     "CoverError": "errors",
+    "DirectoryStore": "store",
     "DisconnectedError": "errors",
     "FormatError": "errors",
     "Graph": "graph",

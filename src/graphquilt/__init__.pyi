@@ -11,5 +11,6 @@ from graphquilt.graph import Graph as Graph
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.progress import Progress as Progress
+from graphquilt.store import DirectoryStore as DirectoryStore
 
 __version__: str
