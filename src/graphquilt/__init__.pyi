@@ -22,9 +22,17 @@ from graphquilt.evaluate import procrustes_error as procrustes_error
 from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
 from graphquilt.evaluate import roc_auc as roc_auc
 from graphquilt.evaluate import sample_non_edges as sample_non_edges
+from graphquilt.flows import FlowCounts as FlowCounts
+from graphquilt.flows import Flows as Flows
+from graphquilt.flows import read_flows as read_flows
 from graphquilt.graph import Graph as Graph
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.progress import Progress as Progress
+from graphquilt.windows import Names as Names
+from graphquilt.windows import Snapshots as Snapshots
+from graphquilt.windows import Window as Window
+from graphquilt.windows import lag_edges as lag_edges
+from graphquilt.windows import snapshots as snapshots
 
 __version__: str
