@@ -29,11 +29,13 @@ def brute_force(positive, negative):
     return sum(wins) / len(wins)
 
 
+@settings(deadline=None)
 @given(scores, scores)
 def test_auc_is_the_share_of_won_comparisons(positive, negative):
     assert gq.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-14)
 
 
+@settings(deadline=None)
 @given(scores, scores)
 def test_average_precision_is_that_of_scikit_learn(positive, negative):
     from sklearn.metrics import average_precision_score
