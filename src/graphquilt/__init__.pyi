@@ -1,3 +1,6 @@
+from graphquilt.alignment import align as align
+from graphquilt.alignment import centroid as centroid
+from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
@@ -38,6 +41,7 @@ from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.progress import Progress as Progress
 from graphquilt.store import DirectoryStore as DirectoryStore
+from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window
