@@ -12,19 +12,28 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. No module bears the name of a public function: importing the module
 # would put it in the function's place.
 _HOMES = {
+    "Conductance": "sparsify",
     "ConvergenceError": "errors",
     "CoverError": "errors",
     "DisconnectedError": "errors",
+    "Fennel": "partition",
     "FormatError": "errors",
     "Graph": "graph",
     "InputError": "errors",
     "JobError": "errors",
+    "Limits": "patches",
+    "Metis": "partition",
     "MissingExtraError": "errors",
     "OverlapError": "errors",
     "Patch": "patches",
     "PatchGraph": "patches",
     "Progress": "progress",
     "QuiltError": "errors",
+    "Resistance": "sparsify",
+    "edge_cut": "partition",
+    "merge_small": "partition",
+    "patch_graph": "patches",
+    "read_edges": "ingest",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605
