@@ -1,3 +1,14 @@
+from graphquilt.datasets import dataset_files as dataset_files
+from graphquilt.datasets import dataset_names as dataset_names
+from graphquilt.datasets import load_dataset as load_dataset
+from graphquilt.embedders import DGI as DGI
+from graphquilt.embedders import GAE as GAE
+from graphquilt.embedders import SVD as SVD
+from graphquilt.embedders import VGAE as VGAE
+from graphquilt.embedders import Embedder as Embedder
+from graphquilt.embedders import Encoder as Encoder
+from graphquilt.embedders import Fit as Fit
+from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
 from graphquilt.errors import DisconnectedError as DisconnectedError
@@ -7,6 +18,21 @@ from graphquilt.errors import JobError as JobError
 from graphquilt.errors import MissingExtraError as MissingExtraError
 from graphquilt.errors import OverlapError as OverlapError
 from graphquilt.errors import QuiltError as QuiltError
+from graphquilt.evaluate import AdamLogistic as AdamLogistic
+from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
+from graphquilt.evaluate import average_precision as average_precision
+from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import hold_out_edges as hold_out_edges
+from graphquilt.evaluate import inner_product as inner_product
+from graphquilt.evaluate import link_prediction_auc as link_prediction_auc
+from graphquilt.evaluate import negative_distance as negative_distance
+from graphquilt.evaluate import procrustes_error as procrustes_error
+from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
+from graphquilt.evaluate import roc_auc as roc_auc
+from graphquilt.evaluate import sample_non_edges as sample_non_edges
+from graphquilt.flows import FlowCounts as FlowCounts
+from graphquilt.flows import Flows as Flows
+from graphquilt.flows import read_flows as read_flows
 from graphquilt.graph import Graph as Graph
 from graphquilt.ingest import read_edges as read_edges
 from graphquilt.partition import Fennel as Fennel
@@ -20,5 +46,11 @@ from graphquilt.patches import patch_graph as patch_graph
 from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
+from graphquilt.store import DirectoryStore as DirectoryStore
+from graphquilt.windows import Names as Names
+from graphquilt.windows import Snapshots as Snapshots
+from graphquilt.windows import Window as Window
+from graphquilt.windows import lag_edges as lag_edges
+from graphquilt.windows import snapshots as snapshots
 
 __version__: str

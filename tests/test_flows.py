@@ -1,0 +1,144 @@
+"""Reading flows: formats, filters, bad rows."""
+
+import bz2
+import gzip
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from graphquilt import FormatError, InputError, read_flows
+
+LANL = (
+    "100,5,Comp1,Comp2,6,Port1,445,1,1,10,10\n"
+    "101,5,Comp1,Comp3,17,Port1,53,1,1,10,10\n"
+    "102,5,Comp2,Comp3,6,Port1,445,1,1,10,9999999999\n"
+)
+
+
+def rows(flows):
+    return [tuple(row.values()) for batch in flows for row in batch.to_pylist()]
+
+
+def text(content, **options):
+    return read_flows(io.BytesIO(content.encode()), **{"source": "a", "destination": "b", **options})
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".csv", bytes), (".csv.gz", gzip.compress), (".csv.bz2", bz2.compress)])
+def test_lanl_records_without_header(tmp_path, suffix, pack):
+    path = tmp_path / f"day{suffix}"
+    path.write_bytes(pack(LANL.encode()))
+    flows = read_flows(path, protocol="tcp")
+    assert rows(flows) == [(100.0, "Comp1", "Comp2"), (102.0, "Comp2", "Comp3")]
+    assert (flows.counts.rows, flows.counts.kept, flows.counts.filtered, flows.counts.bad) == (3, 2, 1, 0)
+    assert rows(flows) == rows(flows), "a second pass reads the same"
+
+
+def test_parquet_with_integers_times_and_weights(tmp_path):
+    path = tmp_path / "flows.parquet"
+    when = pa.array([0, 1_500_000, None], pa.timestamp("us"))
+    pq.write_table(pa.table({"when": when, "from": [7, 8, 9], "to": ["x", "y", "z"], "size": [1, 2, 3]}), path)
+    flows = read_flows(path, source="from", destination="to", time="when", weight="size")
+    assert rows(flows) == [(0.0, "7", "x", 1.0), (1.5, "8", "y", 2.0)]
+    assert flows.counts.bad == 1
+
+
+def test_iso_times_with_and_without_zone():
+    assert rows(text("time,a,b\n1970-01-02,x,y\n1970-01-02 00:00:01.5,x,y\n"))[1][0] == 86401.5
+    zoned = rows(text("time,a,b\n1970-01-02T00:00:00Z,x,y\n1970-01-02T02:00:00+02:00,x,y\n"))
+    assert [row[0] for row in zoned] == [86400.0, 86400.0]
+
+
+def test_other_delimiters_and_given_names():
+    assert rows(text("x y 3\nx z 4\n", columns=("a", "b", "time"))) == [(3.0, "x", "y"), (4.0, "x", "z")]
+    assert rows(text("time\ta\tb\n3\tx\ty\n")) == [(3.0, "x", "y")]
+    with pytest.raises(FormatError, match="3 columns and 2 names"):
+        rows(text("x y 3\n", columns=("a", "b")))
+
+
+BROKEN = "time,a,b\n0,x,y\n1,x\nsoon,x,y\n3,,y\n1e999,x,y\n5,x,z\n"
+
+
+def test_bad_rows_are_counted_and_said(caplog):
+    flows = text(BROKEN)
+    assert rows(flows) == [(0.0, "x", "y"), (5.0, "x", "z")]
+    assert flows.counts.bad == 4
+    assert "4 of 6 rows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (BROKEN, "line 3: 2 fields"),
+        (BROKEN.replace("1,x\n", "1,x,y\n"), "line 4: soon"),
+        (BROKEN.replace("1,x\nsoon,x,y\n", "1,x,y\n"), "line 4: 3,"),
+        ("time,a,b\n0,x,y\n1,x,y,z,z\n", "line 3: 5 fields"),
+        ("time,a,b\n1999-02-28,x,y\n1999-02-31,x,y\n", "line 3: 1999-02-31"),
+    ],
+)
+def test_strict_stops_at_the_first_bad_row(content, line):
+    with pytest.raises(FormatError, match=line):
+        rows(text(content, strict=True))
+
+
+def test_strict_line_numbers_hold_across_blocks():
+    content = "time,a,b\n" + "".join(f"{i},x{i % 9},y\n" for i in range(5000)) + "oops,x,y\n5000,x,y\n"
+    with pytest.raises(FormatError, match="line 5002: oops"):
+        rows(text(content, strict=True, block_bytes=4096))
+
+
+def test_unknown_columns_name_those_found():
+    with pytest.raises(FormatError, match=r"no column 'a'.*time, from, to"):
+        rows(text("time,from,to\n1,x,y\n"))
+    with pytest.raises(FormatError, match="no column 'protocol'"):
+        rows(text("time,a,b\n1,x,y\n", protocol=6))
+
+
+def test_mixed_time_formats_are_an_error():
+    with pytest.raises(FormatError, match=r"mixed time formats: the times are epoch seconds.*1999-01-01"):
+        rows(text("time,a,b\n1,x,y\n1999-01-01,x,y\n"))
+    with pytest.raises(FormatError, match="mixed time formats"):
+        rows(text("time,a,b\n1999-01-01T00:00:00,x,y\n1999-01-01T00:00:00Z,x,y\n"))
+
+
+def test_files_out_of_order_are_an_error(tmp_path):
+    first, second = tmp_path / "one.csv", tmp_path / "two.csv"
+    first.write_text(LANL)
+    second.write_text(LANL.replace("10", "90"))
+    assert len(rows(read_flows([first, second]))) == 6
+    with pytest.raises(InputError, match=r"not in order of time: .*one.csv starts at 100 s, 800 s before"):
+        rows(read_flows([second, first]))
+
+
+def test_no_such_file_no_such_protocol_and_not_really_parquet(tmp_path):
+    with pytest.raises(InputError, match="there is no file"):
+        read_flows(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match="no flow files"):
+        read_flows([])
+    with pytest.raises(InputError, match="unknown protocol"):
+        text(LANL, protocol="smoke")
+    fake = tmp_path / "fake.parquet"
+    fake.write_text(LANL)
+    with pytest.raises(FormatError, match="cannot be read as Parquet"):
+        rows(read_flows(fake))
+
+
+def test_a_pipe_is_read_as_it_comes():
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as out, os.fdopen(reading, "rb") as pipe:
+        out.write(b"time,a,b\n1,x,y\n2,x,z\n")
+        out.close()
+        assert len(rows(read_flows(pipe, source="a", destination="b"))) == 2
+
+
+@pytest.mark.skipif("GRAPHQUILT_DATA" not in os.environ, reason="needs the data sets")
+def test_the_lanl_sample():
+    path = Path(os.environ["GRAPHQUILT_DATA"], "lanl-2017-netflow", "netflow_day-02_head24200.csv.gz")
+    flows = read_flows(path, protocol=6)
+    times = np.concatenate([batch.column("time").to_numpy() for batch in flows])
+    assert (flows.counts.rows, len(times), flows.counts.bad) == (24200, 22140, 0)
+    assert (times.min(), times.max()) == (118783, 120201)

@@ -1,0 +1,125 @@
+"""Windows: what falls where, what is left out, and which windows are joined."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphquilt import InputError, lag_edges, read_flows, snapshots
+from graphquilt.windows import Names
+
+DAY = 86400
+
+
+def batches(rows, size):
+    for start in range(0, len(rows), size):
+        time, source, destination = np.array(rows[start : start + size]).T
+        yield time, source, destination
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 5), st.integers(0, 7)), min_size=1, max_size=60),
+    size=st.integers(1, 60),
+    directed=st.booleans(),
+)
+def test_snapshots_are_what_a_dictionary_says(rows, size, directed):
+    rows = sorted(rows)
+    expected = {}
+    for time, i, j in rows:
+        day = expected.setdefault(time // 100, set())
+        day.update({(i, j)} if directed else {(i, j), (j, i)})
+    days = snapshots(batches(rows, size), width=100, directed=directed)
+    found = {w.number: set(zip(*map(np.ndarray.tolist, w.matrix.nonzero()), strict=True)) for w in days.windows()}
+    assert found == expected
+    assert days.numbers == sorted(expected)
+    assert days.late == 0
+
+
+def test_weights_are_summed_and_flows_counted():
+    flow = (np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([1, 1, 0]), np.array([2.0, 3.0, 4.0]))
+    assert snapshots([flow], weighted=True).windows().__next__().matrix.toarray().tolist() == [[0, 5], [4, 0]]
+    window = next(snapshots([flow[:3]], weighted=True).windows())
+    assert (window.matrix.toarray().tolist(), window.rows) == ([[0, 2], [1, 0]], 3)
+
+
+def test_stragglers_wait_for_grace_and_later_ones_are_counted(caplog):
+    def stream():
+        for time in (10, DAY - 1, DAY + 60, DAY - 2, 2 * DAY, 5):
+            yield np.array([time]), np.array([0]), np.array([time % 7])
+
+    days = snapshots(stream(), width="1d", grace="1h")
+    assert [A.nnz for A in days] == [3, 1, 1]
+    assert days.late == 1
+    assert "1 flows came more than 3600 s after" in caplog.text
+
+
+def test_a_window_is_given_out_before_the_stream_ends():
+    def stream():
+        yield np.array([0]), np.array([0]), np.array([0])
+        yield np.array([3 * DAY]), np.array([0]), np.array([0])
+        raise RuntimeError("the third batch was asked for too early")
+
+    assert next(snapshots(stream()).windows()).number == 0
+
+
+def test_empty_windows_are_said(caplog):
+    days = snapshots([(np.array([0, 4 * DAY]), np.array([0, 0]), np.array([0, 0]))])
+    assert len(list(days)) == 2
+    assert (days.empty, days.times) == ([1, 2, 3], [0.0, 4.0 * DAY])
+    assert "3 windows have no flows and are left out: 1, 2, 3" in caplog.text
+
+
+def test_names_are_kept_and_filtered_rows_get_no_id(tmp_path):
+    path = tmp_path / "flows.csv"
+    path.write_text("time,srcdevice,dstdevice,protocol\n0,a,x,tcp\n1,b,y,udp\n2,c,x,6\n")
+    days = snapshots(read_flows(path, protocol="tcp"))
+    assert [A.toarray().tolist() for A in days] == [[[1], [1]]]
+    assert (days.sources.array().tolist(), days.destinations.array().tolist()) == (["a", "c"], ["x"])
+    assert days.sources.id("c") == 1
+    with pytest.raises(InputError, match="no node 'b' among the 2"):
+        days.sources.id("b")
+    both = snapshots(read_flows(path), directed=False)
+    assert [A.shape for A in both] == [(5, 5)]
+    assert both.sources is both.destinations
+
+
+def test_names_need_integers_or_a_table():
+    with pytest.raises(InputError, match="integer ids"):
+        list(snapshots([(np.array([0]), np.array(["a"]), np.array(["b"]))]))
+    assert "a" in Names(["a"])
+
+
+@pytest.mark.parametrize("width", ["soon", "0d", "-1d", -5])
+def test_bad_widths(width):
+    with pytest.raises(InputError):
+        snapshots([], width=width)
+
+
+@settings(max_examples=50, deadline=None)
+@given(times=st.sets(st.integers(-20, 40), min_size=2, max_size=25), lags=st.sets(st.integers(1, 12), min_size=1))
+def test_lag_edges_are_the_pairs_at_those_lags(times, lags):
+    times = sorted(times)
+    expected = [[i, j] for i in range(len(times)) for j in range(len(times)) if times[j] - times[i] in lags]
+    if expected:
+        assert lag_edges(times, sorted(lags)).tolist() == expected
+    else:
+        with pytest.raises(InputError, match="give shorter lags"):
+            lag_edges(times, sorted(lags))
+
+
+def test_the_papers_lags():
+    assert len(lag_edges(89, (1, 7, 14, 21, 28, 35, 42, 49))) == sum(89 - k for k in (1, 7, 14, 21, 28, 35, 42, 49))
+
+
+def test_lags_longer_than_the_data(caplog):
+    assert lag_edges(3, (1, 7)).tolist() == [[0, 1], [1, 2]]
+    assert "the windows span 2, so the lags 7 join nothing" in caplog.text
+    with pytest.raises(InputError, match=r"no two of the 3 windows .numbers 0 to 2. are 7 apart"):
+        lag_edges(3, 7)
+
+
+@pytest.mark.parametrize(("times", "lags"), [([1.5, 2.5], 1), ([2, 1], 1), (5, 0), (5, []), (5, 1.5)])
+def test_bad_lags(times, lags):
+    with pytest.raises(InputError):
+        lag_edges(times, lags)
