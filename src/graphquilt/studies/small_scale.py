@@ -122,6 +122,7 @@ class SmallScaleCell:
             for route, X in routes.items():
                 np.save(folder / f"{self.name}-{route}.npy", X.astype(np.float32))
         measured = {route: measure(X, graph, seed=self.seed, splits=self.splits) for route, X in routes.items()}
+        done = process_time()
         return {
             "routes": measured,
             "epochs": len(fit.losses),
@@ -131,6 +132,7 @@ class SmallScaleCell:
                 "full": round(trained - start, 2),
                 "patches": round(embedded - trained, 2),
                 "align": round(aligned - embedded, 2),
+                "measure": round(done - aligned, 2),
             },
         }
 
