@@ -150,7 +150,7 @@ def test_a_read_only_folder_is_one_clear_error(small_disk):
     embed_patches(graph, quilt, Toy(2), seed=7, store=store, only=range(2))
     before = markers(store.path)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(JobError, match="it cannot be written to. Allow writing, or choose another folder"):
+    with pytest.raises(JobError, match=r"it cannot be written to\. Allow writing, or choose another folder"):
         embed_patches(graph, quilt, Toy(2), seed=7, store=store)
     with pytest.raises(JobError, match="it cannot be written to"), job_lock(small_disk / "other"):
         pass

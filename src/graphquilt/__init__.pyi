@@ -2,12 +2,12 @@ from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
 from graphquilt.embedders import DGI as DGI
-from graphquilt.embedders import GAE as GAE
-from graphquilt.embedders import SVD as SVD
-from graphquilt.embedders import VGAE as VGAE
 from graphquilt.embedders import Embedder as Embedder
 from graphquilt.embedders import Encoder as Encoder
 from graphquilt.embedders import Fit as Fit
+from graphquilt.embedders import GAE as GAE
+from graphquilt.embedders import SVD as SVD
+from graphquilt.embedders import VGAE as VGAE
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
@@ -17,6 +17,7 @@ from graphquilt.errors import InputError as InputError
 from graphquilt.errors import JobError as JobError
 from graphquilt.errors import MissingExtraError as MissingExtraError
 from graphquilt.errors import OverlapError as OverlapError
+from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
@@ -30,6 +31,7 @@ from graphquilt.evaluate import procrustes_error as procrustes_error
 from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
 from graphquilt.evaluate import roc_auc as roc_auc
 from graphquilt.evaluate import sample_non_edges as sample_non_edges
+from graphquilt.fanout import embed_patches as embed_patches
 from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
@@ -52,5 +54,6 @@ from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window
 from graphquilt.windows import lag_edges as lag_edges
 from graphquilt.windows import snapshots as snapshots
+from graphquilt.workers import Processes as Processes
 
 __version__: str

@@ -75,6 +75,7 @@ def embed_patches(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import scipy.sparse as sp
     >>> from graphquilt.embedders import SVD
     >>> ring = Graph(sp.csr_array(np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)))
