@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # would put it in the function's place.
 _HOMES = {
     "AdamLogistic": "evaluate",
+    "Alignment": "transforms",
     "Conductance": "sparsify",
     "ConvergenceError": "errors",
     "CoverError": "errors",
@@ -48,8 +49,10 @@ _HOMES = {
     "Snapshots": "windows",
     "VGAE": "embedders",
     "Window": "windows",
+    "align": "alignment",
     "average_precision": "evaluate",
     "bipartite_svd": "embedders",
+    "centroid": "alignment",
     "classification_accuracy": "evaluate",
     "dataset_files": "datasets",
     "dataset_names": "datasets",
@@ -69,6 +72,7 @@ _HOMES = {
     "roc_auc": "evaluate",
     "sample_non_edges": "evaluate",
     "snapshots": "windows",
+    "undetermined_directions": "alignment",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605

@@ -1,13 +1,16 @@
+from graphquilt.alignment import align as align
+from graphquilt.alignment import centroid as centroid
+from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
 from graphquilt.embedders import DGI as DGI
-from graphquilt.embedders import Embedder as Embedder
-from graphquilt.embedders import Encoder as Encoder
-from graphquilt.embedders import Fit as Fit
 from graphquilt.embedders import GAE as GAE
 from graphquilt.embedders import SVD as SVD
 from graphquilt.embedders import VGAE as VGAE
+from graphquilt.embedders import Embedder as Embedder
+from graphquilt.embedders import Encoder as Encoder
+from graphquilt.embedders import Fit as Fit
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
@@ -49,6 +52,7 @@ from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore
+from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window

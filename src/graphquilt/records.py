@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any, overload
+import json
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
-from graphquilt.patches import PatchGraph
+from graphquilt.patches import NodeSets, PatchGraph
 from graphquilt.store import Record, Store
 
 __all__ = ["fingerprint", "graph_of", "graph_record", "keep_patch_graph", "kept_patch_graph", "patch_key"]
@@ -103,26 +103,6 @@ def graph_of(record: Record) -> tuple[IntArray, Graph]:
     return arrays["nodes"], graph
 
 
-class NodeLists(Sequence[IntArray]):
-    """The node ids of each patch, cut from one (memory-mapped) array when asked for."""
-
-    def __init__(self, nodes: IntArray, offsets: IntArray) -> None:
-        self._nodes, self._offsets = nodes, offsets
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> IntArray: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[IntArray]: ...
-    def __getitem__(self, index: int | slice) -> IntArray | list[IntArray]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        return self._nodes[self._offsets[k] : self._offsets[k + 1]]
-
-
 def keep_patch_graph(
     store: Store, patch_graph: PatchGraph, graph: Graph | None, parameters: dict[str, Any] | None = None
 ) -> None:
@@ -135,16 +115,22 @@ def keep_patch_graph(
     parameters : dict, optional
         How the patches were made, to be written down beside them.
     """
-    sizes = np.array([len(nodes) for nodes in patch_graph.patches], dtype=np.int64)
-    edges = np.asarray(patch_graph.edges, dtype=np.int64)
-    ends = np.array([int(np.sum(nodes)) for nodes in patch_graph.patches], dtype=np.int64)
-    said: dict[str, Any] = {"n_nodes": patch_graph.n_nodes, "patches": fingerprint(sizes, ends, edges)}
+    sets, edges = patch_graph.patches, patch_graph.edges
+    if not isinstance(sets, NodeSets):
+        sets = NodeSets.gather(sets)
+    sums = np.add.reduceat(sets.nodes, sets.starts[:-1])
+    said: dict[str, Any] = {"patches": fingerprint(sets.starts, sums, edges)}
     if graph is not None:
         said["graph"] = fingerprint(graph.indptr, graph.indices, graph.weights, graph.features)
     if "patch_graph" not in store:
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        nodes = np.concatenate([np.asarray(nodes, dtype=np.int64) for nodes in patch_graph.patches])
-        arrays = {"nodes": nodes, "offsets": offsets, "edges": edges}
+        arrays = {
+            "nodes": sets.nodes,
+            "starts": sets.starts,
+            "edges": edges,
+            "n_nodes": np.array(patch_graph.n_nodes),
+            "components": np.array(patch_graph.components),
+            "report": np.array(json.dumps(patch_graph.report)),
+        }
         store["patch_graph"] = Record(arrays, said | {"made_with": parameters or {}})
         return
     kept = store["patch_graph"].parameters
@@ -164,5 +150,9 @@ def kept_patch_graph(store: Store) -> PatchGraph:
         raise JobError(f"{store!r} has no patches yet; make them first (graphquilt patch).") from None
     arrays = record.arrays
     return PatchGraph(
-        NodeLists(arrays["nodes"], arrays["offsets"]), np.array(arrays["edges"]), int(record.parameters["n_nodes"])
+        NodeSets(arrays["nodes"], arrays["starts"]),
+        np.array(arrays["edges"]),
+        int(arrays["n_nodes"]),
+        components=str(arrays["components"]),  # type: ignore[arg-type]
+        report=json.loads(str(arrays["report"])),
     )
