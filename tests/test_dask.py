@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -67,17 +66,15 @@ def test_a_worker_is_killed_in_mid_patch_and_another_leaves_for_good(ring, expec
         pids = sorted(client.run(os.getpid).values())
         leaver = workers.workers[2]
 
-        def disturb():
-            time.sleep(0.4)
-            os.kill(pids[0], signal.SIGKILL)
-            time.sleep(0.3)
-            client.loop.add_callback(leaver.close)
+        def disturb(event):
+            if event.done == 5:
+                os.kill(pids[0], signal.SIGKILL)
+            elif event.done == 10:
+                client.loop.add_callback(leaver.close)
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
         with client.get_executor(pure=False) as pool:
-            patches = embed_patches(*ring, Toy(3, seconds=0.1), seed=7, executor=pool, store=store)
-        thread.join()
+            toy = Toy(3, seconds=0.1)
+            patches = embed_patches(*ring, toy, seed=7, executor=pool, store=store, progress=disturb)
         assert_same(patches, expected)
 
 
@@ -96,20 +93,24 @@ def test_the_scheduler_goes_away_and_plain_processes_finish(ring, expected, tmp_
     try:
         with distributed.Client(scheduler_file=str(address), timeout=30) as client:
             client.wait_for_workers(1, timeout=30)
-            threading.Timer(1.0, scheduler.kill).start()
+
+            def kill_at_five(event):
+                if event.done == 5:
+                    scheduler.kill()
+
             toy = Toy(3, seconds=0.1, log=str(log))
             with (
                 pytest.raises(JobError, match=r"scheduler went away.*What is finished is kept"),
                 client.get_executor(pure=False) as pool,
             ):
-                embed_patches(*ring, toy, seed=7, executor=pool, store=store)
+                embed_patches(*ring, toy, seed=7, executor=pool, store=store, progress=kill_at_five)
     finally:
         for process in (scheduler, worker):
             process.kill()
             process.wait()
     time.sleep(0.3)  # the worker's own process ends with its nanny
     done = [k for k in range(40) if patch_key(k, "embedding") in store]
-    assert 1 <= len(done) < 40
+    assert 5 <= len(done) < 40
     stamps = [np.int64((store.path / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns) for k in done]
     with Processes(2) as pool:
         assert_same(embed_patches(*ring, toy, seed=7, executor=pool, store=store), expected)
