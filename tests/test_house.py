@@ -13,6 +13,7 @@ FLOORS = {
     "errors": 0,
     "progress": 0,
     "graph": 1,
+    "npz": 1,
     "procrustes": 1,
     "synchronize": 1,
     "partition": 2,

@@ -12,8 +12,10 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. No module bears the name of a public function: importing the module
 # would put it in the function's place.
 _HOMES = {
+    "AdamLogistic": "evaluate",
     "ConvergenceError": "errors",
     "CoverError": "errors",
+    "DirectoryStore": "store",
     "DisconnectedError": "errors",
     "FlowCounts": "flows",
     "Flows": "flows",
@@ -28,10 +30,24 @@ _HOMES = {
     "PatchGraph": "patches",
     "Progress": "progress",
     "QuiltError": "errors",
+    "ScikitLogistic": "evaluate",
     "Snapshots": "windows",
     "Window": "windows",
+    "average_precision": "evaluate",
+    "classification_accuracy": "evaluate",
+    "dataset_files": "datasets",
+    "dataset_names": "datasets",
+    "hold_out_edges": "evaluate",
+    "inner_product": "evaluate",
     "lag_edges": "windows",
+    "link_prediction_auc": "evaluate",
+    "load_dataset": "datasets",
+    "negative_distance": "evaluate",
+    "procrustes_error": "evaluate",
     "read_flows": "flows",
+    "reconstruction_auc": "evaluate",
+    "roc_auc": "evaluate",
+    "sample_non_edges": "evaluate",
     "snapshots": "windows",
 }
 

@@ -1,3 +1,6 @@
+from graphquilt.datasets import dataset_files as dataset_files
+from graphquilt.datasets import dataset_names as dataset_names
+from graphquilt.datasets import load_dataset as load_dataset
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
 from graphquilt.errors import DisconnectedError as DisconnectedError
@@ -7,6 +10,18 @@ from graphquilt.errors import JobError as JobError
 from graphquilt.errors import MissingExtraError as MissingExtraError
 from graphquilt.errors import OverlapError as OverlapError
 from graphquilt.errors import QuiltError as QuiltError
+from graphquilt.evaluate import AdamLogistic as AdamLogistic
+from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
+from graphquilt.evaluate import average_precision as average_precision
+from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import hold_out_edges as hold_out_edges
+from graphquilt.evaluate import inner_product as inner_product
+from graphquilt.evaluate import link_prediction_auc as link_prediction_auc
+from graphquilt.evaluate import negative_distance as negative_distance
+from graphquilt.evaluate import procrustes_error as procrustes_error
+from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
+from graphquilt.evaluate import roc_auc as roc_auc
+from graphquilt.evaluate import sample_non_edges as sample_non_edges
 from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
@@ -14,6 +29,7 @@ from graphquilt.graph import Graph as Graph
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.progress import Progress as Progress
+from graphquilt.store import DirectoryStore as DirectoryStore
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window

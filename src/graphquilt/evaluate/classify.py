@@ -1,0 +1,283 @@
+"""Do the positions of nodes tell their classes? The paper's logistic regression, over many random splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.evaluate.checks import checked_embedding, checked_labels
+
+__all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classification_accuracy", "random_splits"]
+
+Nodes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which nodes are learned from, which decide when to stop, and which are tested; the three are disjoint."""
+
+    train: Nodes
+    validation: Nodes
+    test: Nodes
+
+
+class Classifier(Protocol):
+    """Anything that takes (X, classes 0..C-1, splits) to one accuracy a split."""
+
+    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+        """Return the accuracy on the test nodes of each split, (s,)."""
+
+
+def classification_accuracy(
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    per_class: int = 20,
+    splits: int = 50,
+    seed: int,
+    classifier: Classifier | None = None,
+    skip_small: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Return the test accuracy of a classifier on the embedding, one number a random split.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Used as it is: neither centred nor scaled.
+    y : int array (n,)
+        Classes; nodes with -1 are left out of all three parts.
+    per_class : int
+        Labelled nodes of each class in training.
+    splits : int
+        Number of splits, each drawn anew.
+    seed : int
+    classifier : callable, optional
+        :class:`AdamLogistic` (default, as in the paper) or :class:`ScikitLogistic`, or your own.
+    skip_small : bool
+        Leave out classes with fewer than ``per_class + 1`` nodes instead of raising.
+
+    Returns
+    -------
+    float array (splits,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.repeat([0, 1, 2], 60)
+    >>> X = np.eye(3)[y] + 0.1 * np.random.default_rng(0).normal(size=(180, 3))
+    >>> accuracy = classification_accuracy(X, y, splits=5, seed=0)
+    >>> accuracy.shape, float(accuracy.mean())
+    ((5,), 1.0)
+    """
+    X = checked_embedding(X)
+    labels = checked_labels(y, len(X))
+    nodes, classes = _usable(labels, per_class, skip_small)
+    rng = np.random.default_rng(seed)
+    drawn = random_splits(classes, per_class=per_class, splits=splits, seed=rng)
+    chosen = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
+    return (classifier or AdamLogistic())(chosen, classes, drawn)
+
+
+def _usable(labels: Nodes, per_class: int, skip_small: bool) -> tuple[Nodes, Nodes]:
+    """Return the nodes that can take part, and their classes renumbered 0..C-1."""
+    names, counts = np.unique(labels[labels >= 0], return_counts=True)
+    small = counts <= per_class
+    if small.any() and not skip_small:
+        listed = ", ".join(f"class {n} has {c}" for n, c in zip(names[small], counts[small], strict=True))
+        raise InputError(
+            f"{per_class} nodes of each class are learned from and at least one more is needed to test: {listed}. "
+            "Lower per_class, or pass skip_small=True to leave those classes out."
+        )
+    names = names[~small]
+    if len(names) < 2:
+        raise InputError(
+            f"there is {len(names)} class with more than {per_class} labelled nodes among {int((labels >= 0).sum())}; "
+            "a classifier needs at least two."
+        )
+    nodes = np.flatnonzero(np.isin(labels, names))
+    return nodes, np.searchsorted(names, labels[nodes])
+
+
+def random_splits(
+    y: Nodes, *, per_class: int, splits: int, seed: int | np.random.Generator, validation: int = 500
+) -> list[Split]:
+    """Draw ``splits`` independent splits: ``per_class`` nodes a class, ``validation`` others, the rest for testing.
+
+    Where no more than ``validation`` nodes are left, half of them are validated on, so that some remain to test.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> split = random_splits(np.repeat([0, 1], 30), per_class=20, splits=1, seed=0)[0]
+    >>> len(split.train), len(split.validation), len(split.test)
+    (40, 10, 10)
+    """
+    if per_class < 1 or splits < 1:
+        raise InputError(f"per_class is {per_class} and splits is {splits}; both must be at least 1.")
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(y == c) for c in np.unique(y)]
+    drawn = []
+    for _ in range(splits):
+        train = np.concatenate([rng.choice(nodes, per_class, replace=False) for nodes in members])
+        others = rng.permutation(np.setdiff1d(np.arange(len(y)), train, assume_unique=True))
+        kept = validation if len(others) > validation else len(others) // 2
+        drawn.append(Split(train, others[:kept], others[kept:]))
+    return drawn
+
+
+@dataclass(frozen=True)
+class AdamLogistic:
+    """Multinomial logistic regression by Adam with early stopping on the validation loss; the paper's classifier.
+
+    All splits are trained together as one batch of matrices. Each stops by itself, keeps the weights of its best
+    validation loss, and leaves the batch. All start from the same weights, uniform in ±1/√d. (From zero, the gradient
+    of the bias would be exactly zero for balanced classes, and Adam would blow its rounding error up to a full step.)
+
+    Attributes
+    ----------
+    learning_rate : float
+    max_epochs : int
+    patience : int
+        Epochs without a new best validation loss before a split stops.
+    seed : int
+        Draws the weights to start from.
+    """
+
+    learning_rate: float = 0.01
+    max_epochs: int = 10_000
+    patience: int = 20
+    seed: int = 0
+
+    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+        """Return the accuracy on the test nodes of each split, (s,)."""
+        weights = self.fit(X, y, splits)
+        correct = _predictions(X.astype(np.float32), weights) == y
+        return np.array([float(np.mean(row[split.test])) for row, split in zip(correct, splits, strict=True)])
+
+    def fit(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float32]:
+        """Return the weights of each split at its best validation loss, (s, C, d + 1); the last column is the bias."""
+        shape = (int(y.max()) + 1, X.shape[1] + 1)
+        start = np.random.default_rng(self.seed).uniform(-1, 1, size=shape).astype(np.float32) / np.sqrt(X.shape[1])
+        batch = _Batch.of(X.astype(np.float32), y, splits, start.astype(np.float32))
+        best = batch.W.copy()
+        lowest = np.full(len(splits), np.inf)
+        stale = np.zeros(len(splits), dtype=np.int64)
+        for epoch in range(1, self.max_epochs + 1):
+            batch.step(epoch, self.learning_rate)
+            loss = batch.validation_loss()
+            better = loss < lowest[batch.ids]
+            improved = batch.ids[better]
+            lowest[improved] = loss[better]
+            best[improved] = batch.W[better]
+            stale[batch.ids] += 1
+            stale[improved] = 0
+            going = stale[batch.ids] < self.patience
+            if not going.any():
+                break
+            if not going.all():
+                batch = batch.keep(going)
+        return best
+
+
+@dataclass(eq=False)
+class _Batch:
+    """The splits still in training: data, one-hot classes, weights, and Adam's two moments, all (s, …).
+
+    Classes come before nodes, (s, C, k): sums over a few classes then run along long rows, and the products are wide.
+    """
+
+    ids: Nodes
+    train: npt.NDArray[np.float32]
+    train_t: npt.NDArray[np.float32]
+    target: npt.NDArray[np.float32]
+    check_t: npt.NDArray[np.float32]
+    check_class: Nodes
+    W: npt.NDArray[np.float32]
+    first: npt.NDArray[np.float32]
+    second: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, X: npt.NDArray[np.float32], y: Nodes, splits: list[Split], start: npt.NDArray[np.float32]) -> _Batch:
+        train = np.stack([_with_one(X[s.train]) for s in splits])
+        one_hot = np.eye(len(start), dtype=np.float32)
+        zero = np.zeros((len(splits), *start.shape), dtype=np.float32)
+        return cls(
+            ids=np.arange(len(splits)),
+            train=train / np.float32(train.shape[1]),
+            train_t=np.ascontiguousarray(train.transpose(0, 2, 1)),
+            target=np.stack([one_hot[:, y[s.train]] for s in splits]),
+            check_t=np.stack([np.ascontiguousarray(_with_one(X[s.validation]).T) for s in splits]),
+            check_class=np.stack([y[s.validation] for s in splits])[:, None, :],
+            W=zero + start,
+            first=zero,
+            second=zero.copy(),
+        )
+
+    def keep(self, going: npt.NDArray[np.bool_]) -> _Batch:
+        """Return the batch without the splits that have stopped."""
+        return _Batch(*(value[going] for value in vars(self).values()))
+
+    def step(self, epoch: int, rate: float) -> None:
+        """Take one step of Adam on the cross entropy of the training nodes."""
+        Z = self.W @ self.train_t
+        Z -= Z.max(axis=1, keepdims=True)
+        np.exp(Z, out=Z)
+        Z /= Z.sum(axis=1, keepdims=True)
+        Z -= self.target
+        gradient = Z @ self.train
+        self.first += np.float32(0.1) * (gradient - self.first)
+        gradient *= gradient
+        self.second += np.float32(0.001) * (gradient - self.second)
+        size = np.sqrt(self.second)
+        size *= np.float32(1 / np.sqrt(1 - 0.999**epoch))
+        size += np.float32(1e-8)
+        self.W -= np.float32(rate / (1 - 0.9**epoch)) * self.first / size
+
+    def validation_loss(self) -> Floats:
+        """Return the mean cross entropy of the validation nodes, (s,)."""
+        Z = self.W @ self.check_t
+        Z -= Z.max(axis=1, keepdims=True)
+        true = np.take_along_axis(Z, self.check_class, axis=1)[:, 0]
+        np.exp(Z, out=Z)
+        return np.asarray((np.log(Z.sum(axis=1)) - true).mean(axis=1, dtype=np.float64))
+
+
+def _with_one(X: Floats) -> Floats:
+    """Append a column of ones, so that the last column of the weights is the bias."""
+    return np.hstack([X, np.ones((len(X), 1), dtype=X.dtype)])
+
+
+def _predictions(X: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) -> Nodes:
+    """Return the class of the highest score of every node under the weights of every split, (s, n)."""
+    return np.stack([(W[:, :-1] @ X.T + W[:, -1:]).argmax(axis=0) for W in weights])
+
+
+@dataclass(frozen=True)
+class ScikitLogistic:
+    """scikit-learn's logistic regression (L2 penalty, L-BFGS), one split after the other.
+
+    It does not look at the validation nodes, and leaves them out of the test as well, so that both classifiers are
+    tested on the same nodes.
+    """
+
+    C: float = 1.0
+    max_iter: int = 1000
+
+    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+        """Return the accuracy on the test nodes of each split, (s,)."""
+        return np.array(list(self._accuracies(X, y, splits)))
+
+    def _accuracies(self, X: Floats, y: Nodes, splits: list[Split]) -> Iterable[float]:
+        try:
+            from sklearn.linear_model import LogisticRegression
+        except ImportError as error:
+            raise MissingExtraError("ScikitLogistic", "eval") from error
+        for split in splits:
+            model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X[split.train], y[split.train])
+            yield float(np.mean(model.predict(X[split.test]) == y[split.test]))

@@ -1,0 +1,49 @@
+"""How far two embeddings of the same nodes are apart when position, rotation and size do not count."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError
+from graphquilt.evaluate.checks import checked_embedding
+
+__all__ = ["procrustes_error"]
+
+
+def procrustes_error(X: npt.ArrayLike, reference: npt.ArrayLike, *, scale: bool = False) -> float:
+    r"""Return what is left of the difference after the best rigid motion of ``X`` onto ``reference``.
+
+    .. math:: \min_{s, R, t} \|s X R + t - Y\|_F / \|Y - \bar Y\|_F, \qquad R^\top R = I
+
+    0 means that they agree up to a motion; an embedding that knows nothing of the reference comes near 1 (with
+    ``scale``, never above it).
+
+    Parameters
+    ----------
+    X, reference : array (n, d)
+        Row r of both belongs to the same node.
+    scale : bool
+        Fit s as well; otherwise s = 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> square = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    >>> turned = square @ np.array([[0.0, 1.0], [-1.0, 0.0]]) + 5
+    >>> round(procrustes_error(turned, square), 6), round(procrustes_error(2 * square, square), 6)
+    (0.0, 1.0)
+    >>> round(procrustes_error(2 * square, square, scale=True), 6)
+    0.0
+    """
+    A, B = (np.asarray(checked_embedding(each), dtype=np.float64) for each in (X, reference))
+    if A.shape != B.shape:
+        raise InputError(f"the embedding is {A.shape[0]} × {A.shape[1]}, the reference {B.shape[0]} × {B.shape[1]}.")
+    A, B = A - A.mean(axis=0), B - B.mean(axis=0)
+    size = float(np.linalg.norm(B))
+    if size == 0:
+        raise InputError(f"all {len(B)} points of the reference coincide, so no relative error exists.")
+    U, sigma, Vt = np.linalg.svd(A.T @ B)
+    spread = float(np.sum(A * A))
+    s = float(sigma.sum()) / spread if scale and spread > 0 else 1.0
+    return float(np.linalg.norm(s * (A @ (U @ Vt)) - B)) / size

@@ -1,0 +1,354 @@
+"""Do the positions of nodes tell which of them are linked? Ranking edges against true non-edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.errors import InputError
+from graphquilt.evaluate.checks import checked_embedding
+from graphquilt.graph import Graph
+
+__all__ = [
+    "average_precision",
+    "hold_out_edges",
+    "inner_product",
+    "link_prediction_auc",
+    "negative_distance",
+    "reconstruction_auc",
+    "roc_auc",
+    "sample_non_edges",
+]
+
+Pairs = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.floating[Any]]
+Score = Callable[[Any, Any], Any]
+
+_PAIRS = 1 << 13  # pairs scored in one go: both gathered blocks stay in the cache at d = 128
+_EXACT = 1 << 25  # up to so many scores the ranks are exact; beyond, scores are counted in bins
+_LISTED = 1 << 23  # up to so many pairs of nodes, the non-edges are listed instead of drawn
+
+
+def inner_product(A: Scores, B: Scores) -> Scores:
+    """Score pairs of rows by their inner product, (k,): the decoder of VGAE and the score of the paper."""
+    return np.asarray(np.einsum("ij,ij->i", A, B))
+
+
+def negative_distance(A: Scores, B: Scores) -> Scores:
+    """Score pairs of rows by minus their squared distance, (k,); unlike the inner product it ignores the origin."""
+    D = A - B
+    return np.asarray(-np.einsum("ij,ij->i", D, D))
+
+
+def roc_auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
+    """Return the chance that a positive scores above a negative, ties counting one half.
+
+    Parameters
+    ----------
+    positive, negative : array (a,), (b,)
+        Scores.
+
+    Examples
+    --------
+    >>> roc_auc([3.0, 2.0, 1.0], [0.0, 1.0])
+    0.9166666666666666
+    """
+    a, b = np.asarray(positive).ravel(), np.sort(np.asarray(negative).ravel())
+    if len(a) == 0 or len(b) == 0:
+        raise InputError(f"a ranking needs scores on both sides; there are {len(a)} positives and {len(b)} negatives.")
+    a = np.sort(a)  # sorted queries walk through memory instead of jumping
+    below = np.searchsorted(b, a, side="left").sum(dtype=np.int64)
+    not_above = np.searchsorted(b, a, side="right").sum(dtype=np.int64)
+    return float((int(below) + int(not_above)) / (2 * len(a) * len(b)))
+
+
+def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
+    """Return the precision averaged over the positives found, from the highest score down; ties enter together.
+
+    Examples
+    --------
+    >>> average_precision([3.0, 1.0], [2.0, 0.0])
+    0.8333333333333333
+    """
+    a, b = np.asarray(positive).ravel(), np.asarray(negative).ravel()
+    if len(a) == 0:
+        raise InputError("average precision needs at least one positive.")
+    values = np.concatenate([a, b])
+    hit = np.concatenate([np.ones(len(a), dtype=np.int64), np.zeros(len(b), dtype=np.int64)])
+    order = np.argsort(-values, kind="stable")
+    values, hit = values[order], hit[order]
+    last = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)  # the end of each group of ties
+    found = np.cumsum(hit)[last]
+    return float(np.sum(np.diff(found, prepend=0) * found / (last + 1)) / len(a))
+
+
+def reconstruction_auc(
+    X: npt.ArrayLike,
+    graph: Graph,
+    *,
+    seed: int,
+    max_edges: int | None = None,
+    score: Score = inner_product,
+) -> float:
+    """Return the ROC AUC of the graph's edges against as many of its non-edges.
+
+    This is the reconstruction of the paper: the edges were seen in training. See :func:`link_prediction_auc` for
+    edges that were not.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        A memory map is read in blocks.
+    graph : Graph
+        An undirected edge counts once; loops are left out.
+    seed : int
+        Draws the non-edges, and the edges where ``max_edges`` asks for a sample.
+    max_edges : int, optional
+        Use no more edges than this, drawn without replacement. None means all of them.
+    score : callable
+        Takes two arrays (k, d) to scores (k,): :func:`inner_product` or :func:`negative_distance`.
+
+    Notes
+    -----
+    Up to 33 million scores the ranks are exact. Beyond that, scores are counted in the 2²⁴ bins of their first 24
+    bits as float32, in constant memory; two scores in one bin count as a tie.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> reconstruction_auc(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), path, seed=0)
+    1.0
+    """
+    X = checked_embedding(X, graph.n_nodes)
+    rng = np.random.default_rng(seed)
+    total = _count_pairs(graph)
+    if total == 0:
+        raise InputError(f"the graph has {graph.n_nodes} nodes and no edge, so there is nothing to reconstruct.")
+    if max_edges is not None and max_edges < 1:
+        raise InputError(f"max_edges is {max_edges}; at least one edge is needed.")
+    count = total if max_edges is None else min(max_edges, total)
+    if count > _EXACT // 2 and count == total:
+        return _auc(X, _edge_blocks(graph), _non_edge_blocks(graph, total, rng), total, score)
+    if count > total // 2:  # most of them: list all and leave some out
+        edges = np.concatenate(list(_edge_blocks(graph)))
+        edges = edges if count == total else edges[rng.permutation(total)[:count]]
+    else:
+        edges = _sample_edges(graph, count, rng)
+    return _auc(X, [edges], [sample_non_edges(graph, count, seed=rng)], count, score)
+
+
+def link_prediction_auc(
+    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
+) -> float:
+    """Return the ROC AUC of edges that the embedding has not seen against as many non-edges.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Made without the held-out edges.
+    held_out : int array (k, 2)
+        See :func:`hold_out_edges`.
+    graph : Graph
+        The whole graph, held-out edges included: none of its edges is taken for a non-edge.
+    seed : int
+    score : callable
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> link_prediction_auc(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
+    1.0
+    """
+    X = checked_embedding(X, graph.n_nodes)
+    edges = np.asarray(held_out, dtype=np.int64)
+    if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
+        raise InputError(f"held-out edges are pairs of nodes, one row each; this has shape {edges.shape}.")
+    if edges.min() < 0 or edges.max() >= graph.n_nodes:
+        raise InputError(
+            f"held-out edges name nodes {edges.min()} to {edges.max()}; the graph has 0 to {graph.n_nodes - 1}."
+        )
+    return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
+
+
+def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[Graph, Pairs]:
+    """Take some edges away for testing, and never one that would disconnect the graph.
+
+    A random spanning forest stays; the held-out edges are drawn from the others.
+
+    Returns
+    -------
+    Graph
+        The graph without them, with the same nodes, features and labels.
+    int array (k, 2)
+        The held-out edges, i < j.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> cycle = Graph(sp.csr_array(np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)))
+    >>> rest, held = hold_out_edges(cycle, fraction=0.2, seed=0)
+    >>> rest.n_edges, len(held)
+    (8, 1)
+    """
+    if graph.directed:
+        raise InputError("edges are held out of an undirected graph; make this one undirected first.")
+    if not 0 < fraction < 1:
+        raise InputError(f"the fraction of edges to hold out lies between 0 and 1; it is {fraction}.")
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    edges = np.concatenate(list(_edge_blocks(graph)))
+    rng = np.random.default_rng(seed)
+    n = graph.n_nodes
+    order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
+    tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n, n)))
+    free = np.setdiff1d(np.arange(len(edges)), np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
+    wanted = max(1, round(fraction * len(edges)))
+    if wanted > len(free):
+        raise InputError(
+            f"{wanted} of {len(edges)} edges are to be held out, but only {len(free)} can go without disconnecting "
+            f"a node; ask for a fraction of at most {len(free) / max(len(edges), 1):.3f}."
+        )
+    held = edges[np.sort(rng.choice(free, wanted, replace=False))]
+    gone = sp.csr_array((np.ones(2 * wanted), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
+    A = graph.adjacency
+    A = A - A.multiply(gone)
+    return Graph(A, graph.features, labels=graph.labels, node_ids=graph.node_ids), held
+
+
+def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Pairs:
+    """Draw distinct pairs of different nodes that are not joined, (k, 2); k is ``count``, or all there are if fewer.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> sample_non_edges(path, 5, seed=0).tolist()
+    [[0, 2]]
+    """
+    rng = np.random.default_rng(seed)
+    n = graph.n_nodes
+    pairs = n * (n - 1) // (1 if graph.directed else 2)
+    left = pairs - _count_pairs(graph)
+    if left <= 0:
+        raise InputError(
+            f"the graph has {n} nodes and all {pairs} pairs of them are joined: no non-edge is left to compare with."
+        )
+    if pairs <= _LISTED and min(count, left) > left // 4:
+        joined = graph.adjacency.astype(bool).toarray()
+        np.fill_diagonal(joined, True)
+        free = np.argwhere(~joined if graph.directed else np.triu(~joined))
+        return free[rng.permutation(len(free))[:count]]
+    count = min(count, left)
+    found = np.empty(0, dtype=np.int64)
+    while len(found) < count:
+        wanted = min(int((count - len(found)) * pairs / left * 1.05) + 64, 1 << 22)
+        drawn = _draw_non_edges(graph, wanted, rng)
+        keys = np.concatenate([found, drawn[:, 0] * n + drawn[:, 1]])
+        found = keys[np.sort(np.unique(keys, return_index=True)[1])]  # in the order drawn, or low ids would win
+    found = found[:count]
+    return np.column_stack([found // n, found % n])
+
+
+def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
+    """Draw pairs with replacement and keep those that are neither loops nor edges, (at most count, 2)."""
+    pairs = rng.integers(0, graph.n_nodes, size=(count, 2))
+    if not graph.directed:
+        pairs.sort(axis=1)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return np.asarray(pairs[~_joined(graph, pairs)])
+
+
+def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Pairs]:
+    """Yield non-edges drawn with replacement, for counts that cannot be kept in memory to tell repetitions."""
+    while count > 0:
+        block = _draw_non_edges(graph, 1 << 20, rng)[:count]
+        count -= len(block)
+        yield block
+
+
+def _joined(graph: Graph, pairs: Pairs) -> npt.NDArray[np.bool_]:
+    """Say which pairs are edges, by one binary search in all rows at once; reads only what it looks at, (k,)."""
+    low = graph.indptr[pairs[:, 0]].astype(np.int64)
+    end = graph.indptr[pairs[:, 0] + 1].astype(np.int64)
+    high = end.copy()
+    target = pairs[:, 1]
+    for _ in range(int(np.max(high - low, initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        right = (low < high) & (graph.indices[np.minimum(middle, end - 1)] < target)
+        low, high = np.where(right, middle + 1, low), np.where(right | (low >= high), high, middle)
+    inside = low < end
+    return np.asarray(inside & (graph.indices[np.where(inside, low, 0)] == target))
+
+
+def _edge_blocks(graph: Graph) -> Iterator[Pairs]:
+    """Yield the edges without loops, (k, 2); each undirected edge once, i < j."""
+    step = 1 << 22
+    for start in range(0, graph.n_edges, step):
+        stop = min(start + step, graph.n_edges)
+        columns = np.asarray(graph.indices[start:stop], dtype=np.int64)
+        rows = np.searchsorted(graph.indptr, np.arange(start, stop), side="right") - 1
+        keep = rows != columns if graph.directed else rows < columns
+        yield np.column_stack([rows[keep], columns[keep]])
+    if graph.n_edges == 0:
+        yield np.empty((0, 2), dtype=np.int64)
+
+
+def _count_pairs(graph: Graph) -> int:
+    """Count the edges without loops; an undirected edge once."""
+    step = 1 << 22
+    loops = 0
+    for start in range(0, graph.n_edges, step):
+        stop = min(start + step, graph.n_edges)
+        rows = np.searchsorted(graph.indptr, np.arange(start, stop), side="right") - 1
+        loops += int(np.count_nonzero(rows == graph.indices[start:stop]))
+    return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
+
+
+def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
+    """Draw ``count`` distinct edges, (count, 2); there are more than that."""
+    n = graph.n_nodes
+    found = np.empty(0, dtype=np.int64)
+    while len(found) < count:
+        entries = rng.integers(0, graph.n_edges, size=int((count - len(found)) * 1.2) + 64)
+        rows = np.searchsorted(graph.indptr, entries, side="right") - 1
+        pairs = np.column_stack([rows, graph.indices[entries].astype(np.int64)])
+        if not graph.directed:
+            pairs.sort(axis=1)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        keys = np.concatenate([found, pairs[:, 0] * n + pairs[:, 1]])
+        found = keys[np.sort(np.unique(keys, return_index=True)[1])]
+    return np.column_stack([found[:count] // n, found[:count] % n])
+
+
+def _scores(X: Scores, pairs: Pairs, score: Score) -> Scores:
+    kind = np.promote_types(X.dtype, np.float32)  # half precision is for keeping, not for adding up
+    parts = [
+        score(*(X[ends].astype(kind, copy=False) for ends in rows.T))
+        for rows in np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
+    ]
+    return np.concatenate(parts)
+
+
+def _auc(X: Scores, positive: Any, negative: Any, count: int, score: Score) -> float:
+    if 2 * count <= _EXACT:
+        return roc_auc(*(np.concatenate([_scores(X, block, score) for block in side]) for side in (positive, negative)))
+    a, b = (_histogram(_scores(X, block, score) for block in side) for side in (positive, negative))
+    below = np.cumsum(b) - b
+    return float(np.sum(a * (below + 0.5 * b), dtype=np.float64) / (float(a.sum()) * float(b.sum())))
+
+
+def _histogram(blocks: Iterator[Scores]) -> npt.NDArray[np.int64]:
+    """Count float32 scores by their first 24 bits, in the order of the numbers, (2²⁴,)."""
+    counts = np.zeros(1 << 24, dtype=np.int64)
+    for block in blocks:
+        bits = (np.asarray(block, dtype=np.float32) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
+        # Read as integers, negative floats run backwards: flip all their bits, and set the sign bit of the others.
+        ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31)) >> np.uint32(8)
+        counts += np.bincount(ordered, minlength=1 << 24)
+    return counts

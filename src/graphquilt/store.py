@@ -1,0 +1,372 @@
+"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 1).
+
+The whole format is described in ``docs/job-format.md``. In short, the record under the key ``patches/00017/graph`` is
+the data file ``patches/00017/graph.npz`` (``.npy`` where the record is one array) and the marker
+``patches/00017/graph.json``, which holds the size and SHA-256 of the data file and the parameters that made it. A
+record exists once its marker does, so a run that is killed at any moment never leaves something that looks finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+import graphquilt
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.npz import map_arrays, write_arrays
+
+__all__ = ["DirectoryStore", "Record", "Store", "job_lock"]
+
+FORMAT = "graphquilt job"
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Arrays, and the parameters that made them.
+
+    Attributes
+    ----------
+    arrays : mapping of str to array
+        Numbers, booleans or fixed-width text; never Python objects.
+    parameters : mapping
+        Anything that JSON can hold; compared by value when a job is resumed.
+
+    Examples
+    --------
+    >>> Record({"x": np.arange(3)}, {"seed": 0}).arrays["x"].sum()
+    np.int64(3)
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """Where records are kept: anything with these three methods, a plain dict included.
+
+    A worker in another process must see the same records, so a store that is handed to an executor of processes is
+    pickled and must point to something shared.
+    """
+
+    def __contains__(self, key: object, /) -> bool:
+        """Say whether a finished record is there."""
+        ...
+
+    def __getitem__(self, key: str, /) -> Record:
+        """Return a record; KeyError where there is none, FormatError where it is damaged."""
+        ...
+
+    def __setitem__(self, key: str, record: Record, /) -> None:
+        """Keep a record, in the place of an older one."""
+        ...
+
+
+class DirectoryStore:
+    """Records in a folder, in job format 1.
+
+    Parameters
+    ----------
+    path : path
+        The job's folder; it is made when the first record is kept. A folder that holds other things is refused.
+
+    Raises
+    ------
+    JobError
+        The folder is not a job, or is one of a newer format.
+
+    Notes
+    -----
+    A record that is read is checked against the SHA-256 in its marker once, and again when its file has changed;
+    arrays come back memory-mapped and read-only. Nothing in a job is ever unpickled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = DirectoryStore(tempfile.mkdtemp())
+    >>> store["patches/00017/embedding"] = Record({"coordinates": np.eye(2)}, {"seed": 5})
+    >>> "patches/00017/embedding" in store, "patches/00018/embedding" in store
+    (True, False)
+    >>> store["patches/00017/embedding"].arrays["coordinates"].sum()
+    np.float64(2.0)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._verified: dict[str, tuple[int, int]] = {}
+        self._check_job()
+
+    def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
+        return type(self), (self.path,)
+
+    def __repr__(self) -> str:
+        return f"DirectoryStore({str(self.path)!r})"
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            marker = self._marker(str(key))
+            data = self._data(str(key), marker)
+            return data is None or data.stat().st_size == marker["bytes"]
+        except (KeyError, FormatError, FileNotFoundError):
+            return False
+
+    def __getitem__(self, key: str) -> Record:
+        marker = self._marker(key)
+        data = self._data(key, marker)
+        if data is None:
+            return Record({}, marker["parameters"])
+        try:
+            status = data.stat()
+            if status.st_size != marker["bytes"]:
+                raise FormatError(
+                    f"{data} has {status.st_size} bytes and its marker says {marker['bytes']}: it was cut short or is "
+                    "another file. It has to be made again."
+                )
+            stamp = (status.st_mtime_ns, status.st_size)
+            if self._verified.get(key) != stamp:
+                self._verify(data, marker)
+                self._verified[key] = stamp
+            arrays = map_arrays(data, tuple(marker["arrays"]))
+        except FileNotFoundError:
+            raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
+        for name, array in arrays.items():
+            said = marker["arrays"][name]
+            if list(array.shape) != said["shape"] or array.dtype.str != said["dtype"]:
+                raise FormatError(
+                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {said['dtype']} "
+                    f"{tuple(said['shape'])}. It has to be made again."
+                )
+        return Record(arrays, marker["parameters"])
+
+    def __setitem__(self, key: str, record: Record) -> None:
+        marker_path = self._marker_path(key)
+        for name, array in record.arrays.items():
+            if np.asanyarray(array).dtype.hasobject:
+                raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
+        with _explained(self.path):
+            self._start_job()
+            marker_path.parent.mkdir(parents=True, exist_ok=True)
+            for left_over in marker_path.parent.glob(f"{marker_path.stem}.*.part"):
+                left_over.unlink(missing_ok=True)
+            content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
+            part = self._write_data(key, record, content)
+            self._verified.pop(key, None)
+            # From here to the last line the record counts as absent; the old marker must not vouch for new data.
+            marker_path.unlink(missing_ok=True)
+            if part is not None:
+                os.replace(part, marker_path.with_name(content["file"]))
+            self._write_text(marker_path, json.dumps(content, indent=1))
+            _sync_folder(marker_path.parent)
+
+    def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> Path | None:
+        """Write the arrays beside their place, complete ``content`` and return where they are."""
+        if not record.arrays:
+            return None
+        stem = self._marker_path(key).with_suffix("")
+        name = stem.name + (".npy" if len(record.arrays) == 1 else ".npz")
+        part = stem.with_name(f"{stem.name}.{os.getpid()}.part")
+        try:
+            with open(part, "wb") as file:
+                write_arrays(file, record.arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            with open(part, "rb") as file:
+                content["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        content["file"] = name
+        content["bytes"] = part.stat().st_size
+        content["arrays"] = {
+            name: {"shape": list(array.shape), "dtype": array.dtype.str}
+            for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
+        }
+        return part
+
+    def _write_text(self, path: Path, text: str) -> None:
+        part = path.with_name(f"{path.stem}.{os.getpid()}.part")
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def _marker_path(self, key: str) -> Path:
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key == "quilt":
+            raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, and not 'quilt'.")
+        return self.path.joinpath(*parts[:-1], parts[-1] + ".json")
+
+    def _marker(self, key: str) -> dict[str, Any]:
+        path = self._marker_path(key)
+        try:
+            marker = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise KeyError(key) from None
+        except (ValueError, UnicodeDecodeError):
+            raise FormatError(
+                f"{path} is not a marker (not JSON, or cut short); its record has to be made again."
+            ) from None
+        if not isinstance(marker, dict) or not isinstance(marker.get("format"), int) or "parameters" not in marker:
+            raise FormatError(f"{path} is not a marker of a graphquilt job; its record has to be made again.")
+        _refuse_newer(path, marker["format"])
+        if marker.get("file") is not None and not {"bytes", "sha256", "arrays"} <= set(marker):
+            raise FormatError(f"{path} is not a whole marker; its record has to be made again.")
+        return marker
+
+    def _data(self, key: str, marker: Mapping[str, Any]) -> Path | None:
+        if marker.get("file") is None:
+            return None
+        path = self._marker_path(key)
+        if marker["file"] not in (path.stem + ".npy", path.stem + ".npz"):
+            raise FormatError(f"{path} points to {marker['file']!r}, which is not its own data file.")
+        return path.with_name(marker["file"])
+
+    def _verify(self, data: Path, marker: Mapping[str, Any]) -> None:
+        with open(data, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != marker["sha256"]:
+            raise FormatError(
+                f"{data} does not have the SHA-256 that its marker says (found {found[:12]}…, marker "
+                f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
+            )
+
+    def _check_job(self) -> None:
+        path = self.path / "quilt.json"
+        if self.path.exists() and not self.path.is_dir():
+            raise JobError(f"{self.path} is a file; a job is a folder. Choose another place.")
+        try:
+            head = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+            others = [name for name in others if name != "lock" and not name.endswith(".part")]
+            if others:
+                raise JobError(
+                    f"{self.path} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not a "
+                    "job. Choose a new or an empty folder."
+                ) from None
+            return
+        except (ValueError, UnicodeDecodeError):
+            head = None
+        if not isinstance(head, dict) or head.get("format") != FORMAT or not isinstance(head.get("version"), int):
+            raise JobError(
+                f"{path} does not say that this is a graphquilt job. If you are sure that it is one, write "
+                f'{{"format": "{FORMAT}", "version": {VERSION}}} into it.'
+            )
+        _refuse_newer(path, head["version"])
+
+    def _start_job(self) -> None:
+        path = self.path / "quilt.json"
+        if not path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
+            self._write_text(path, json.dumps(head, indent=1))
+
+
+def _refuse_newer(path: Path, version: int) -> None:
+    if version > VERSION:
+        raise JobError(
+            f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
+            f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
+        )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the names in a folder durable, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            reason = "it cannot be written to. Allow writing, or choose another folder"
+        else:
+            reason = f"{error.strerror or error}. Repair that and run the same command again"
+        raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error
+
+
+@contextlib.contextmanager
+def job_lock(path: str | os.PathLike[str], *, shard: tuple[int, int] | None = None) -> Iterator[None]:
+    """Hold a job for this process, so that two runs do not work on it at once.
+
+    Parameters
+    ----------
+    path : path
+        The job's folder.
+    shard : (int, int), optional
+        Which share of the job (i of n) is worked on: runs of different shares may go on at once, a whole run beside
+        any of them may not.
+
+    Raises
+    ------
+    JobError
+        Another run holds it; the message has its process id and host.
+
+    Notes
+    -----
+    The lock is the kernel's (``flock``): it ends with its process, however that ends. The file's content is only for
+    people to read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with job_lock(tempfile.mkdtemp()):
+    ...     pass
+    """
+    import fcntl
+
+    folder = Path(path)
+    with _explained(folder), contextlib.ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [("lock", fcntl.LOCK_EX)]
+        if shard is not None:
+            names = [("lock", fcntl.LOCK_SH), (f"lock.{shard[0]}-of-{shard[1]}", fcntl.LOCK_EX)]
+        for name, kind in names:
+            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobError(_who_holds(folder, os.pread(handle, 4096, 0))) from None
+            said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(said).encode(), 0)
+        holder = stack.pop_all()
+    with holder:
+        yield
+
+
+def _who_holds(folder: Path, content: bytes) -> str:
+    try:
+        said = json.loads(content)
+        who = f"process {said['pid']} on {said['host']}, since {said['since']}"
+    except (ValueError, KeyError, TypeError):
+        who = "another process"
+    return f"{folder} is being worked on by {who}. Wait for it, stop it, or choose another folder."

@@ -1,0 +1,223 @@
+"""Data sets: the counts of the notes in every form, labels that follow the graph, and pickles that cannot bite."""
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import graphquilt as gq
+from graphquilt.datasets.catalogue import CATALOGUE
+from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
+
+DATA = os.environ.get("GRAPHQUILT_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="GRAPHQUILT_DATA names no folder with data sets")
+
+# nodes, edges in both directions, features, classes of the largest component
+COUNTS = {
+    "cora": (2485, 10138, 1433, 7),
+    "amazon-photo": (7487, 238086, 745, 8),
+    "pubmed": (19717, 88648, 500, 3),
+    "citeseer": (2120, 7358, 3703, 6),
+    "coauthor-cs": (18333, 163788, 6805, 15),
+}
+
+
+def counts(graph):
+    labels = graph.labels[graph.labels >= 0]
+    return graph.n_nodes, graph.n_edges, graph.features.shape[1], len(np.unique(labels))
+
+
+def same(a, b):
+    assert np.array_equal(a.indptr, b.indptr)
+    assert np.array_equal(a.indices, b.indices)
+    assert np.array_equal(a.labels, b.labels)
+    assert abs(sp.csr_array(a.features) - sp.csr_array(b.features)).nnz == 0
+
+
+def only(tmp_path, folder, *names):
+    """Make a data folder that holds only these files of one set."""
+    (tmp_path / folder).mkdir(parents=True)
+    for name in names:
+        shutil.copy(Path(DATA) / folder / name, tmp_path / folder / name)
+    return tmp_path
+
+
+@needs_data
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_those_of_the_notes(name):
+    graph = gq.load_dataset(name)
+    assert counts(graph) == COUNTS[name]
+    assert not graph.directed
+    assert CATALOGUE[name].counts == COUNTS[name][:2]
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
+def test_planetoid_files_hold_the_same_graph(tmp_path, name):
+    raw = [path.name for path in (Path(DATA) / name).glob("ind.*")]
+    folder = only(tmp_path, name, *raw)
+    assert gq.dataset_files(name, folder)[0] == "planetoid"
+    for cut in (True, False):
+        same(gq.load_dataset(name, data=folder, largest_component=cut), gq.load_dataset(name, largest_component=cut))
+
+
+@needs_data
+def test_pickled_matrices_in_an_npz_hold_the_same_graph(tmp_path):
+    folder = only(tmp_path, "amazon-photo", "amazon_photo.graphdata.npz")
+    same(gq.load_dataset("amazon-photo", data=folder), gq.load_dataset("amazon-photo"))
+
+
+@needs_data
+def test_the_layout_of_the_benchmark_collection_is_read(tmp_path):
+    graph = gq.load_dataset("amazon-photo", largest_component=False)
+    A, X = graph.adjacency, sp.csr_array(graph.features)
+    parts = {
+        f"{name}_{part}": getattr(matrix, part)
+        for name, matrix in (("adj", A), ("attr", X))
+        for part in ("data", "indices", "indptr", "shape")
+    }
+    np.savez(tmp_path / "amazon_electronics_photo.npz", **parts, labels=graph.labels)
+    same(gq.load_dataset("amazon-photo", data=tmp_path, largest_component=False), graph)
+
+
+@needs_data
+@pytest.mark.filterwarnings("ignore")  # PyG and torch warn about each other
+def test_the_cache_of_pyg_is_read(tmp_path):
+    planetoid = pytest.importorskip("torch_geometric.datasets").Planetoid
+    raw = tmp_path / "Cora" / "raw"
+    raw.mkdir(parents=True)
+    for path in (Path(DATA) / "cora").glob("ind.*"):
+        shutil.copy(path, raw)
+    planetoid(str(tmp_path), "Cora")
+    shutil.rmtree(raw)
+    assert gq.dataset_files("cora", tmp_path)[0] == "pyg"
+    same(gq.load_dataset("cora", data=tmp_path), gq.load_dataset("cora"))
+
+
+@needs_data
+def test_labels_and_ids_are_cut_with_the_graph():
+    whole, cut = (gq.load_dataset("cora", largest_component=each) for each in (False, True))
+    assert (whole.n_nodes, len(whole.labels)) == (2708, 2708)
+    assert np.array_equal(cut.labels, whole.labels[cut.node_ids])
+    assert abs(cut.features - whole.features[cut.node_ids]).nnz == 0
+
+
+@needs_data
+def test_nodes_in_no_file_have_no_label():
+    graph = gq.load_dataset("citeseer", largest_component=False)
+    assert np.flatnonzero(graph.labels < 0).tolist()[:3] == [2407, 2489, 2553]
+    assert (graph.labels < 0).sum() == 15
+
+
+def test_the_embedded_set_needs_no_folder(monkeypatch):
+    monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
+    graph = gq.load_dataset("blocks")
+    assert (graph.n_nodes, graph.features.shape[1]) == (1200, 120)
+    same(graph, gq.load_dataset("blocks"))
+    rows, columns = graph.adjacency.nonzero()
+    assert 0.7 < np.mean(graph.labels[rows] == graph.labels[columns]) < 0.9
+
+
+def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
+    with pytest.raises(gq.InputError, match=r"ind\.cora\.x.*kimiyoung/planetoid.*graphquilt datasets fetch cora"):
+        gq.load_dataset("cora", data=tmp_path)
+    with pytest.raises(gq.InputError, match=r"edge_index\.npy.*ogb\.stanford\.edu.*not downloaded"):
+        gq.load_dataset("mag240m", data=tmp_path)
+    with pytest.raises(gq.InputError, match=r"no data set named 'core'; the names are blocks, amazon-photo"):
+        gq.load_dataset("core", data=tmp_path)
+    with pytest.raises(gq.InputError, match="does not exist"):
+        gq.load_dataset("cora", data=tmp_path / "nowhere")
+    monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
+    with pytest.raises(gq.InputError, match="--data FOLDER"):
+        gq.load_dataset("cora")
+
+
+@needs_data
+def test_flows_are_found_but_are_no_graph():
+    form, files = gq.dataset_files("lanl")
+    assert form == "netflow"
+    assert files[0].name.startswith("netflow_day-02")
+    with pytest.raises(gq.InputError, match="record of flows"):
+        gq.load_dataset("lanl")
+
+
+class Bite:
+    def __reduce__(self):
+        return os.system, ("exit 3",)
+
+
+def test_a_pickle_with_anything_but_arrays_is_refused(tmp_path):
+    for held in (Bite(), [np.ones(2), Bite()], print, Path("x")):
+        path = tmp_path / "x.pickle"
+        path.write_bytes(pickle.dumps(held))
+        with pytest.raises(gq.FormatError, match="only NumPy and SciPy arrays"):
+            load_arrays(path)
+    np.savez(tmp_path / "x.npz", x=np.array([Bite()], dtype=object))
+    with pytest.raises(gq.FormatError, match="only NumPy and SciPy arrays"):
+        load_npz(tmp_path / "x.npz")
+
+
+def test_arrays_come_back_from_a_pickle(tmp_path):
+    path = tmp_path / "x.pickle"
+    held = {"a": np.arange(3), "b": sp.csr_array(np.eye(2)), "c": [1, 2.5, "x", np.float64(3), b"yz"]}
+    for protocol in range(6):
+        path.write_bytes(pickle.dumps(held, protocol=protocol))
+        if protocol < 2:
+            continue  # those name copyreg._reconstructor, which builds any object
+        read = load_arrays(path)
+        assert np.array_equal(read["a"], held["a"])
+        assert (read["b"] - held["b"]).nnz == 0
+        assert read["c"] == held["c"]
+
+
+def test_torn_files_are_named(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(pickle.dumps(np.arange(100))[:-20])
+    with pytest.raises(gq.FormatError, match="pickle of arrays"):
+        load_arrays(path)
+    for read, word in ((load_npz, r"\.npz file"), (load_torch, "torch file")):
+        path.write_bytes(b"PK\x03\x04 and then nothing")
+        with pytest.raises(gq.FormatError, match=word):
+            read(path)
+    np.savez(tmp_path / "cora.npz", z=np.ones(3))
+    with pytest.raises(gq.FormatError, match="holds z; expected edge_index"):
+        gq.load_dataset("cora", data=tmp_path)
+
+
+def test_a_torch_file_with_code_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"edge_index": torch.zeros((2, 1), dtype=torch.long), "x": Bite()}, tmp_path / "data.pt")
+    with pytest.raises(gq.FormatError, match="only NumPy and SciPy arrays"):
+        load_torch(tmp_path / "data.pt")
+    torch.save({"t": torch.arange(12).reshape(3, 4).T[1:]}, tmp_path / "data.pt")
+    assert load_torch(tmp_path / "data.pt")["t"].tolist() == [[1, 5, 9], [2, 6, 10], [3, 7, 11]]
+    torch.save({"x": torch.ones(2)}, tmp_path / "data.pt")
+    with pytest.raises(gq.FormatError, match="no edge_index"):
+        gq.load_dataset("cora", data=tmp_path)
+
+
+def test_planetoid_files_that_do_not_fit_are_named(tmp_path):
+    parts = {
+        "x": sp.csr_array(np.eye(2)),
+        "tx": sp.csr_array(np.eye(2)),
+        "allx": sp.csr_array(np.eye(2)),
+        "y": np.eye(2),
+        "ty": np.eye(2),
+        "ally": np.eye(2),
+        "graph": {0: [1], 1: [0, 2], 2: [1, 3], 3: [2]},
+    }
+    for part, held in parts.items():
+        (tmp_path / f"ind.cora.{part}").write_bytes(pickle.dumps(held))
+    index = tmp_path / "ind.cora.test.index"
+    index.write_text("3\n2\n")
+    assert gq.load_dataset("cora", data=tmp_path).labels.tolist() == [0, 1, 1, 0]
+    index.write_text("3\n")
+    with pytest.raises(gq.FormatError, match="lists 1 nodes, tx has 2 rows"):
+        gq.load_dataset("cora", data=tmp_path)
+    index.write_text("3\n9\n")
+    with pytest.raises(gq.FormatError, match="beyond the 4 nodes"):
+        gq.load_dataset("cora", data=tmp_path)

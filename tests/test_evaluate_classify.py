@@ -1,0 +1,119 @@
+"""Classification over many splits: the batch equals one after the other, and the splits are what they say."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphquilt as gq
+from graphquilt.evaluate.classify import AdamLogistic, random_splits
+
+
+def clouds(n, n_classes, dim, spread, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    return rng.normal(size=(n_classes, dim))[y] + spread * rng.normal(size=(n, dim)), y
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 20), st.integers(0, 99))
+def test_a_split_is_disjoint_and_holds_as_many_of_each_class(n_classes, per_class, seed):
+    y = np.random.default_rng(seed).permutation(np.arange(700) % n_classes)
+    first, second = random_splits(y, per_class=per_class, splits=2, seed=seed)
+    for split in (first, second):
+        together = np.concatenate([split.train, split.validation, split.test])
+        assert np.array_equal(np.sort(together), np.arange(700))
+        assert np.bincount(y[split.train]).tolist() == [per_class] * n_classes
+        assert len(split.validation) == 500
+    assert not np.array_equal(np.sort(first.train), np.sort(second.train))
+
+
+def test_the_batch_gives_what_one_split_after_the_other_gives():
+    X, y = clouds(900, 4, 6, 0.8, 0)
+    splits = random_splits(y, per_class=20, splits=6, seed=1)
+    together = AdamLogistic()(X, y, splits)
+    alone = np.concatenate([AdamLogistic()(X, y, [split]) for split in splits])
+    np.testing.assert_allclose(together, alone, atol=2e-3)
+
+
+def test_a_step_of_adam_is_that_of_torch():
+    torch = pytest.importorskip("torch")
+    from graphquilt.evaluate.classify import _Batch
+
+    X, y = clouds(300, 3, 5, 0.5, 0)
+    X = X.astype(np.float32)
+    split = random_splits(y, per_class=20, splits=1, seed=1)[0]
+    torch.manual_seed(0)
+    model = torch.nn.Linear(5, 3)
+    start = np.hstack([model.weight.detach().numpy(), model.bias.detach().numpy()[:, None]])
+    batch = _Batch.of(X, y, [split], start)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for epoch in range(1, 31):
+        batch.step(epoch, 0.01)
+        optimiser.zero_grad()
+        cost = torch.nn.functional.cross_entropy(model(torch.tensor(X[split.train])), torch.tensor(y[split.train]))
+        cost.backward()
+        optimiser.step()
+    weights = np.hstack([model.weight.detach().numpy(), model.bias.detach().numpy()[:, None]])
+    np.testing.assert_allclose(batch.W[0], weights, atol=2e-5)
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(
+            model(torch.tensor(X[split.validation])), torch.tensor(y[split.validation])
+        )
+    assert batch.validation_loss()[0] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_scikit_learn_and_adam_agree_on_what_is_easy():
+    X, y = clouds(800, 3, 8, 1.0, 2)
+    ours = gq.classification_accuracy(X, y, splits=5, seed=0)
+    theirs = gq.classification_accuracy(X, y, splits=5, seed=0, classifier=gq.ScikitLogistic())
+    assert ours.shape == theirs.shape == (5,)
+    assert abs(ours.mean() - theirs.mean()) < 0.02
+    assert ours.std() > 0  # the splits differ
+
+
+def test_unlabelled_nodes_take_no_part():
+    X, y = clouds(900, 3, 4, 0.3, 3)
+    hidden = y.copy()
+    hidden[::3] = -1
+    spoilt = X.copy()
+    spoilt[::3] = 1e3  # would ruin the answer if it were seen
+    accuracy = gq.classification_accuracy(spoilt, hidden, splits=4, seed=0)
+    np.testing.assert_array_equal(accuracy, gq.classification_accuracy(X, hidden, splits=4, seed=0))
+    names = np.where(hidden < 0, np.nan, hidden)  # NaN is another way to say "no label"
+    np.testing.assert_array_equal(accuracy, gq.classification_accuracy(X, names, splits=4, seed=0))
+
+
+def test_a_seed_gives_the_same_numbers_and_another_gives_others():
+    X, y = clouds(700, 3, 4, 1.0, 4)
+    first = gq.classification_accuracy(X, y, splits=4, seed=0)
+    np.testing.assert_array_equal(first, gq.classification_accuracy(X, y, splits=4, seed=0))
+    assert not np.array_equal(first, gq.classification_accuracy(X, y, splits=4, seed=1))
+
+
+def test_the_names_of_classes_do_not_matter():
+    X, y = clouds(700, 3, 4, 1.0, 4)
+    kept = gq.classification_accuracy(X, y, splits=3, seed=0)
+    np.testing.assert_array_equal(kept, gq.classification_accuracy(X, np.array([5, 70, 900])[y], splits=3, seed=0))
+
+
+def test_wrong_labels_are_named():
+    X, y = clouds(200, 2, 3, 0.5, 5)
+    with pytest.raises(gq.InputError, match=r"200 rows and the labels have shape \(199,\).*largest component"):
+        gq.classification_accuracy(X, y[:-1], seed=0)
+    with pytest.raises(gq.InputError, match="fractions"):
+        gq.classification_accuracy(X, y + 0.5, seed=0)
+    with pytest.raises(gq.InputError, match="not <U1"):
+        gq.classification_accuracy(X, np.array(["a", "b"])[y], seed=0)
+    with pytest.raises(gq.InputError, match="at least two"):
+        gq.classification_accuracy(X, np.zeros(200, dtype=int), seed=0)
+    few = y.copy()
+    few[:12] = 7
+    with pytest.raises(gq.InputError, match=r"class 7 has 12.*skip_small"):
+        gq.classification_accuracy(X, few, seed=0)
+    assert gq.classification_accuracy(X, few, seed=0, splits=2, skip_small=True).shape == (2,)
+    with pytest.raises(gq.InputError, match="splits is 0"):
+        gq.classification_accuracy(X, y, splits=0, seed=0)
+    X[5] = np.inf
+    with pytest.raises(gq.InputError, match="1 of 200 rows"):
+        gq.classification_accuracy(X, y, seed=0)

@@ -1,0 +1,254 @@
+"""The job format: what is kept comes back, and every kind of damage is found and named."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from graphquilt.conformance.store import check_store
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.store import DirectoryStore, Record, job_lock
+
+KEY = "patches/00003/graph"
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    store[KEY] = Record({"nodes": np.arange(40), "indptr": np.arange(41, dtype=np.int32)}, {"directed": False})
+    store["embedding"] = Record({"embedding": np.arange(12.0).reshape(4, 3)}, {"dim": 3})
+    return store
+
+
+@pytest.mark.parametrize("make", [dict, None], ids=["dict", "directory"])
+def test_stores_keep_the_contract(make, tmp_path):
+    check_store(make or (lambda: DirectoryStore(tmp_path / "job")))
+
+
+ARRAYS = hnp.arrays(
+    st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.bool_, np.dtype("<U3")]),
+    hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.text("abcdefgh_", min_size=1, max_size=70), ARRAYS, min_size=1, max_size=4))
+def test_what_is_kept_comes_back_bit_for_bit(tmp_path_factory, arrays):
+    store = DirectoryStore(tmp_path_factory.mktemp("job"))
+    store["a/b"] = Record(arrays)
+    back = DirectoryStore(store.path)["a/b"].arrays
+    assert list(back) == list(arrays)
+    for name, array in arrays.items():
+        assert back[name].dtype == array.dtype
+        assert back[name].shape == array.shape
+        assert back[name].tobytes() == array.tobytes()
+        assert back[name].flags.aligned
+
+
+def test_data_files_are_what_numpy_writes(store):
+    assert np.load(store.path / "embedding.npy", allow_pickle=False).sum() == 66
+    with np.load(store.path / (KEY + ".npz"), allow_pickle=False) as archive:
+        assert archive["nodes"].sum() == 780
+
+
+def test_a_plain_savez_by_another_program_is_read(store):
+    """A marker and a file that numpy.savez wrote, compressed or not, are a record."""
+    import hashlib
+
+    for save in (np.savez, np.savez_compressed):
+        data = store.path / (KEY + ".npz")
+        save(data, nodes=np.arange(40), indptr=np.arange(41, dtype=np.int32))
+        marker_path = store.path / (KEY + ".json")
+        marker = json.loads(marker_path.read_text())
+        marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
+        marker_path.write_text(json.dumps(marker))
+        assert DirectoryStore(store.path)[KEY].arrays["nodes"].sum() == 780
+
+
+def test_arrays_are_memory_mapped_and_read_only(store):
+    nodes = store[KEY].arrays["nodes"]
+    assert isinstance(nodes, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        nodes[0] = 1
+
+
+@pytest.mark.parametrize("at", [0, 100, -1], ids=["first", "middle", "last"])
+def test_a_flipped_bit_is_found(store, at):
+    data = store.path / (KEY + ".npz")
+    content = bytearray(data.read_bytes())
+    content[at] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(FormatError, match=r"graph\.npz does not have the SHA-256"):
+        DirectoryStore(store.path)[KEY]
+
+
+def test_a_change_after_the_first_reading_is_found_too(store):
+    store[KEY]
+    data = store.path / (KEY + ".npz")
+    content = bytearray(data.read_bytes())
+    content[200] ^= 4
+    data.write_bytes(content)
+    os.utime(data, ns=(1, 1))
+    with pytest.raises(FormatError, match="SHA-256"):
+        store[KEY]
+
+
+def test_a_truncated_file_is_found(store):
+    data = store.path / "embedding.npy"
+    data.write_bytes(data.read_bytes()[:-8])
+    assert "embedding" not in store
+    with pytest.raises(FormatError, match="cut short"):
+        store["embedding"]
+
+
+def test_a_marker_without_data(store):
+    (store.path / "embedding.npy").unlink()
+    assert "embedding" not in store
+    with pytest.raises(FormatError, match="gone but its marker is there"):
+        store["embedding"]
+
+
+def test_data_without_a_marker_is_not_a_record(store):
+    (store.path / "embedding.json").unlink()
+    assert "embedding" not in store
+    with pytest.raises(KeyError):
+        store["embedding"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"format": 1}', '{"format": 1, "file": "embedding.npy", "parameters": {}}']
+)
+def test_a_torn_or_foreign_marker_is_named(store, text):
+    (store.path / "embedding.json").write_text(text)
+    assert "embedding" not in store
+    with pytest.raises(FormatError, match=r"embedding\.json is not"):
+        store["embedding"]
+
+
+def test_a_marker_may_not_point_elsewhere(store):
+    path = store.path / "embedding.json"
+    path.write_text(path.read_text().replace("embedding.npy", "../../secret.npy"))
+    with pytest.raises(FormatError, match="not its own data file"):
+        store["embedding"]
+
+
+def test_python_objects_are_refused_both_ways(store):
+    with pytest.raises(InputError, match="Python objects"):
+        store["x"] = Record({"x": np.array([{}])})
+    import hashlib
+
+    data = store.path / "embedding.npy"
+    np.save(data, np.array([{"a": 1}] * 4), allow_pickle=True)
+    marker = json.loads((store.path / "embedding.json").read_text())
+    marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
+    (store.path / "embedding.json").write_text(json.dumps(marker))
+    with pytest.raises(FormatError, match="Python objects"):
+        store["embedding"]
+
+
+@pytest.mark.parametrize("key", ["", "a//b", "../x", "a/..", ".hidden", "quilt", "/etc/x"])
+def test_keys_stay_inside_the_job(store, key):
+    with pytest.raises(InputError, match="cannot be a key"):
+        store[key] = Record({})
+
+
+def test_a_newer_job_is_refused_untouched(store):
+    head = store.path / "quilt.json"
+    head.write_text('{"format": "graphquilt job", "version": 2}')
+    with pytest.raises(JobError, match="job format 2"):
+        DirectoryStore(store.path)
+    assert "2" in head.read_text()
+
+
+def test_a_newer_marker_is_refused_not_redone(store):
+    path = store.path / "embedding.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 7'))
+    with pytest.raises(JobError, match="job format 7"):
+        store["embedding"]
+    with pytest.raises(JobError, match="job format 7"):
+        _ = "embedding" in store
+
+
+def test_a_folder_of_other_things_is_not_a_job(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(JobError, match=r"no quilt\.json but holds 1 other things \(thesis\.tex"):
+        DirectoryStore(tmp_path)
+
+
+def test_an_existing_file_is_not_a_job(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(JobError, match="is a file"):
+        DirectoryStore(tmp_path / "x")
+
+
+def test_another_programs_quilt_json_is_refused(tmp_path):
+    (tmp_path / "quilt.json").write_text('{"blocks": 12}')
+    with pytest.raises(JobError, match="does not say that this is a graphquilt job"):
+        DirectoryStore(tmp_path)
+
+
+def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path):
+    """Kill a writer that does nothing but rewrite one record: what is there is whole, or is known to be absent."""
+    code = (
+        "import sys, numpy as np\n"
+        "from graphquilt.store import DirectoryStore, Record\n"
+        "store = DirectoryStore(sys.argv[1])\n"
+        "print('ready', flush=True)\n"
+        "n = 0\n"
+        "while True:\n"
+        "    n += 1\n"
+        "    store['a'] = Record({'x': np.full(20000, n), 'y': np.full(30, n)}, {'n': n})\n"
+    )
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        with subprocess.Popen([sys.executable, "-c", code, tmp_path / "job"], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(float(rng.uniform(0.02, 0.1)))
+            process.kill()
+        store = DirectoryStore(tmp_path / "job")
+        if "a" in store:
+            record = store["a"]
+            assert (record.arrays["x"] == record.parameters["n"]).all()
+    store["a"] = Record({"x": np.zeros(1)})
+    assert not list(store.path.glob("*.part"))
+
+
+def test_a_store_can_be_sent_to_a_worker(store):
+    there = pickle.loads(pickle.dumps(store))
+    assert there[KEY].arrays["nodes"].sum() == 780
+
+
+def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
+    code = (
+        "import sys, time\nfrom graphquilt.store import job_lock\n"
+        "with job_lock(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(JobError, match=f"worked on by process {process.pid} on "), job_lock(tmp_path):
+            pass
+        process.kill()
+        process.wait()
+        with job_lock(tmp_path):
+            pass
+
+
+def test_shards_share_and_a_whole_run_does_not(tmp_path):
+    with job_lock(tmp_path, shard=(1, 3)), job_lock(tmp_path, shard=(2, 3)):
+        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path, shard=(2, 3)):
+            pass
+        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path):
+            pass
+
+
+def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):
+    with pytest.raises(OSError, match="mine"), job_lock(tmp_path):
+        raise OSError(28, "mine")
