@@ -1,1 +1,10 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
+
+from graphquilt.embedders.bipartite import bipartite_svd
+from graphquilt.embedders.contract import Embedder, Fit, checked_fit, motions
+from graphquilt.embedders.dgi import DGI
+from graphquilt.embedders.encoder import Encoder
+from graphquilt.embedders.svd import SVD
+from graphquilt.embedders.vgae import GAE, VGAE
+
+__all__ = ["DGI", "GAE", "SVD", "VGAE", "Embedder", "Encoder", "Fit", "bipartite_svd", "checked_fit", "motions"]

@@ -1,0 +1,170 @@
+"""Training on torch: Adam, early stopping, and leaving the process as it was found."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from graphquilt.errors import ConvergenceError, InputError
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Parameters", "Schedule", "device_for", "out_of_memory_explained", "threads", "train"]
+
+_lock = threading.Lock()
+_users = 0
+_original = 1
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Let torch use ``count`` threads inside the block (None: as many as it uses already).
+
+    The number belongs to the calling thread, but a new thread starts with the last number that anybody set; so the
+    number found by the first of several concurrent blocks is the one that all of them go back to.
+    """
+    global _users, _original  # noqa: PLW0603
+    if count is None:
+        yield
+        return
+    with _lock:
+        if _users == 0:
+            _original = torch.get_num_threads()
+        _users += 1
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            torch.set_num_threads(_original)
+
+
+def device_for(name: str) -> str:
+    """Return the device's name if it is there."""
+    kind = name.split(":", maxsplit=1)[0]
+    if kind not in {"cpu", "cuda", "mps"}:
+        raise InputError(f"the device {name!r} is not known; choose 'cpu', 'cuda' (or 'cuda:1' …) or 'mps'.")
+    if kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        number = int(name.split(":")[1]) if ":" in name else 0
+        if number >= count:
+            raise InputError(
+                f"the device {name!r} is not there: torch {torch.__version__} sees {count} CUDA devices. "
+                "Use device='cpu', or install a torch built for CUDA and check the driver."
+            )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise InputError(
+            f"the device 'mps' is not there: torch {torch.__version__} finds no Metal device. Use device='cpu'."
+        )
+    return name
+
+
+@contextmanager
+def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) -> Iterator[None]:
+    """Say what to reduce when the device's memory runs out."""
+    try:
+        yield
+    except torch.OutOfMemoryError as full:
+        raise InputError(
+            f"the memory of {device} does not hold a training on {n_nodes} nodes with {width} features and {hidden} "
+            f"hidden units. Reduce hidden or dim, cut the graph into more and smaller patches, or use device='cpu'. "
+            f"({str(full).splitlines()[0]})"
+        ) from full
+
+
+class Parameters:
+    """Named weights that share one flat vector, so that a step of Adam is a handful of operations.
+
+    Attributes
+    ----------
+    flat : tensor (k,)
+    named : mapping of str to tensor
+        Views of ``flat``.
+    """
+
+    def __init__(self, values: Mapping[str, npt.NDArray[np.floating]], *, device: str, dtype: torch.dtype) -> None:
+        self.shapes = {name: value.shape for name, value in values.items()}
+        joined = np.concatenate([np.ravel(value) for value in values.values()])
+        self.flat = torch.as_tensor(joined, dtype=dtype, device=device).clone()
+        self.flat.requires_grad_(True)
+        self.named = self.views(self.flat)
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the named views of a flat vector."""
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        parts = torch.split(flat, sizes)
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train."""
+
+    lr: float
+    max_epochs: int
+    patience: int
+    weight_decay: float
+
+
+def adam_step(
+    w: torch.Tensor, g: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], epoch: int, schedule: Schedule
+) -> None:
+    """Move ``w`` by one step of Adam (Kingma and Ba 2015, its default decay rates), in place."""
+    first, second = moments
+    if schedule.weight_decay:
+        g = g.add(w, alpha=schedule.weight_decay)
+    first.lerp_(g, 0.1)
+    second.mul_(0.999).addcmul_(g, g, value=0.001)
+    root = second.sqrt().mul_(1 / math.sqrt(1 - 0.999**epoch)).add_(1e-8)
+    w.addcdiv_(first, root, value=-schedule.lr / (1 - 0.9**epoch))
+
+
+def train(
+    parameters: Parameters,
+    loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+    schedule: Schedule,
+    *,
+    watch: Callable[[Mapping[str, torch.Tensor]], float] | None = None,
+    progress: ProgressCallback | None = None,
+) -> npt.NDArray[np.float64]:
+    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses watched.
+
+    Training ends after ``patience`` epochs without a lower loss. ``watch`` gives the loss to judge an epoch by, of the
+    weights before its step; without it that is the training loss.
+    """
+    w = parameters.flat.detach()
+    moments = torch.zeros_like(w), torch.zeros_like(w)
+    best, best_loss, waited = w.clone(), math.inf, 0
+    losses: list[float] = []
+    for epoch in range(1, schedule.max_epochs + 1):
+        parameters.flat.grad = None
+        loss = loss_of(parameters.views(parameters.flat))
+        loss.backward()
+        trained = float(loss.detach())
+        with torch.no_grad():
+            value = trained if watch is None else watch(parameters.views(w))
+        if not math.isfinite(value + trained):
+            raise ConvergenceError(
+                f"the loss became {trained} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
+                "scale the features down, or look for extreme values in them.",
+                residual=value,
+            )
+        losses.append(value)
+        report(progress, "training", epoch, schedule.max_epochs, values={"epoch": epoch, "loss": value})
+        if value < best_loss:
+            best_loss, waited = value, 0
+            best.copy_(w)
+        else:
+            waited += 1
+            if waited >= schedule.patience:
+                break
+        adam_step(w, parameters.flat.grad, moments, epoch, schedule)
+    w.copy_(best)
+    return np.array(losses)

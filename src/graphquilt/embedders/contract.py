@@ -1,0 +1,138 @@
+"""The contract of an embedder, and what a training returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError
+
+if TYPE_CHECKING:
+    from graphquilt.embedders.encoder import Encoder
+    from graphquilt.graph import Graph
+    from graphquilt.progress import ProgressCallback
+
+__all__ = ["MOTIONS", "Embedder", "Fit", "check_dim", "checked_fit", "motions"]
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+MOTIONS = frozenset({"rotation", "scale", "translation"})
+DEFAULT_MOTIONS = frozenset({"rotation", "translation"})
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Anything that gives each node of a graph a place: a frozen, picklable value that is called.
+
+    ``dim`` is the number of columns of the answer. An embedder may also have ``group``, the motions (of "rotation",
+    "scale", "translation") that its embeddings are free in, and ``fit(graph, seed, progress=None)``, which returns a
+    :class:`Fit`; calling the embedder is then the short form of ``fit(...).embedding``.
+
+    Run :func:`graphquilt.conformance.check_embedder` on one of your own.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of the embedding."""
+        ...
+
+    def __call__(self, graph: Graph, seed: int) -> FloatArray:
+        """Return one row a node, (n, dim); the same seed gives the same rows."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a training gives.
+
+    Attributes
+    ----------
+    embedding : float array (n, dim)
+    losses : float array (epochs,)
+        The loss that early stopping watched, one entry an epoch; empty for methods that do not train.
+    encoder : Encoder or None
+        Embeds other graphs without training, where the method allows that.
+    """
+
+    embedding: FloatArray
+    losses: npt.NDArray[np.float64]
+    encoder: Encoder | None = None
+
+
+def motions(embedder: Embedder) -> frozenset[str]:
+    """Return the motions that the embedder's answers are free in.
+
+    An embedder that does not say is taken to be free in rotation and translation, as in the paper.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> sorted(motions(SVD(8)))
+    ['rotation', 'scale', 'translation']
+    """
+    group = frozenset(getattr(embedder, "group", DEFAULT_MOTIONS))
+    if not group <= MOTIONS:
+        raise InputError(
+            f"{embedder!r} says that its embeddings are free in {sorted(group - MOTIONS)}; "
+            f"a group is made of {sorted(MOTIONS)}."
+        )
+    return group
+
+
+def checked_fit(
+    embedder: Embedder,
+    graph: Graph,
+    seed: int,
+    *,
+    where: str = "the graph",
+    progress: ProgressCallback | None = None,
+) -> Fit:
+    """Embed ``graph`` and refuse an answer that is not an (n, dim) array of finite numbers.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        Its ``fit`` is used if it has one.
+    where : str
+        What is being embedded, for the error message: ``"patch 17"``.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from graphquilt.embedders import SVD
+    >>> from graphquilt.graph import Graph
+    >>> ring = Graph(sp.csr_array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]))
+    >>> checked_fit(SVD(1), ring, 0).embedding.shape
+    (4, 1)
+    """
+    fit = getattr(embedder, "fit", None)
+    if fit is not None and callable(fit):
+        answer = fit(graph, seed, progress=progress)
+        if not isinstance(answer, Fit):
+            raise InputError(f"fit of {embedder!r} returned {type(answer).__name__} for {where}, not a Fit.")
+    else:
+        answer = Fit(np.asarray(embedder(graph, seed)), np.empty(0))
+    X, wanted = np.asarray(answer.embedding), (graph.n_nodes, embedder.dim)
+    if X.shape != wanted:
+        raise InputError(
+            f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {wanted[0]} nodes; "
+            f"an embedder of dim {wanted[1]} returns {wanted}. Return one row for each node of the graph it is given."
+        )
+    if not np.issubdtype(X.dtype, np.floating):
+        raise InputError(f"{embedder!r} returned {X.dtype} for {where}; an embedding is an array of floats.")
+    bad = ~np.isfinite(X).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"{embedder!r} returned values that are not finite for {where}: {int(bad.sum())} of {len(X)} rows, the "
+            f"first is row {int(bad.argmax())}. Look at that node's features and edges, or lower the learning rate."
+        )
+    return answer
+
+
+def check_dim(dim: int, name: str) -> None:
+    """Refuse a dimension that is not a positive integer."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+        raise InputError(f"{name} needs a dim that is an integer of at least 1, not {dim!r}.")

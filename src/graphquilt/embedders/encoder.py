@@ -1,0 +1,95 @@
+"""Encoder: what a training leaves behind, to embed other graphs without training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.embedders._features import features_of
+from graphquilt.errors import FormatError, MissingExtraError
+
+if TYPE_CHECKING:
+    from graphquilt.graph import Graph
+
+__all__ = ["Encoder"]
+
+FORMAT = "graphquilt-encoder"
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Trained GCN weights; calling it embeds a graph.
+
+    Attributes
+    ----------
+    kind : str
+        The class of the embedder that trained it.
+    dim : int
+        Columns of the embedding.
+    weights : mapping of str to float array
+        ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
+    featureless : {"identity", "degree"} or None
+        The stand-in for features that it was trained with.
+    normalize : bool
+        Whether rows of features are made to sum to 1.
+    """
+
+    kind: str
+    dim: int
+    weights: Mapping[str, npt.NDArray[Any]]
+    featureless: str | None = None
+    normalize: bool = False
+
+    def __call__(self, graph: Graph) -> npt.NDArray[np.floating[Any]]:
+        """Embed a graph that has the features the encoder was trained on, (n, dim)."""
+        try:
+            import torch
+        except ImportError as missing:
+            raise MissingExtraError("an encoder", "torch") from missing
+        from graphquilt.embedders._fit import threads
+        from graphquilt.embedders._gcn import encode, inputs_of, normalized_adjacency
+
+        tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
+        features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
+        with threads(1), torch.no_grad():
+            inputs = inputs_of(normalized_adjacency(graph), features, dtype=tensors["weight0"].dtype)
+            X: npt.NDArray[np.floating[Any]] = encode(inputs, tensors)[:, : self.dim].numpy().copy()
+            return X
+
+    def save(self, path: str | Path) -> None:
+        """Write the weights and what is needed to apply them to one safetensors file."""
+        try:
+            from safetensors.numpy import save_file
+        except ImportError as missing:
+            raise MissingExtraError("saving an encoder", "torch") from missing
+        settings = {"kind": self.kind, "dim": self.dim, "featureless": self.featureless, "normalize": self.normalize}
+        metadata = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
+        save_file({name: np.ascontiguousarray(value) for name, value in self.weights.items()}, path, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Encoder:
+        """Read what :meth:`save` wrote."""
+        try:
+            from safetensors import SafetensorError, safe_open
+        except ImportError as missing:
+            raise MissingExtraError("loading an encoder", "torch") from missing
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as broken:
+            raise FormatError(f"{path} is not a safetensors file: {broken}.") from broken
+        if metadata.get("format") != FORMAT:
+            raise FormatError(f"{path} holds {len(weights)} arrays but was not written by Encoder.save.")
+        if metadata.get("version") != str(VERSION):
+            raise FormatError(
+                f"{path} has encoder format {metadata.get('version')}; this graphquilt reads format {VERSION}."
+            )
+        return cls(weights=weights, **json.loads(metadata["settings"]))

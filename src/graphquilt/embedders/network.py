@@ -1,0 +1,189 @@
+"""What VGAE, GAE and DGI have in common: their fields, and the course of a training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.embedders._features import STAND_INS, features_of
+from graphquilt.embedders.contract import DEFAULT_MOTIONS, Fit, check_dim
+from graphquilt.embedders.encoder import Encoder
+from graphquilt.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+    from graphquilt.embedders._gcn import Inputs
+    from graphquilt.embedders._tasks import Task
+    from graphquilt.graph import Graph
+    from graphquilt.progress import ProgressCallback
+
+__all__ = ["Network", "glorot"]
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph network that is trained on the graph it embeds; VGAE, GAE and DGI are the ones to use.
+
+    Parameters
+    ----------
+    dim : int
+        Columns of the embedding.
+    hidden : int, optional
+        Width of the layers before the last; None means 4 ``dim``.
+    layers : int
+        Number of GCN layers.
+    lr, max_epochs, patience, weight_decay : float, int, int, float
+        Adam's learning rate; the most epochs; how many epochs without a lower loss end the training (the best weights
+        are kept); Adam's penalty on the weights.
+    dropout : float
+        Share of hidden values set to 0 in training.
+    restarts : int
+        Trainings from other random starts, of which the one with the best reconstruction AUC is kept.
+    init_seed : int, optional
+        Seed of the initial weights; None derives it from the seed of the call. With the same number every patch starts
+        from the same weights, as long as the patches have equally many features.
+    featureless : {"identity", "degree"} or None
+        What stands in for the features of a graph that has none: one free vector a node, or a code of the degree.
+    device : str
+        "cpu", "cuda", "cuda:1", "mps".
+    dtype : {"float32", "float64"}
+    threads : int or None
+        CPU threads of torch. One by default: patches are what runs in parallel, and the answer then does not depend on
+        the machine's number of cores. None leaves torch as it is set.
+    group : frozenset of str
+        The motions that embeddings of one graph from several trainings differ by, and that alignment is to undo.
+    """
+
+    dim: int
+    hidden: int | None = None
+    layers: int = 2
+    lr: float = 1e-3
+    max_epochs: int = 10_000
+    patience: int = 20
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    restarts: int = 1
+    init_seed: int | None = None
+    featureless: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int | None = 1
+    group: frozenset[str] = DEFAULT_MOTIONS
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_dim(self.dim, name)
+        for field, least in (("layers", 1), ("max_epochs", 1), ("patience", 1), ("restarts", 1), ("hidden", 1)):
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise InputError(f"{field} of {name} must be at least {least}, not {value}.")
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise InputError(f"lr of {name} must be a positive number, not {self.lr}; the paper uses 0.001.")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout of {name} is a share from 0 to below 1, not {self.dropout}.")
+        if self.weight_decay < 0:
+            raise InputError(f"weight_decay of {name} must not be negative; it is {self.weight_decay}.")
+        if self.featureless not in (None, *STAND_INS):
+            raise InputError(f"featureless of {name} is one of {STAND_INS} or None, not {self.featureless!r}.")
+        if self.dtype not in {"float32", "float64"}:
+            raise InputError(f"dtype of {name} is 'float32' or 'float64', not {self.dtype!r}.")
+
+    def __call__(self, graph: Graph, seed: int) -> FloatArray:
+        """Train on the graph and return its embedding, (n, dim)."""
+        return self.fit(graph, seed).embedding
+
+    def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
+        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
+
+        ``progress`` hears of every epoch with its loss; an exception that it raises ends the training.
+        """
+        try:
+            import torch  # noqa: F401
+        except ImportError as missing:
+            raise MissingExtraError(type(self).__name__, "torch") from missing
+        from graphquilt.embedders._fit import device_for, out_of_memory_explained, threads
+
+        if graph.n_nodes == 0:
+            raise InputError(f"{type(self).__name__} was given a graph without nodes; there is nothing to embed.")
+        device = device_for(self.device)
+        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
+        width = graph.n_nodes if features is None else int(features.shape[1])
+        with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
+            seeds = np.random.SeedSequence(seed).spawn(self.restarts)
+            fits = (self._train(graph, features, child, progress) for child in seeds)
+            return next(fits) if self.restarts == 1 else self._best(graph, fits, seed)
+
+    @property
+    def _hidden(self) -> int:
+        return 4 * self.dim if self.hidden is None else self.hidden
+
+    @property
+    def _smooth(self) -> bool:
+        return True
+
+    @property
+    def _normalize(self) -> bool:
+        return False
+
+    def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Return the initial weights for ``width`` features."""
+        raise NotImplementedError
+
+    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+        """Return what to minimise on the graph, given what makes a graph's inputs."""
+        raise NotImplementedError
+
+    def _train(
+        self, graph: Graph, features: Any, seeds: np.random.SeedSequence, progress: ProgressCallback | None
+    ) -> Fit:
+        import torch
+
+        from graphquilt.embedders._fit import Parameters, Schedule, train
+        from graphquilt.embedders._gcn import encode, inputs_of, normalized_adjacency
+
+        dtype = getattr(torch, self.dtype)
+        first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
+        rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
+        width = graph.n_nodes if features is None else int(features.shape[1])
+        parameters = Parameters(self._initial(width, rng), device=self.device, dtype=dtype)
+
+        def inputs(seen: Graph) -> Inputs:
+            A = normalized_adjacency(seen)
+            return inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
+
+        task = self._task(graph, inputs, torch.Generator().manual_seed(second))
+        schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
+        losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
+        whole = task.inputs if task.watch is None else inputs(graph)
+        with torch.no_grad():
+            weights = parameters.views(parameters.flat.detach().cpu().clone())
+            X = encode(whole, parameters.views(parameters.flat.detach()))[:, : self.dim].cpu().numpy().copy()
+        stand_in = self.featureless if graph.features is None else None
+        kept = {name: value.numpy() for name, value in weights.items()}
+        return Fit(X, losses, Encoder(type(self).__name__, self.dim, kept, stand_in, self._normalize))
+
+    def _best(self, graph: Graph, fits: Iterable[Fit], seed: int) -> Fit:
+        """Return the fit whose inner products tell edges from as many sampled non-edges best."""
+        import torch
+
+        from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges
+
+        edges = undirected_edges(graph)
+        generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
+        return max(fits, key=lambda fit: area_under_curve(fit.embedding, edges, others))
+
+
+def glorot(rng: np.random.Generator, rows: int, columns: int) -> FloatArray:
+    """Return a (rows, columns) array, uniform in ±sqrt(6 / (rows + columns)) (Glorot and Bengio 2010)."""
+    limit = math.sqrt(6 / (rows + columns))
+    return rng.uniform(-limit, limit, (rows, columns))

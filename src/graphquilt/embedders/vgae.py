@@ -1,0 +1,130 @@
+"""VGAE and GAE: graph auto-encoders with an inner-product decoder (Kipf and Welling 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.embedders.network import FloatArray, Network, glorot
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+
+if TYPE_CHECKING:
+    import torch
+
+    from graphquilt.embedders._gcn import Inputs
+    from graphquilt.embedders._tasks import Task
+
+__all__ = ["GAE", "VGAE"]
+
+
+@dataclass(frozen=True)
+class GAE(Network):
+    """A graph auto-encoder: two GCN layers, trained so that inner products tell edges from non-edges.
+
+    Takes the parameters of :class:`~graphquilt.embedders.network.Network`, and:
+
+    Parameters
+    ----------
+    validation : float
+        Share of the edges that training does not see; early stopping then watches the reconstruction of those instead
+        of the training loss. The embedding returned is that of the whole graph.
+
+    Notes
+    -----
+    The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over as many sampled
+    non-edges, drawn anew in every epoch. A graph without edges has nothing to learn from: its nodes get the finite
+    coordinates of the initial weights.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]))
+    >>> GAE(2, max_epochs=5)(path, 0).shape
+    (10, 2)
+    """
+
+    featureless: str | None = "identity"
+    validation: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation < 1:
+            raise InputError(
+                f"validation of {type(self).__name__} is a share from 0 to below 1, not {self.validation}."
+            )
+
+    @property
+    def _outputs(self) -> int:
+        return self.dim
+
+    def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        widths = [width, *[self._hidden] * (self.layers - 1)]
+        weights: dict[str, FloatArray] = {}
+        for layer, rows in enumerate(widths):
+            last = layer == self.layers - 1
+            columns = self.dim if last else widths[layer + 1]
+            # Each output (the mean, the log standard deviation) is a layer of its own, and starts like one.
+            parts = [glorot(rng, rows, columns) for _ in range(self._outputs // self.dim if last else 1)]
+            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
+            weights[f"bias{layer}"] = np.zeros(columns * len(parts))
+        return weights
+
+    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+        import torch
+
+        from graphquilt.embedders._pairs import NonEdges, undirected_edges
+        from graphquilt.embedders._tasks import Task, held_out_loss, reconstruction
+
+        edges = undirected_edges(graph)
+        non_edges = NonEdges(edges, graph.n_nodes)
+        held = round(self.validation * edges.shape[1])
+        seen, seen_graph = torch.as_tensor(edges), graph
+        if held:
+            order = torch.randperm(edges.shape[1], generator=generator)
+            hidden, seen = seen[:, order[:held]], seen[:, order[held:].sort().values]
+            seen_graph = without(graph, hidden.numpy())
+        given = inputs(seen_graph)
+        seen = seen.to(self.device)
+        dim = self.dim if self._outputs > self.dim else None
+        loss = reconstruction(given, seen, non_edges, generator, dim=dim, dropout=self.dropout)
+        if not held:
+            return Task(given, loss)
+        others = non_edges.sample(held, generator).to(self.device)
+        return Task(given, loss, held_out_loss(given, hidden.to(self.device), others, self.dim))
+
+
+@dataclass(frozen=True)
+class VGAE(GAE):
+    """A variational graph auto-encoder; the embedding is the mean.
+
+    Takes the parameters of :class:`GAE`.
+
+    Notes
+    -----
+    The loss is that of :class:`GAE` on a sample of N(mean, std²), plus the divergence from N(0, 1) averaged over nodes
+    and divided by their number once more. The logarithm of std is kept below 10. A graph without edges is drawn
+    towards the origin, and its coordinates are finite.
+
+    Examples
+    --------
+    >>> path = Graph(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]))
+    >>> VGAE(2, max_epochs=5).fit(path, 0).losses.shape
+    (5,)
+    """
+
+    @property
+    def _outputs(self) -> int:
+        return 2 * self.dim
+
+
+def without(graph: Graph, edges: FloatArray) -> Graph:
+    """Return the graph without these undirected edges (2, k), with its weights."""
+    A = graph.adjacency
+    gone = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
+    kept = A - A.multiply(gone + gone.T)
+    return Graph(kept)
