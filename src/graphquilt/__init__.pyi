@@ -1,3 +1,6 @@
+from graphquilt.alignment import align as align
+from graphquilt.alignment import centroid as centroid
+from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
@@ -34,10 +37,20 @@ from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
 from graphquilt.graph import Graph as Graph
+from graphquilt.ingest import read_edges as read_edges
+from graphquilt.partition import Fennel as Fennel
+from graphquilt.partition import Metis as Metis
+from graphquilt.partition import edge_cut as edge_cut
+from graphquilt.partition import merge_small as merge_small
+from graphquilt.patches import Limits as Limits
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
+from graphquilt.patches import patch_graph as patch_graph
 from graphquilt.progress import Progress as Progress
+from graphquilt.sparsify import Conductance as Conductance
+from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore
+from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window
