@@ -20,7 +20,7 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.windows import lag_edges
 
 if TYPE_CHECKING:
-    from graphquilt.alignment import Alignment
+    from graphquilt.transforms import Alignment
 
 __all__ = ["LAGS", "Alert", "AnomalyScores", "Pattern", "SideScores", "embed_window", "rank_alerts", "score_windows"]
 
@@ -33,11 +33,11 @@ class TimedMatrix(Protocol):
     """What is needed of a window: its number, where it starts, and its matrix."""
 
     @property
-    def number(self) -> int: ...  # noqa: D102
+    def number(self) -> int: ...
     @property
-    def start(self) -> float: ...  # noqa: D102
+    def start(self) -> float: ...
     @property
-    def matrix(self) -> Any: ...  # noqa: D102
+    def matrix(self) -> Any: ...
 
 
 class Pattern(NamedTuple):
@@ -84,7 +84,7 @@ class SideScores:
     @property
     def flagged(self) -> npt.NDArray[np.bool_]:
         """Which scores lie above the limit, (n, windows)."""
-        return np.nan_to_num(self.standardised, nan=-np.inf) > self.limit
+        return np.asarray(np.nan_to_num(self.standardised, nan=-np.inf) > self.limit, dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +171,11 @@ def score_windows(
     DisconnectedError
         If the lags do not join all windows that could be embedded.
     """
-    kept: list[tuple[TimedMatrix, Patch, Patch]] = []
-    numbers, times, patterns, left_out = [], [], [], {}
+    pairs: list[tuple[Patch, Patch]] = []
+    numbers: list[int] = []
+    times: list[float] = []
+    patterns: list[Pattern] = []
+    left_out: dict[int, str] = {}
     for window, result in _embedded(windows, dim, background, executor):
         report(progress, "windows embedded", len(numbers) + len(left_out) + 1)
         if isinstance(result, str):
@@ -182,7 +185,7 @@ def score_windows(
         numbers.append(window.number)
         times.append(window.start)
         patterns.append(_pattern(window.matrix))
-        kept.append((window, *result))
+        pairs.append(result)
     if len(numbers) < 3:
         raise InputError(
             f"{len(numbers)} windows could be embedded in {dim} dimensions, {len(left_out)} could not"
@@ -192,8 +195,9 @@ def score_windows(
     edges = lag_edges(np.array(numbers), lags)
     sides = {}
     for k, side in enumerate(SIDES):
-        patches = tuple(row[1 + k] for row in kept)
-        sides[side] = _score_side(side, patches, edges, np.array(numbers), min_observations, quantile)
+        patches = tuple(pair[k] for pair in pairs)
+        usable = usable_edges(patches, edges, np.array(numbers), side)
+        sides[side] = _score_side(side, patches, usable, min_observations=min_observations, quantile=quantile)
         report(progress, "sides scored", k + 1, len(SIDES))
     return AnomalyScores(np.array(numbers), np.array(times, dtype=np.float64), sides, left_out, tuple(patterns))
 
@@ -261,13 +265,12 @@ def _score_side(
     side: str,
     patches: tuple[Patch, ...],
     edges: npt.NDArray[np.int64],
-    numbers: npt.NDArray[np.int64],
+    *,
     min_observations: int,
     quantile: float,
 ) -> SideScores:
     from graphquilt.alignment import align
 
-    edges = usable_edges(patches, edges, numbers, side)
     alignment = align(patches, edges)
     D = deviations(patches, alignment)
     Z = leave_one_out_zscore(D, min_observations=min_observations)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from graphquilt.errors import CoverError, InputError
 
 if TYPE_CHECKING:
-    from graphquilt.alignment import Alignment
+    from graphquilt.transforms import Alignment
 
 __all__ = ["deviations", "leave_one_out_zscore", "outliers", "threshold"]
 
@@ -56,7 +56,8 @@ def deviations(
     if largest >= n:
         raise CoverError(f"node {largest} is outside 0..{n - 1}: raise n_nodes to {largest + 1}.")
     count = np.zeros(n, dtype=np.int64)
-    reference = np.zeros((n, np.asarray(patches[0][1] if isinstance(patches[0], tuple) else patches[0].coordinates).shape[1]))
+    _, X = patches[0]
+    reference = np.zeros((n, np.asarray(X).shape[1]))
     for k, (nodes, X) in enumerate(patches):
         reference[nodes] += alignment.apply(k, np.asarray(X))
         count[nodes] += 1
@@ -147,7 +148,7 @@ def outliers(Z: npt.ArrayLike, limit: float) -> npt.NDArray[np.int64]:
     [1, 2]
     """
     values = np.asarray(Z)
-    return np.sum(np.nan_to_num(values, nan=-np.inf) > limit, axis=0).astype(np.int64)
+    return np.asarray(np.sum(np.nan_to_num(values, nan=-np.inf) > limit, axis=0), dtype=np.int64)
 
 
 def _precision(patches: Sequence[Any]) -> npt.DTypeLike:

@@ -143,7 +143,7 @@ class Tracker:
             raise InputError(f"dim must be at least 1, not {dim}.")
         if not lags or min(lags) < 1:
             raise InputError(f"lags are positive whole numbers of windows, not {lags!r}.")
-        longest = max(max(lags), history or 0)
+        longest = max(*lags, history or 0)
         if history is not None and history < max(lags):
             raise InputError(f"a history of {history} windows forgets before the longest lag, {max(lags)}, is over.")
         if not 3 <= min_observations <= longest:
@@ -226,7 +226,7 @@ class Tracker:
         """Return the window's positions in the frame of the remembered ones, or why there are none."""
         past, X = self._past[side], np.asarray(X, dtype=np.float64)
         if not past:
-            return X
+            return X.astype(np.float64)
         rows = _rows(nodes, past)
         turns, shifts, sizes = [], [], []
         for lag in self.lags:

@@ -56,7 +56,8 @@ def background_svd(M: sp.csr_array, dim: int, background: float) -> tuple[Patch,
     values = np.sqrt(np.maximum(squares, 0))
     if values[-1] < ZERO:
         raise InputError(
-            f"dim is {dim} and this bipartite graph allows {int((values >= ZERO).sum())}. Lower dim, or use a wider window."
+            f"dim is {dim} and this bipartite graph allows {int((values >= ZERO).sum())}. Lower dim, or use a wider "
+            "window."
         )
     V = across(U) / values
     if turned:

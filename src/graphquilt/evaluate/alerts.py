@@ -65,9 +65,7 @@ def alert_quality(
     return quality
 
 
-def _recall(
-    S: npt.NDArray[np.float64], attack: npt.NDArray[np.bool_], here: npt.NDArray[np.bool_], k: int
-) -> float:
+def _recall(S: npt.NDArray[np.float64], attack: npt.NDArray[np.bool_], here: npt.NDArray[np.bool_], k: int) -> float:
     caught = 0
     for t in range(S.shape[1]):
         rows = np.flatnonzero(here[:, t] & ~np.isnan(S[:, t]))
