@@ -1,6 +1,19 @@
 from graphquilt.alignment import align as align
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
+from graphquilt.anomaly import Alert as Alert
+from graphquilt.anomaly import AnomalyScores as AnomalyScores
+from graphquilt.anomaly import Explanation as Explanation
+from graphquilt.anomaly import SideScores as SideScores
+from graphquilt.anomaly import Tracker as Tracker
+from graphquilt.anomaly import WindowScores as WindowScores
+from graphquilt.anomaly import deviations as deviations
+from graphquilt.anomaly import explain as explain
+from graphquilt.anomaly import leave_one_out_zscore as leave_one_out_zscore
+from graphquilt.anomaly import outliers as outliers
+from graphquilt.anomaly import rank_alerts as rank_alerts
+from graphquilt.anomaly import score_windows as score_windows
+from graphquilt.anomaly import threshold as threshold
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
@@ -24,6 +37,7 @@ from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
+from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
