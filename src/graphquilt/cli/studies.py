@@ -22,9 +22,7 @@ datasets = typer.Typer(no_args_is_help=True, help="Which data sets are there, an
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(datasets, name="datasets")
 
-DataOption = Annotated[
-    Path | None, typer.Option("--data", envvar="GRAPHQUILT_DATA", help="The folder with data sets.")
-]
+DataOption = Annotated[Path | None, typer.Option("--data", envvar="GRAPHQUILT_DATA", help="The folder with data sets.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Where results are kept; a killed study goes on from there.")]
 WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 computes in this one.")]
 DaskOption = Annotated[str | None, typer.Option("--dask", help="Address of a Dask scheduler, in place of workers.")]
@@ -67,6 +65,7 @@ def _executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
 
 @reproduce.command("small")
 def small(
+    *,
     out: OutOption = Path("small-scale"),
     sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo,pubmed",
     models: Annotated[str, typer.Option("--models", help="vgae, dgi or both.")] = "vgae,dgi",
@@ -77,6 +76,7 @@ def small(
     data: DataOption = None,
     workers: WorkersOption = 0,
     dask: DaskOption = None,
+    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Draw UMAP pictures of the largest dimension.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train in full and in patches, align, and measure: AUC and accuracy against the dimension."""
@@ -93,29 +93,8 @@ def small(
         data=None if data is None else str(data),
     )
     with _executor(workers, dask) as pool:
-        rows = reproduce_small(cells, out, executor=pool, progress=_say)
+        rows = reproduce_small(cells, out, executor=pool, progress=_say, maps=maps)
     typer.echo(json.dumps(rows) if as_json else tables(rows))
-
-
-@reproduce.command("ablation")
-def ablation(
-    out: OutOption = Path("ablation"),
-    sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo",
-    dim: Annotated[int, typer.Option("--dim", min=1, help="Dimension of the embedding.")] = 32,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, averaged.")] = 3,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
-    seed: SeedOption = 0,
-    data: DataOption = None,
-    workers: WorkersOption = 0,
-    dask: DaskOption = None,
-) -> None:
-    """Change how the graph is cut, one choice at a time, and see what it does."""
-    from graphquilt.studies.ablation import ablation_cells, reproduce_ablation
-
-    where = None if data is None else str(data)
-    cells = ablation_cells(_words(sets), runs, dim=dim, seed=seed, splits=splits, data=where)
-    with _executor(workers, dask) as pool:
-        typer.echo(reproduce_ablation(cells, out, executor=pool, progress=_say))
 
 
 @datasets.command("list")
@@ -127,7 +106,7 @@ def list_datasets(
     from graphquilt.datasets import dataset_files, dataset_names
     from graphquilt.errors import InputError
 
-    found = {}
+    found: dict[str, str | None] = {}
     for name in dataset_names():
         try:
             found[name] = "made on the spot" if name == "blocks" else dataset_files(name, data)[0]

@@ -81,7 +81,9 @@ def _fetched(address: str, folder: Path) -> Path:
                 target.write(block)
         expected = SHA256.get(path.name)
         if expected is not None and digest.hexdigest() != expected:
-            raise FormatError(f"{address} has SHA-256 {digest.hexdigest()[:12]}…, not {expected[:12]}…; try again later.")
+            raise FormatError(
+                f"{address} has SHA-256 {digest.hexdigest()[:12]}…, not {expected[:12]}…; try again later."
+            )
         scratch.replace(path)
     except (urllib.error.URLError, OSError) as error:
         raise InputError(f"{address} cannot be downloaded: {error}. Put the file into {folder} by hand.") from error

@@ -1,4 +1,4 @@
-"""The paper's classifier for large data: a grid of multi-layer perceptrons, trained on batches read as they are needed."""
+"""The paper's classifier for large data: a grid of perceptrons, trained on batches read as needed."""
 
 from __future__ import annotations
 
@@ -124,13 +124,15 @@ def mlp_grid(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = _network(X.shape[1], len(names), setting).to(device)
-            trial = _train(model, data, parts, setting, grid, np.random.default_rng(seed))
+            trial = _train(model, data, parts, rate=setting.learning_rate, grid=grid, seed=seed)
         trials.append({**vars(setting), **trial})
         if trial["validation_loss"] < lowest:
             lowest, best = trial["validation_loss"], (setting, model)
     report(progress, "perceptrons", len(settings), len(settings))
     if best is None:
-        raise InputError(f"no perceptron of {len(settings)} reached a finite validation loss; lower the learning rates.")
+        raise InputError(
+            f"no perceptron of {len(settings)} reached a finite validation loss; lower the learning rates."
+        )
     return GridResult(best[0], data.score(best[1], parts.test)[1], tuple(trials))
 
 
@@ -185,13 +187,12 @@ def _network(width: int, n_classes: int, setting: Perceptron) -> Any:
     return nn.Sequential(*parts, nn.Linear(width, n_classes))
 
 
-def _train(
-    model: Any, data: _Data, split: Split, setting: Perceptron, grid: Grid, rng: np.random.Generator
-) -> dict[str, Any]:
+def _train(model: Any, data: _Data, split: Split, *, rate: float, grid: Grid, seed: int) -> dict[str, Any]:
     """Train until the validation loss has not fallen for ``patience`` epochs, and leave the best weights in place."""
     import torch
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=setting.learning_rate)
+    rng = np.random.default_rng(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     lowest, accuracy, stale, epoch = np.inf, 0.0, 0, 0
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     while epoch < grid.max_epochs and stale < grid.patience:

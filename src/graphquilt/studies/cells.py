@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
 from typing import Any, Protocol

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.alignment import align, centroid
 from graphquilt.datasets import load_dataset
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
@@ -24,6 +24,7 @@ from graphquilt.partition import Metis, merge_small
 from graphquilt.patches import PatchGraph, patch_graph
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import cell_seed, run_cells
+from graphquilt.transforms import Alignment
 
 __all__ = ["DIMS", "PROTOCOL", "Quilting", "SmallScaleCell", "measure", "quilted", "reproduce_small", "small_cells"]
 
@@ -181,9 +182,27 @@ def reproduce_small(
     *,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
+    maps: bool = True,
 ) -> list[dict[str, Any]]:
-    """Compute the cells that are not finished in ``out``, and write ``results.json``, ``tables.md`` and figures."""
+    """Compute the cells that are not finished in ``out``, and write ``results.json``, ``tables.md`` and figures.
+
+    Parameters
+    ----------
+    cells : sequence of SmallScaleCell
+        See :func:`small_cells`.
+    out : path
+    executor : Executor, optional
+        Runs the cells; None computes them here.
+    progress : callable, optional
+    maps : bool
+        Draw UMAP pictures of the largest dimension too.
+
+    Returns
+    -------
+    list of dict
+        See :func:`graphquilt.studies.small_scale_report.summarise`.
+    """
     from graphquilt.studies.small_scale_report import write_report
 
     run_cells(cells, out, executor=executor, progress=progress)
-    return write_report(out, data=cells[0].data)
+    return write_report(out, data=cells[0].data, maps=maps)

@@ -64,10 +64,6 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _index(rows: Iterable[Row]) -> dict[tuple[str, str, int, str], Row]:
     return {(r["dataset"], r["model"], r["dim"], r["route"]): r for r in rows}
 
@@ -76,16 +72,16 @@ def gap_table(rows: Sequence[Row]) -> str:
     """Return the headline: accuracy of l2g minus that of full, in points, for each dimension."""
     index = _index(rows)
     dims = sorted({r["dim"] for r in rows})
-    lines = []
+    lines: list[list[str]] = []
     for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in rows):
-        cells = []
+        cells: list[str] = []
         for dim in dims:
             pair = [index.get((dataset, model, dim, route)) for route in ("l2g", "full")]
             if pair[0] is None or pair[1] is None:
                 cells.append("–")
             else:
                 cells.append(f"{100 * (pair[0]['accuracy'] - pair[1]['accuracy']):+.1f}")
-        lines.append([TITLES.get(dataset, dataset), MODEL_TITLES[model], *cells])
+        lines.append([f"{TITLES.get(dataset, dataset)}", MODEL_TITLES[model], *cells])
     return _table(["data", "model", *(f"d = {dim}" for dim in dims)], lines)
 
 
@@ -101,7 +97,7 @@ def tables(rows: Sequence[Row]) -> str:
         lines = []
         for route in (*ROUTES, "rotation-only"):
             found = [index.get((dataset, model, dim, route)) for dim in dims]
-            lines.append([f"{route}, AUC", *(_number(r and r["auc"]) for r in found)])
+            lines.append([f"{route}, AUC", *("–" if r is None else f"{r['auc']:.3f}" for r in found)])
             lines.append(
                 [
                     f"{route}, accuracy",
