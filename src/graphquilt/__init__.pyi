@@ -62,6 +62,8 @@ from graphquilt.patches import Limits as Limits
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.patches import patch_graph as patch_graph
+from graphquilt.pipeline import QuiltResult as QuiltResult
+from graphquilt.pipeline import embed as embed
 from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
