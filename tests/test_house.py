@@ -50,7 +50,7 @@ FLOORS = {
 }
 SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
 HEAVY = {
-    "torch": {"embedders", "evaluate"},
+    "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
     "matplotlib": {"report", "studies"},
     "plotly": {"report"},
