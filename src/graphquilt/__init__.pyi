@@ -60,8 +60,17 @@ from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
 from graphquilt.graph import Graph as Graph
+from graphquilt.ingest import build_csr as build_csr
+from graphquilt.ingest import from_networkx as from_networkx
+from graphquilt.ingest import from_pyg as from_pyg
 from graphquilt.ingest import read_edges as read_edges
+from graphquilt.ingest import read_mag240m as read_mag240m
+from graphquilt.ingest import to_networkx as to_networkx
+from graphquilt.ingest import to_pyg as to_pyg
 from graphquilt.partition import Fennel as Fennel
+from graphquilt.partition import KaMinPar as KaMinPar
+from graphquilt.partition import Leiden as Leiden
+from graphquilt.partition import Louvain as Louvain
 from graphquilt.partition import Metis as Metis
 from graphquilt.partition import edge_cut as edge_cut
 from graphquilt.partition import merge_small as merge_small
@@ -69,6 +78,8 @@ from graphquilt.patches import Limits as Limits
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.patches import patch_graph as patch_graph
+from graphquilt.pipeline import QuiltResult as QuiltResult
+from graphquilt.pipeline import embed as embed
 from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
