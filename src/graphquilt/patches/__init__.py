@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.errors import InputError
+from graphquilt.patches._construct import Limits, patch_graph
+from graphquilt.patches._quilt import NodeSets, PatchGraph
 
-__all__ = ["Patch", "PatchGraph"]
+__all__ = ["Limits", "NodeSets", "Patch", "PatchGraph", "patch_graph"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,26 +82,3 @@ class Patch:
     def dim(self) -> int:
         """Number of dimensions."""
         return int(self.coordinates.shape[1])
-
-
-@dataclass(frozen=True, eq=False)
-class PatchGraph:
-    """Overlapping sets of nodes, and which pairs of them will be aligned.
-
-    Attributes
-    ----------
-    patches : sequence of int arrays
-        Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
-    edges : int array (m, 2)
-        Pairs (i, j), i < j, of patches that share nodes.
-    n_nodes : int
-    """
-
-    patches: Sequence[npt.NDArray[np.integer[Any]]]
-    edges: npt.NDArray[np.int64]
-    n_nodes: int
-
-    @property
-    def n_patches(self) -> int:
-        """Number of patches."""
-        return len(self.patches)

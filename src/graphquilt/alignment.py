@@ -1,0 +1,314 @@
+"""From patches with their own coordinates to transforms that make them agree, and to one position for every node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import CoverError, InputError, OverlapError
+from graphquilt.overlap import (
+    COLLAPSED,
+    Measurements,
+    PatchLike,
+    check_edges,
+    checked_patch,
+    coordinates,
+    edge_errors,
+    index_patches,
+    measure,
+    shared_rows,
+)
+from graphquilt.procrustes import centred
+from graphquilt.progress import ProgressCallback, report
+from graphquilt.synchronize import (
+    Rotations,
+    reweighted,
+    rotation_misfit,
+    synchronize_rotations,
+    synchronize_scales,
+    synchronize_translations,
+)
+from graphquilt.threads import one_blas_thread
+from graphquilt.transforms import Alignment
+
+__all__ = ["align", "centroid", "undetermined_directions"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+TOL = 1e-5
+
+
+def align(
+    patches: Sequence[PatchLike],
+    edges: npt.ArrayLike | None = None,
+    *,
+    scale: bool = False,
+    rotate: bool = True,
+    translate: bool = True,
+    robust: bool = False,
+    tol: float = TOL,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> Alignment:
+    """Find the scale, rotation and translation of every patch that make the overlaps agree.
+
+    Parameters
+    ----------
+    patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
+        Arrays or memory maps, of any float type; a lazy sequence is read a patch at a time. Never changed.
+    edges : int array (m, 2), optional
+        Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
+    scale, rotate, translate : bool
+        Which motions to synchronise over: those that the embedding method leaves free.
+    robust : bool
+        Doubt edges that contradict the others, by iterative reweighting; ``distrusted`` names them.
+    tol : float
+        Largest residual norm of an eigenvector of the rotation step.
+    executor : concurrent.futures.Executor, optional
+        Who compares the overlaps; None is a plain loop.
+    progress : function of a Progress, optional
+
+    Returns
+    -------
+    Alignment
+
+    Raises
+    ------
+    InputError, OverlapError, DisconnectedError
+        Where the patches or edges cannot be aligned; the message names them.
+    ConvergenceError
+        Where the rotation step does not reach ``tol``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(12, 2))
+    >>> turned = 3 * X[4:] @ np.array([[0.0, 1.0], [1.0, 0.0]]) + 7
+    >>> alignment = align([(np.arange(8), X[:8]), (np.arange(4, 12), turned)], scale=True)
+    >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
+    (3.0, 0.0)
+    """
+    if tol <= 0:
+        raise InputError(f"tol is the residual to reach and must be positive; it is {tol}.")
+    index = index_patches(patches)
+    p, d = index.n_patches, index.dim
+    least = d + 1 if rotate else 2 if scale else 1
+    given = check_edges(index, edges, least=least)
+    if p == 1:
+        return Alignment.identity(1, d)
+    # Sorted by the second patch: the rotation solver then uses the measurements as they lie, without a copy.
+    order = np.lexsort((given[:, 0], given[:, 1]))
+    pairs = given[order]
+    report(progress, "relative transforms", 0, len(pairs))
+    measured = measure(patches, index, pairs, needs_spread=scale or rotate, executor=executor)
+    report(progress, "relative transforms", len(pairs), len(pairs))
+    solved = _synchronize(pairs, measured, p, scale=scale, rotate=rotate, translate=translate, robust=robust, tol=tol)
+    report(progress, "synchronized", 1, 1)
+    solved = replace(solved, edge_errors=edge_errors(patches, index, pairs, partial(_place, solved), executor=executor))
+    return _in_order(solved, np.argsort(order))
+
+
+def _place(alignment: Alignment, k: int, X: npt.ArrayLike) -> FloatArray:
+    return alignment.apply(k, X)
+
+
+def _in_order(alignment: Alignment, order: IntArray) -> Alignment:
+    """Return the alignment with its edges, and all that belongs to them, in another order."""
+    names = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
+    changed: dict[str, Any] = {name: getattr(alignment, name)[order] for name in names}
+    return replace(alignment, **changed)
+
+
+def _synchronize(
+    edges: IntArray,
+    measured: Measurements,
+    p: int,
+    *,
+    scale: bool,
+    rotate: bool,
+    translate: bool,
+    robust: bool,
+    tol: float,
+) -> Alignment:
+    """Scales, then rotations, then translations; what one step distrusts weighs less in the next."""
+    d = measured.means.shape[2]
+    result = Alignment.identity(p, d)
+    sizes = measured.sizes.astype(np.float64)
+    trust = np.ones(len(edges))
+    if scale:
+        distortion, trust = _scales(edges, measured.ratios, sizes, p, robust=robust)
+        # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
+        result = replace(result, scales=1 / distortion)
+    if rotate:
+        solution, doubt = _rotations(edges, measured.rotations, sizes * trust, p, robust=robust, tol=tol)
+        trust = trust * doubt
+        result = replace(
+            result,
+            rotations=solution.rotations @ solution.rotations[0].T,
+            eigenvalues=solution.eigenvalues,
+            residual=solution.residual,
+            next_residual=solution.next_residual,
+        )
+    if translate:
+        # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
+        translations, doubt = _translations(edges, measured.means, trust, result, robust=robust)
+        trust = trust * doubt
+        result = replace(result, translations=translations)
+    return replace(
+        result, edges=edges, edge_weights=sizes * trust, edge_trust=trust, undetermined=measured.undetermined
+    )
+
+
+def _scales(
+    edges: IntArray, ratios: FloatArray, weights: FloatArray, p: int, *, robust: bool
+) -> tuple[FloatArray, FloatArray]:
+    def solve(weights: FloatArray, _: Any) -> tuple[FloatArray, FloatArray]:
+        scales = synchronize_scales(edges, ratios, weights=weights, n=p)
+        return scales, np.abs(np.log(ratios * scales[edges[:, 1]] / scales[edges[:, 0]]))
+
+    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
+
+
+def _rotations(
+    edges: IntArray, rotations: npt.NDArray[Any], weights: FloatArray, p: int, *, robust: bool, tol: float
+) -> tuple[Rotations, FloatArray]:
+    def solve(weights: FloatArray, previous: Rotations | None) -> tuple[Rotations, FloatArray]:
+        start = None if previous is None else previous.vectors
+        solution = synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol, start=start)
+        return solution, rotation_misfit(edges, rotations, solution.rotations)
+
+    if robust:
+        return reweighted(solve, weights)
+    return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol), np.ones(len(edges))
+
+
+def _translations(
+    edges: IntArray, means: FloatArray, weights: FloatArray, placed: Alignment, *, robust: bool
+) -> tuple[FloatArray, FloatArray]:
+    i, j = edges.T
+    moved = placed.scales[:, None, None] * placed.rotations
+    offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
+
+    def solve(weights: FloatArray, _: Any) -> tuple[FloatArray, FloatArray]:
+        t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
+        return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
+
+    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
+
+
+def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> FloatArray:
+    """Return orthonormal directions (r, d) of the global embedding that the overlap of one edge says nothing about.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> flat = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
+    >>> patches = [(np.arange(4), flat), (np.arange(4), flat)]
+    >>> abs(undetermined_directions(patches, align(patches), (0, 1))).round(6).tolist()
+    [[0.0, 1.0]]
+    """
+    i, j = edge
+    index = index_patches([patches[i], patches[j]])
+    rows_i, rows_j = shared_rows(index, 0, 1)
+    if len(rows_i) == 0:
+        raise OverlapError(f"patches {i} and {j} share no node; name an edge of the alignment.")
+    a = centred(coordinates(patches[i])[rows_i])[0] @ alignment.rotations[i]
+    b = centred(coordinates(patches[j])[rows_j])[0] @ alignment.rotations[j]
+    with one_blas_thread():
+        U, singular_values, _ = np.linalg.svd(a.T @ b)
+    return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)
+
+
+def centroid(
+    patches: Sequence[PatchLike],
+    alignment: Alignment,
+    *,
+    weights: Sequence[npt.ArrayLike] | npt.NDArray[Any] | None = None,
+    n_nodes: int | None = None,
+    missing: Literal["error", "nan"] = "error",
+    out: npt.NDArray[np.floating[Any]] | None = None,
+) -> npt.NDArray[np.floating[Any]]:
+    """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
+
+    Patches are read one after the other; beside the result only one of them is in memory.
+
+    Parameters
+    ----------
+    patches : sequence of Patch or (nodes, coordinates) pairs
+    alignment : Alignment
+        ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
+    weights : sequence of p numbers or of p arrays (k_i,), optional
+        How much each patch, or each row of each patch, counts; uniform without it.
+    n_nodes : int, optional
+        Number of rows of the result; without it, one more than the largest id.
+    missing : "error" or "nan"
+        What becomes of a node in no patch (or of weight 0 in all of them).
+    out : float array (n_nodes, d), optional
+        Where to put the result, a memory map for example.
+
+    Returns
+    -------
+    float array (n_nodes, d)
+        float64, or ``out``.
+
+    Examples
+    --------
+    >>> patches = [([0, 1], [[0.0], [2.0]]), ([1, 2], [[4.0], [6.0]])]
+    >>> centroid(patches, Alignment.identity(2, 1)).ravel().tolist()
+    [0.0, 3.0, 6.0]
+    """
+    if missing not in ("error", "nan"):
+        raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
+    if len(patches) != alignment.n_patches:
+        raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
+    if weights is not None and len(weights) != len(patches):
+        raise InputError(
+            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
+        )
+    largest = max(int(np.max(checked_patch(patches[k], k).nodes)) for k in range(len(patches)))
+    n = largest + 1 if n_nodes is None else n_nodes
+    if largest >= n:
+        raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
+    if out is not None and out.shape != (n, alignment.dim):
+        raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
+    total: npt.NDArray[np.floating[Any]]
+    total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
+    total[:] = 0
+    mass = np.zeros(n)
+    for k in range(len(patches)):
+        nodes, X = checked_patch(patches[k], k)
+        if X.shape[1] != alignment.dim:
+            raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
+        w = np.ones(len(nodes)) if weights is None else _weights(weights[k], k, len(nodes))
+        total[nodes] += w[:, None] * alignment.apply(k, X)
+        mass[nodes] += w
+    empty = np.flatnonzero(mass == 0)
+    if len(empty) and missing == "error":
+        raise CoverError(
+            f"{len(empty)} of {n} nodes are in no patch (or have no weight), the first are {empty[:5].tolist()}; "
+            "add them to a patch, or pass missing='nan'."
+        )
+    mass[empty] = np.nan
+    total /= mass[:, None]
+    if out is not None and total is not out:
+        out[:] = total
+        return out
+    return total
+
+
+def _weights(given: Any, k: int, rows: int) -> FloatArray:
+    w = np.asarray(given, dtype=np.float64)
+    if w.ndim == 0:
+        w = np.full(rows, float(w))
+    if w.shape != (rows,):
+        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
+    if not np.all(np.isfinite(w)) or np.any(w < 0):
+        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
+    return w

@@ -1,0 +1,224 @@
+"""Edges in text: comma, tab, semicolon or blanks between columns; comments; a header or none; gzip."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from graphquilt.errors import FormatError, InputError
+from graphquilt.ingest._assemble import Columns
+
+__all__ = ["read_text"]
+
+Column = int | str
+_COMMENTS = ("#", "%", "//")
+_INTEGER = re.compile(r"[+-]?\d+$")
+_LOOK = 200  # rows from which delimiter, header and kind of ids are guessed
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a file is written."""
+
+    delimiter: str | None  # None: any run of blanks
+    names: list[str] | None  # the header, if there is one
+    width: int  # columns
+    integer: bool  # whether ids are integers
+    skip: int  # lines before the first row of data
+    columns: tuple[int, ...]  # positions of source, target and, if wanted, weight
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line that is neither blank nor a comment."""
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline=None) as file:
+            for number, line in enumerate(file, start=1):
+                text = line.strip("\r\n")
+                if text.strip() and not text.lstrip().startswith(_COMMENTS):
+                    yield number, text
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise FormatError(f"{path} is cut short or not gzip, after line {number}: {error}. Fetch it again.") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is not text in UTF-8, after line {number}: {error}.") from error
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist.") from error
+
+
+def _split(text: str, delimiter: str | None) -> list[str]:
+    if delimiter is None:
+        return text.split()
+    if '"' in text:
+        import csv
+
+        return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True))
+    return [cell.strip() for cell in text.split(delimiter)]
+
+
+def _guess_delimiter(text: str) -> str | None:
+    for delimiter in ("\t", ",", ";", "|"):
+        if delimiter in text:
+            return delimiter
+    return None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _layout(
+    path: Path,
+    *,
+    columns: tuple[Column, ...],
+    header: bool | None,
+    delimiter: str | None,
+    ids: Literal["auto", "integer", "text"],
+) -> _Layout:
+    look = list(islice(_lines(path), _LOOK))
+    if not look:
+        raise FormatError(f"{path} is empty: it holds no edges.")
+    delimiter = _guess_delimiter(look[0][1]) if delimiter is None else (None if delimiter == " " else delimiter)
+    rows = [_split(text, delimiter) for _, text in look]
+    by_name = any(isinstance(column, str) for column in columns)
+    if header is None:
+        header = by_name or _looks_like_header(rows, len(columns))
+    names = rows[0] if header else None
+    body = rows[1:] if header else rows
+    places = tuple(_place(path, column, names, len(rows[0])) for column in columns)
+    if not body:
+        raise FormatError(f"{path} holds a header and no edges.")
+    ends = [row[c] for row in body for c in places[:2] if c < len(row)]
+    integer = ids == "integer" or (ids == "auto" and sum(bool(_INTEGER.match(e)) for e in ends) > len(ends) / 2)
+    skip = look[1][0] - 1 if header else look[0][0] - 1
+    return _Layout(delimiter, names, len(rows[0]), integer, skip, places)
+
+
+def _looks_like_header(rows: list[list[str]], wanted: int) -> bool:
+    """Guess: the first row is a header where it has words and the rows below have numbers."""
+    if len(rows) == 1:
+        return False
+    below = rows[1 : min(len(rows), 20)]
+    for c in range(len(rows[0])):
+        numbers = sum(c < len(row) and _is_number(row[c]) for row in below)
+        if not _is_number(rows[0][c]) and numbers > len(below) / 2:
+            return True
+    common = {"source", "target", "src", "dst", "from", "to", "node1", "node2", "head", "tail"}
+    return sum(cell.lower() in common for cell in rows[0][: max(wanted, 2)]) >= 2
+
+
+def _place(path: Path, column: Column, names: list[str] | None, width: int) -> int:
+    if isinstance(column, str):
+        if names is None or column not in names:
+            raise InputError(f"{path} has no column {column!r}; it has {names or f'{width} columns without names'}.")
+        return names.index(column)
+    if not 0 <= column < width:
+        raise FormatError(f"{path} has {width} columns in its first row; column {column} (from 0) is not there.")
+    return column
+
+
+def read_text(
+    path: Path,
+    *,
+    columns: tuple[Column, ...],
+    header: bool | None,
+    delimiter: str | None,
+    ids: Literal["auto", "integer", "text"],
+) -> Columns:
+    """Read ends and weights; a row that does not fit is an error with its line number."""
+    layout = _layout(path, columns=columns, header=header, delimiter=delimiter, ids=ids)
+    quick = _read_quickly(path, layout)
+    return quick if quick is not None else _read_carefully(path, layout)
+
+
+def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
+    """Read with Arrow's parser; None where that cannot be (comments further down, runs of blanks, a bad row)."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    delimiter = layout.delimiter
+    if delimiter is None:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for _ in range(layout.skip):
+                file.readline()
+            sample = file.read(1 << 16)
+        if b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "):
+            return None
+        delimiter = " "
+    names = [f"c{k}" for k in range(layout.width)]
+    end = pa.int64() if layout.integer else pa.string()
+    kinds = dict.fromkeys((names[c] for c in layout.columns[:2]), end)
+    if len(layout.columns) > 2:
+        kinds[names[layout.columns[2]]] = pa.float64()
+    try:
+        table = csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(column_names=names, skip_rows=layout.skip, use_threads=False),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=csv.ConvertOptions(
+                column_types=kinds, include_columns=list(kinds), null_values=[], strings_can_be_null=False
+            ),
+        )
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
+        return None
+    values = [table[name].to_numpy() for name in kinds]
+    if not layout.integer:
+        if any(str(v).lstrip().startswith(_COMMENTS) for v in values[0]):
+            return None
+        values[:2] = [np.char.strip(np.asarray(v, dtype=str)) for v in values[:2]]
+    return Columns(values[0], values[1], values[2] if len(values) > 2 else None)
+
+
+def _read_carefully(path: Path, layout: _Layout) -> Columns:
+    """Read line by line."""
+    ends: tuple[list[Any], list[Any]] = [], []
+    weights: list[float] = []
+    for number, text in _lines(path):
+        if number <= layout.skip:
+            continue
+        row = _split(text, layout.delimiter)
+        if len(row) != layout.width:
+            raise FormatError(
+                f"{path}, line {number}: {len(row)} columns where the first row has {layout.width}: {text[:80]!r}. "
+                "Repair or remove the row."
+            )
+        for store, column in zip(ends, layout.columns, strict=False):
+            cell = row[column]
+            if layout.integer:
+                if not _INTEGER.match(cell):
+                    raise FormatError(
+                        f"{path}, line {number}: the id {cell!r} is not an integer, as others are. Repair the row, or "
+                        'read all ids as text with ids="text".'
+                    )
+                store.append(int(cell))
+            else:
+                store.append(cell)
+        if len(layout.columns) > 2:
+            weights.append(_weight(path, number, row[layout.columns[2]]))
+    kind: Any = np.int64 if layout.integer else str
+    try:
+        source, target = (np.array(values, dtype=kind) for values in ends)
+    except OverflowError as error:
+        raise FormatError(f'{path} holds ids beyond 64 bits; read them as text with ids="text".') from error
+    return Columns(source, target, np.array(weights) if len(layout.columns) > 2 else None)
+
+
+def _weight(path: Path, number: int, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError as error:
+        raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.") from error
+    if not np.isfinite(value) or value < 0:
+        raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
+    return value

@@ -1,0 +1,311 @@
+"""What patches share: which pairs overlap, where, and what one overlap says about two patches.
+
+Patches are read one or two at a time, so a lazy sequence that opens a file when asked is as good as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.errors import DisconnectedError, InputError, OverlapError
+from graphquilt.laplacian import components
+from graphquilt.patches import Patch
+from graphquilt.procrustes import centred, polar
+from graphquilt.threads import one_blas_thread
+
+__all__ = [
+    "Measurements",
+    "PatchIndex",
+    "check_edges",
+    "checked_patch",
+    "coordinates",
+    "edge_errors",
+    "index_patches",
+    "measure",
+    "shared_rows",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.integer[Any]]
+PatchLike = Patch | tuple[Any, Any]
+
+CHUNK = 2**21  # entries of d × d matrices worked on at a time
+SINGLE_ABOVE = 2**27  # rotations with more entries than this are kept in single precision (1 GiB in double)
+COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
+
+
+@dataclass(frozen=True, eq=False)
+class PatchIndex:
+    """Where the nodes of each patch are: sorted ids, and the row of each (None where the rows are sorted already)."""
+
+    nodes: Sequence[Ids] | Mapping[int, Ids]
+    rows: Sequence[Ids | None] | Mapping[int, Ids | None]
+    dim: int
+
+    @property
+    def n_patches(self) -> int:
+        """Number of patches."""
+        return len(self.nodes)
+
+
+class Measurements(NamedTuple):
+    """What the overlap of each edge (i, j) says: sizes, r_ij, R_ij, the two means, and how much it leaves open."""
+
+    sizes: IntArray
+    ratios: FloatArray
+    rotations: npt.NDArray[np.floating[Any]]
+    means: FloatArray
+    undetermined: IntArray
+
+
+def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
+    """Check every patch once and return where its nodes are."""
+    if len(patches) == 0:
+        raise InputError("there are no patches; pass at least one (nodes, coordinates) pair.")
+    nodes: list[Ids] = []
+    rows: list[Ids | None] = []
+    dim = 0
+    for k in range(len(patches)):
+        patch = checked_patch(patches[k], k)
+        if k == 0:
+            dim = patch.dim
+        elif patch.dim != dim:
+            raise InputError(
+                f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
+            )
+        ids = patch.nodes
+        if np.all(ids[1:] > ids[:-1]):
+            nodes.append(np.asarray(ids))
+            rows.append(None)
+        else:
+            order = np.argsort(ids)
+            nodes.append(np.asarray(ids)[order])
+            rows.append(order)
+    return PatchIndex(nodes, rows, dim)
+
+
+def checked_patch(patch: PatchLike, k: int) -> Patch:
+    """Return ``patch`` as a valid Patch; an error names it as number k."""
+    try:
+        return patch if isinstance(patch, Patch) else Patch(*patch)
+    except InputError as error:
+        raise InputError(f"patch {k}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"patch {k} is not a (nodes, coordinates) pair: {error}") from error
+
+
+def coordinates(patch: PatchLike) -> npt.NDArray[np.floating[Any]]:
+    """Return the coordinates of a patch or pair."""
+    return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
+
+
+def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[Ids, Ids]:
+    """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
+    a, b = index.nodes[i], index.nodes[j]
+    if len(a) > len(b):
+        rows_j, rows_i = shared_rows(index, j, i)
+        return rows_i, rows_j
+    place = np.searchsorted(b, a)
+    place[place == len(b)] = 0
+    in_a = np.flatnonzero(b[place] == a)
+    in_b = place[in_a]
+    order_i, order_j = index.rows[i], index.rows[j]
+    return in_a if order_i is None else order_i[in_a], in_b if order_j is None else order_j[in_b]
+
+
+def check_edges(index: PatchIndex, edges: npt.ArrayLike | None, *, least: int) -> IntArray:
+    """Return the patch edges ``(m, 2)`` with i < j, after checking that they make one connected graph.
+
+    Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
+    """
+    p = index.n_patches
+    pairs = _all_pairs(index, index.dim + 1) if edges is None else _given_pairs(edges, p)
+    labels = components(pairs, p)
+    if labels.max() > 0:
+        raise DisconnectedError(_apart(labels, index.dim, given=edges is not None))
+    for i, j in pairs.tolist():
+        share = len(shared_rows(index, i, j)[0])
+        if share < least:
+            raise OverlapError(
+                f"patches {i} and {j} share {share} nodes; aligning in {index.dim} dimensions needs at least {least}. "
+                f"Drop the edge ({i}, {j}), enlarge the overlap"
+                + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
+            )
+    return pairs
+
+
+def _given_pairs(edges: npt.ArrayLike, p: int) -> IntArray:
+    given = np.asarray(edges)
+    if given.size == 0:
+        given = np.empty((0, 2), dtype=np.int64)
+    if given.ndim != 2 or given.shape[1] != 2 or not np.issubdtype(given.dtype, np.integer):
+        raise InputError(
+            f"edges are pairs of patch numbers (m, 2); these have shape {given.shape} and type {given.dtype}."
+        )
+    outside = given[(given < 0).any(axis=1) | (given >= p).any(axis=1)]
+    if len(outside):
+        raise InputError(
+            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
+        )
+    loops = given[given[:, 0] == given[:, 1]]
+    if len(loops):
+        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
+    pairs = np.sort(given.astype(np.int64), axis=1)
+    unique, counts = np.unique(pairs, axis=0, return_counts=True)
+    if len(unique) < len(pairs):
+        raise InputError(f"the edge {tuple(unique[counts.argmax()].tolist())} is given {counts.max()} times; keep one.")
+    return pairs
+
+
+def _all_pairs(index: PatchIndex, least: int) -> IntArray:
+    """Count shared nodes of all pairs by one sparse product of the patch-node incidence with its transpose."""
+    each = [index.nodes[k] for k in range(index.n_patches)]
+    ids, columns = np.unique(np.concatenate(each), return_inverse=True)
+    indptr = np.cumsum([0, *(len(nodes) for nodes in each)])
+    holds = sp.csr_array(
+        (np.ones(len(columns), dtype=np.int32), columns.ravel(), indptr), shape=(index.n_patches, len(ids))
+    )
+    shared = sp.triu(holds @ holds.T, k=1).tocoo()
+    keep = shared.data >= least
+    pairs = np.stack([shared.row[keep], shared.col[keep]], axis=1).astype(np.int64)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def _apart(labels: IntArray, dim: int, *, given: bool) -> str:
+    parts = [np.flatnonzero(labels == c).tolist() for c in range(int(labels.max()) + 1)]
+    parts.sort(key=len, reverse=True)
+    lonely = [part[0] for part in parts if len(part) == 1]
+    named = "; ".join("{" + _shortened(part) + "}" for part in parts[:8]) + ("; …" if len(parts) > 8 else "")
+    edge = "edge" if given else f"overlap of at least {dim + 1} nodes"
+    alone = f" Patches with no {edge}: {_shortened(lonely)}." if lonely else ""
+    return (
+        f"the patches fall into {len(parts)} groups with no {edge} between them: {named}.{alone} "
+        "Add edges or overlaps that join the groups, or align each group on its own."
+    )
+
+
+def _shortened(numbers: list[int]) -> str:
+    if len(numbers) <= 12:
+        return ", ".join(map(str, numbers))
+    return ", ".join(map(str, numbers[:10])) + f", … {len(numbers)} in all"
+
+
+def measure(
+    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, *, needs_spread: bool, executor: Executor | None
+) -> Measurements:
+    """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches."""
+    m, d = len(edges), index.dim
+    dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
+    result = Measurements(
+        np.empty(m, dtype=np.int64),
+        np.empty(m),
+        np.empty((m, d, d), dtype=dtype),
+        np.empty((m, 2, d)),
+        np.empty(m, np.int64),
+    )
+    jobs = (
+        (_measure_chunk, (part, where, edges[rows], needs_spread, dtype))
+        for rows, part, where in _chunks(patches, index, edges, executor)
+    )
+    start = 0
+    for piece in _run(jobs, executor):
+        stop = start + len(piece.sizes)
+        for whole, part in zip(result, piece, strict=True):
+            whole[start:stop] = part
+        start = stop
+    return result
+
+
+def _measure_chunk(
+    patches: Any, index: PatchIndex, edges: IntArray, needs_spread: bool, dtype: npt.DTypeLike
+) -> Measurements:
+    m, d = len(edges), index.dim
+    sizes, ratios, means = np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d))
+    cross = np.empty((m, d, d))
+    with one_blas_thread():
+        for e, (i, j) in enumerate(edges.tolist()):
+            rows_i, rows_j = shared_rows(index, i, j)
+            (a, means[e, 0]), (b, means[e, 1]) = (
+                centred(coordinates(patches[i])[rows_i]),
+                centred(coordinates(patches[j])[rows_j]),
+            )
+            sizes[e] = len(a)
+            spread = np.linalg.norm(a), np.linalg.norm(b)
+            if needs_spread:
+                for k, size, mean in zip((i, j), spread, means[e], strict=True):
+                    if size <= 1e-12 * max(1.0, float(np.abs(mean).max())) * np.sqrt(len(a)):
+                        raise OverlapError(
+                            f"all {len(a)} nodes that patches {i} and {j} share lie at one point in patch {k}, which "
+                            f"says nothing of its rotation or scale. Embed patch {k} again or drop this edge."
+                        )
+            ratios[e] = spread[0] / spread[1] if spread[1] > 0 else 1.0
+            cross[e] = a.T @ b
+        rotations, singular_values = polar(cross)
+    undetermined = (singular_values <= COLLAPSED * singular_values[:, :1]).sum(axis=1)
+    return Measurements(sizes, ratios, rotations.astype(dtype), means, undetermined)
+
+
+def edge_errors(
+    patches: Sequence[PatchLike],
+    index: PatchIndex,
+    edges: IntArray,
+    place: Callable[[int, Any], FloatArray],
+    *,
+    executor: Executor | None = None,
+) -> FloatArray:
+    r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
+
+    0 is a perfect fit, 1 is no better than unrelated. ``place(k, X)`` puts coordinates of patch k where they belong.
+    """
+    jobs = (
+        (_errors_chunk, (part, where, edges[rows], place))
+        for rows, part, where in _chunks(patches, index, edges, executor)
+    )
+    return np.concatenate([np.empty(0), *_run(jobs, executor)])
+
+
+def _errors_chunk(
+    patches: Any, index: PatchIndex, edges: IntArray, place: Callable[[int, Any], FloatArray]
+) -> FloatArray:
+    errors = np.empty(len(edges))
+    with one_blas_thread():
+        for e, (i, j) in enumerate(edges.tolist()):
+            rows_i, rows_j = shared_rows(index, i, j)
+            a, b = place(i, coordinates(patches[i])[rows_i]), place(j, coordinates(patches[j])[rows_j])
+            spread = np.hypot(np.linalg.norm(centred(a)[0]), np.linalg.norm(centred(b)[0]))
+            misfit = np.linalg.norm(a - b)
+            errors[e] = misfit / spread if spread > 0 else float(misfit > 0)
+    return errors
+
+
+def _chunks(
+    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, executor: Executor | None
+) -> Iterator[tuple[slice, Any, PatchIndex]]:
+    """Cut the edges into runs, each with what it needs: here everything, for a worker elsewhere just its patches."""
+    size = max(1, CHUNK // index.dim**2)
+    if executor is not None:
+        size = max(1, min(size, -(-len(edges) // 16)))
+    for start in range(0, len(edges), size):
+        rows = slice(start, start + size)
+        if executor is None:
+            yield rows, patches, index
+            continue
+        needed = np.unique(edges[rows]).tolist()
+        # A lazy sequence goes to the worker as it is, and the worker opens what it needs.
+        part = {k: patches[k] for k in needed} if isinstance(patches, list | tuple) else patches
+        yield rows, part, PatchIndex({k: index.nodes[k] for k in needed}, {k: index.rows[k] for k in needed}, index.dim)
+
+
+def _run(jobs: Iterator[tuple[Callable[..., Any], tuple[Any, ...]]], executor: Executor | None) -> Iterator[Any]:
+    if executor is None:
+        return (function(*arguments) for function, arguments in jobs)
+    futures = [executor.submit(function, *arguments) for function, arguments in jobs]
+    return (future.result() for future in futures)

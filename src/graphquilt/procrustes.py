@@ -1,0 +1,87 @@
+"""Two sets of corresponding points: how one must be scaled and turned to fit the other (Horn 1988).
+
+Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
+``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b``. Nothing here knows of
+graphs, nodes or patches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Polar(NamedTuple):
+    """Nearest orthogonal matrices ``(..., d, d)`` and the singular values ``(..., d)`` they were found through."""
+
+    rotation: FloatArray
+    singular_values: FloatArray
+
+
+def centred(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64."""
+    values = np.asarray(points, dtype=np.float64)
+    mean = values.mean(axis=0)
+    return values - mean, mean
+
+
+def polar(matrices: npt.ArrayLike) -> Polar:
+    """Project matrices ``(..., d, d)`` onto O(d): ``U @ V.T`` of the singular value decomposition ``U S V.T``.
+
+    Where a singular value is zero the projection is one of many; the singular values tell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> polar([[0.0, -2.0], [1.0, 0.0]]).rotation.round().tolist()
+    [[0.0, -1.0], [1.0, 0.0]]
+    """
+    U, singular_values, Vt = np.linalg.svd(np.asarray(matrices, dtype=np.float64))
+    return Polar(U @ Vt, singular_values)
+
+
+def nearest_orthogonal(matrices: npt.ArrayLike) -> FloatArray:
+    """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm.
+
+    Examples
+    --------
+    >>> nearest_orthogonal([[-3.0]]).tolist()
+    [[-1.0]]
+    """
+    return polar(matrices).rotation
+
+
+def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    r"""Return the spread of ``a (k, d)`` over that of ``b (k, d)``: :math:`\|a - \bar a\|_F / \|b - \bar b\|_F`.
+
+    # Differs from the paper: its formula takes the root of a sum of vectors; norms are meant (Horn 1988).
+
+    Examples
+    --------
+    >>> relative_scale([[0.0], [8.0]], [[1.0], [3.0]])
+    4.0
+    """
+    return float(np.linalg.norm(centred(a)[0]) / np.linalg.norm(centred(b)[0]))
+
+
+def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+    r"""Return the orthogonal ``R (d, d)`` that turns ``a (k, d)`` onto ``b (k, d)``.
+
+    :math:`(a - \bar a) R \approx b - \bar b`. It is the polar factor of :math:`(a - \bar a)^T (b - \bar b)`, the
+    relative transformation of the paper's rotation step. Translation need not be known, and a reflection is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quarter = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> bool(np.allclose(relative_rotation(points, points @ quarter + 5), quarter))
+    True
+    """
+    return nearest_orthogonal(centred(a)[0].T @ centred(b)[0])

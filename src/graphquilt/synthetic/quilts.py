@@ -1,0 +1,170 @@
+"""Quilts whose answer is known: points cut into patches, each patch moved by a similarity of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.patches import Patch
+from graphquilt.procrustes import nearest_orthogonal
+
+__all__ = ["Quilt", "patchwork", "quilt", "random_rotations", "ring_with_chords", "rotation_measurements"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Quilt:
+    """Patches, the edges between them, and the truth.
+
+    Attributes
+    ----------
+    patches : sequence of Patch
+        What an embedding method would deliver.
+    edges : int array (m, 2)
+    points : float array (n, d)
+        Where the nodes really are.
+    scales, rotations, translations : arrays (p,), (p, d, d), (p, d)
+        The motion that puts each patch back: ``scale * X @ rotation + translation`` is the truth, but for noise.
+    wrong : int array (k,)
+        The edges (rows of ``edges``) whose overlaps were spoilt.
+    """
+
+    patches: Sequence[Patch]
+    edges: IntArray
+    points: FloatArray
+    scales: FloatArray
+    rotations: FloatArray
+    translations: FloatArray
+    wrong: IntArray
+
+
+def random_rotations(n: int, dim: int, rng: np.random.Generator) -> FloatArray:
+    """Return ``n`` orthogonal matrices (n, dim, dim), reflections included, uniform over O(dim)."""
+    Q, R = np.linalg.qr(rng.normal(size=(n, dim, dim)))
+    return np.asarray(Q * np.sign(np.einsum("nii->ni", R))[:, None, :])
+
+
+def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> IntArray:
+    """Return the edges (m, 2), i < j, of a ring on ``n`` vertices with random chords up to a mean ``degree``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(ring_with_chords(10, 4, np.random.default_rng(0)))
+    20
+    """
+    wanted = min(n * (n - 1) // 2, max(n if n > 2 else n - 1, n * degree // 2))
+    edges = {(k, k + 1) for k in range(n - 1)} | ({(0, n - 1)} if n > 2 else set())
+    while len(edges) < wanted:
+        i, j = sorted(rng.integers(n, size=2).tolist())
+        if i != j:
+            edges.add((i, j))
+    return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+
+
+def rotation_measurements(
+    n: int, dim: int, *, degree: int, noise: float, seed: int = 0
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return edges (m, 2), noisy relative rotations (m, d, d) and the true rotations (n, d, d) behind them.
+
+    Noise moves each entry of a relative rotation by ``noise / sqrt(dim)`` times a normal variable, before it is made
+    orthogonal again.
+    """
+    rng = np.random.default_rng(seed)
+    edges = ring_with_chords(n, degree, rng)
+    edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
+    truth = random_rotations(n, dim, rng)
+    measured = truth[edges[:, 0]] @ truth[edges[:, 1]].transpose(0, 2, 1)
+    if noise > 0:
+        measured = nearest_orthogonal(measured + noise / np.sqrt(dim) * rng.normal(size=measured.shape))
+    return edges, measured, truth
+
+
+def quilt(
+    n_patches: int,
+    dim: int,
+    *,
+    degree: int = 4,
+    overlap: int | None = None,
+    noise: float = 0.0,
+    scaled: bool = False,
+    wrong: float = 0.0,
+    seed: int = 0,
+) -> Quilt:
+    """Make a quilt whose patch graph is a ring with chords.
+
+    Parameters
+    ----------
+    overlap : int, optional
+        Nodes that each patch edge has to itself; 2 * dim by default.
+    noise : float
+        Standard deviation of what is added to every coordinate, as a share of the spread of the points (which is 1).
+    scaled : bool
+        Give each patch a scale of its own, between 1/3 and 3.
+    wrong : float
+        Share of the overlaps that are turned by a random rotation in one of their two patches.
+
+    Examples
+    --------
+    >>> made = quilt(5, 3, seed=1)
+    >>> len(made.patches), len(made.edges), made.points.shape
+    (5, 10, (70, 3))
+    """
+    rng = np.random.default_rng(seed)
+    edges = ring_with_chords(n_patches, degree, rng)
+    share = 2 * dim if overlap is None else overlap
+    own = max(1, dim // 4) + 1 if n_patches > 1 else share
+    # Nodes 0..m*share-1 belong to the overlaps, edge after edge; then each patch has a few of its own.
+    n = len(edges) * share + n_patches * own
+    points = rng.normal(size=(n, dim))
+    members = [list(range(len(edges) * share + k * own, len(edges) * share + (k + 1) * own)) for k in range(n_patches)]
+    for e, (i, j) in enumerate(edges.tolist()):
+        for k in (i, j):
+            members[k] += range(e * share, (e + 1) * share)
+    scales = np.exp(rng.uniform(-np.log(3), np.log(3), n_patches)) if scaled else np.ones(n_patches)
+    rotations = random_rotations(n_patches, dim, rng)
+    translations = 3 * rng.normal(size=(n_patches, dim))
+    spoilt = np.sort(rng.choice(len(edges), round(wrong * len(edges)), replace=False)) if wrong else np.empty(0, int)
+    patches = []
+    for k in range(n_patches):
+        nodes = np.sort(np.array(members[k], dtype=np.int64))
+        seen = points[nodes] + noise * rng.normal(size=(len(nodes), dim))
+        for e in spoilt[edges[spoilt, 1] == k].tolist():
+            rows = np.flatnonzero((nodes >= e * share) & (nodes < (e + 1) * share))
+            seen[rows] = seen[rows] @ random_rotations(1, dim, rng)[0]
+        patches.append(Patch(nodes, (seen - translations[k]) @ rotations[k].T / scales[k]))
+    return Quilt(patches, edges, points, scales, rotations, translations, spoilt.astype(np.int64))
+
+
+def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: float = 0.01, seed: int = 0) -> Quilt:
+    """Cut a sheet of points in the plane into overlapping squares, and throw each down somewhere else.
+
+    For pictures: two dimensions, ``rows * columns`` patches, neighbours (diagonal ones too) overlapping by a third.
+
+    Examples
+    --------
+    >>> len(patchwork().patches)
+    60
+    """
+    rng = np.random.default_rng(seed)
+    n = rows * columns * per_patch // 2
+    points = rng.uniform(0, 1, size=(n, 2)) * [columns, rows]
+    p = rows * columns
+    rotations = random_rotations(p, 2, rng)
+    translations = rng.uniform(-1, 1, size=(p, 2)) * [columns / 2, rows / 2]
+    patches, held = [], []
+    for k in range(p):
+        corner = np.array([k % columns, k // columns])
+        inside = np.flatnonzero(np.all(np.abs(points - corner - 0.5) <= 0.75, axis=1))
+        seen = points[inside] + noise * rng.normal(size=(len(inside), 2))
+        patches.append(Patch(inside, (seen - corner - translations[k]) @ rotations[k].T))
+        held.append(set(inside.tolist()))
+    edges = [(i, j) for i in range(p) for j in range(i + 1, p) if len(held[i] & held[j]) > 3]
+    back = translations + np.array([[k % columns, k // columns] for k in range(p)])
+    pairs = np.array(edges, dtype=np.int64)
+    return Quilt(patches, pairs, points, np.ones(p), rotations, back, np.empty(0, dtype=np.int64))

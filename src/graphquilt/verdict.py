@@ -1,0 +1,96 @@
+"""What an alignment's figures mean, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Fit", "verdict"]
+
+GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
+FIRM, WEAK = 0.1, 0.01  # spectral gaps
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The figures a verdict is made from; see the attributes of ``Alignment``."""
+
+    n_patches: int
+    dim: int
+    edges: npt.NDArray[np.int64]
+    errors: npt.NDArray[np.float64]
+    undetermined: npt.NDArray[np.int64]
+    distrusted: npt.NDArray[np.int64]
+    eigenvalues: npt.NDArray[np.float64]
+    residual: float
+    next_residual: float
+    drift: float
+
+
+def verdict(fit: Fit) -> str:
+    """Say how good the fit is, what is doubtful and what to change, a sentence a line."""
+    lines = [f"{fit.n_patches} patches in {fit.dim} dimensions, compared on {len(fit.edges)} overlaps."]
+    if len(fit.edges) == 0:
+        return lines[0] + "\nNothing was compared, so nothing is known of the fit."
+    lines += [_errors(fit), _gap(fit)]
+    if np.any(fit.undetermined > 0):
+        lines.append(_undetermined(fit))
+    if len(fit.distrusted):
+        lines.append(
+            f"Robust alignment distrusts {len(fit.distrusted)} overlaps: {_named(fit.distrusted)}. Look at those."
+        )
+    if fit.drift > 0:
+        lines.append(
+            f"Patches were added without a full solve: the rotations may be off by {fit.drift:.2g} (root mean square). "
+            + ("Align everything again." if fit.drift > 0.1 else "That is little.")
+        )
+    return "\n".join(lines)
+
+
+def _errors(fit: Fit) -> str:
+    middle, worst = float(np.median(fit.errors)), float(fit.errors.max())
+    figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
+    bad = fit.edges[fit.errors > FAIR]
+    order = np.argsort(-fit.errors, kind="stable")
+    if worst <= GOOD:
+        return f"Good: the overlaps agree. {figures}"
+    if len(bad) == 0:
+        return f"Fair: the overlaps agree roughly. {figures} The worst is {_named(fit.edges[order[:1]])}."
+    share = len(bad) / len(fit.edges)
+    advice = (
+        "Most patches do not agree: train them longer, in fewer dimensions, or with larger overlaps."
+        if share > 0.5
+        else "Embed these patches again, drop these edges, or use robust=True."
+    )
+    word = "Bad" if share > 0.5 else "Doubtful"
+    return f"{word}: {len(bad)} overlaps hardly agree, {_named(fit.edges[order[: len(bad)]])}. {figures} {advice}"
+
+
+def _gap(fit: Fit) -> str:
+    last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
+    gap = last - following
+    figures = (
+        f"the {fit.dim}-th eigenvalue is {last:.4f}, the next {following:.4f} ± {fit.next_residual:.1g} "
+        f"(eigenvectors solved to {fit.residual:.0e})"
+    )
+    if gap > FIRM:
+        return f"Firm: the rotations are well determined; {figures}."
+    if gap > WEAK:
+        return f"Soft: the patch graph is loosely joined and errors add up across it; {figures}. Add patch edges."
+    return f"Weak: the rotations are hardly determined; {figures}. Add patch edges, or embed in fewer dimensions."
+
+
+def _undetermined(fit: Fit) -> str:
+    touched = fit.undetermined > 0
+    most = int(fit.undetermined.max())
+    return (
+        f"{int(touched.sum())} overlaps leave directions open, up to {most} of {fit.dim}: their points do not "
+        "extend there. Harmless where the embedding does not use those directions either; a smaller dimension would do."
+    )
+
+
+def _named(edges: npt.NDArray[np.int64]) -> str:
+    named = ", ".join(f"({i}, {j})" for i, j in edges[:6].tolist())
+    return named + (f", … {len(edges)} in all" if len(edges) > 6 else "")

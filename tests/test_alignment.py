@@ -1,0 +1,264 @@
+"""Laws of the alignment: exact recovery, equivariance, and what the certificate says."""
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphquilt as gq
+from graphquilt.procrustes import relative_rotation
+from graphquilt.synthetic import quilt, random_rotations
+
+
+def fitted(X, Y, *, scale=True):
+    """Y after the similarity (or rigid motion) that brings it nearest to X, and the error relative to X's spread."""
+    a, b = Y - Y.mean(axis=0), X - X.mean(axis=0)
+    R = relative_rotation(a, b)
+    factor = np.sum(a @ R * b) / np.sum(a * a) if scale else 1.0
+    return factor * a @ R + X.mean(axis=0), np.linalg.norm(factor * a @ R - b) / np.linalg.norm(b)
+
+
+def stitched(made, **options):
+    alignment = gq.align(made.patches, made.edges, **options)
+    return alignment, gq.centroid(made.patches, alignment)
+
+
+shapes = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(2, 5), st.integers(0, 10**6))
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes, st.booleans())
+def test_recovers_exactly_without_noise(shape, scaled):
+    p, d, k, seed = shape
+    made = quilt(p, d, degree=k, scaled=scaled, seed=seed)
+    alignment, X = stitched(made, scale=scaled)
+    assert fitted(made.points, X, scale=scaled)[1] < 1e-9
+    assert np.all(alignment.edge_errors < 1e-9)
+    np.testing.assert_allclose(alignment.eigenvalues[:d], 1, atol=1e-10)
+    assert -1 - 1e-9 <= alignment.eigenvalues[-1] < 1 - 1e-9
+
+
+def test_recovers_exactly_without_noise_when_the_solver_iterates():
+    made = quilt(60, 16, degree=4, scaled=True, seed=3)
+    alignment, X = stitched(made, scale=True)
+    assert fitted(made.points, X)[1] < 1e-9
+    assert alignment.residual < 1e-10
+
+
+@settings(deadline=None, max_examples=20)
+@given(shapes, st.integers(0, 8))
+def test_moving_one_patch_changes_only_its_transform(shape, which):
+    p, d, k, seed = shape
+    made = quilt(p, d, degree=k, noise=0.1, scaled=True, seed=seed)
+    alignment, X = stitched(made, scale=True)
+    rng = np.random.default_rng(seed)
+    k = which % p
+    Q, s, t = random_rotations(1, d, rng)[0], float(np.exp(rng.normal())), rng.normal(size=d)
+    moved = list(made.patches)
+    nodes, Y = moved[k]
+    moved[k] = (nodes, s * Y @ Q + t)
+    other = gq.align(moved, made.edges, scale=True)
+    Z = gq.centroid(moved, other)
+    assert fitted(X, Z)[1] < 1e-7
+    np.testing.assert_allclose(other.edge_errors, alignment.edge_errors, atol=1e-7)
+    # All others keep their place relative to each other: one global similarity explains the difference.
+    ratio = other.scales / alignment.scales
+    rest = np.delete(np.arange(p), k)
+    np.testing.assert_allclose(ratio[rest], ratio[rest[0]] if len(rest) else 1, rtol=1e-9)
+    turn = alignment.rotations.transpose(0, 2, 1) @ other.rotations
+    np.testing.assert_allclose(turn[rest], np.broadcast_to(turn[rest[:1]], turn[rest].shape), atol=1e-7)
+
+
+@pytest.mark.parametrize(("p", "d"), [(7, 3), (40, 16)])
+def test_relabelling_permuting_and_flipping_change_nothing(p, d):
+    made = quilt(p, d, noise=0.1, seed=5)
+    options = {"tol": 1e-10}
+    _, X = stitched(made, **options)
+    rng = np.random.default_rng(0)
+    names = rng.permutation(len(X))
+    order = rng.permutation(p)
+    place = np.argsort(order)
+    edges = place[made.edges][rng.permutation(len(made.edges))]
+    flip = rng.random(len(edges)) < 0.5
+    edges[flip] = edges[flip, ::-1]
+    patches = []
+    for k in order:
+        nodes, Y = made.patches[k]
+        rows = rng.permutation(len(nodes))
+        patches.append((names[nodes][rows], Y[rows]))
+    Z = gq.centroid(patches, gq.align(patches, edges, **options))
+    assert fitted(X, Z[names], scale=False)[1] < 1e-8
+
+
+def test_default_tolerance_is_tight_enough_that_order_hardly_matters():
+    made = quilt(40, 16, noise=0.1, seed=5)
+    _, X = stitched(made)
+    order = np.random.default_rng(1).permutation(40)
+    patches = [made.patches[k] for k in order]
+    Z = gq.centroid(patches, gq.align(patches, np.argsort(order)[made.edges]))
+    assert fitted(X, Z, scale=False)[1] < 1e-4
+
+
+def test_translation_is_found_without_rotation_and_rotation_without_translation():
+    made = quilt(6, 3, seed=2)
+    turned = [(nodes, Y @ R) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
+    alignment = gq.align(turned, made.edges, rotate=False)
+    assert fitted(made.points, gq.centroid(turned, alignment), scale=False)[1] < 1e-9
+    np.testing.assert_array_equal(alignment.rotations, np.tile(np.eye(3), (6, 1, 1)))
+    only = gq.align(made.patches, made.edges, translate=False)
+    assert np.all(only.translations == 0)
+    full = gq.align(made.patches, made.edges)
+    np.testing.assert_allclose(only.rotations, full.rotations)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_float_type_gives_float64(dtype, tmp_path):
+    made = quilt(5, 3, seed=4)
+    patches = []
+    for k, (nodes, Y) in enumerate(made.patches):
+        np.save(tmp_path / f"{k}.npy", Y.astype(dtype))
+        patches.append((nodes, np.load(tmp_path / f"{k}.npy", mmap_mode="r")))
+    X = gq.centroid(patches, gq.align(patches, made.edges))
+    assert X.dtype == np.float64
+    assert fitted(made.points, X, scale=False)[1] < 20 * np.finfo(dtype).eps
+
+
+def test_edges_are_found_where_none_are_given():
+    made = quilt(8, 3, overlap=5, seed=6)
+    alignment = gq.align(made.patches)
+    assert alignment.edges.tolist() == made.edges.tolist()
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_every_executor_gives_the_same(pool):
+    made = quilt(8, 3, noise=0.1, seed=7)
+    alone = gq.align(made.patches, made.edges)
+    with pool(2) as executor:
+        shared = gq.align(made.patches, made.edges, executor=executor)
+    np.testing.assert_array_equal(alone.rotations, shared.rotations)
+    np.testing.assert_array_equal(alone.edge_errors, shared.edge_errors)
+
+
+class OpensOnDemand:
+    """A lazy sequence that counts how many patches are alive at once."""
+
+    def __init__(self, patches):
+        self.patches = patches
+        self.opened = 0
+
+    def __len__(self):
+        return len(self.patches)
+
+    def __getitem__(self, k):
+        if not 0 <= k < len(self.patches):
+            raise IndexError(k)
+        self.opened += 1
+        nodes, Y = self.patches[k]
+        return nodes.copy(), Y.copy()
+
+
+def test_a_lazy_sequence_is_as_good_as_a_list():
+    made = quilt(8, 3, noise=0.1, seed=8)
+    lazy = OpensOnDemand(made.patches)
+    alignment = gq.align(lazy, made.edges)
+    np.testing.assert_array_equal(alignment.rotations, gq.align(made.patches, made.edges).rotations)
+    np.testing.assert_array_equal(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment))
+    assert lazy.opened > 0
+
+
+def test_patches_are_not_touched():
+    made = quilt(6, 3, noise=0.1, seed=9)
+    before = [Y.copy() for _, Y in made.patches]
+    for _, Y in made.patches:
+        Y.setflags(write=False)
+    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
+    gq.centroid(made.patches, alignment)
+    for Y, (_, after) in zip(before, made.patches, strict=True):
+        np.testing.assert_array_equal(Y, after)
+
+
+def test_aligned_scale_undoes_what_the_patches_had():
+    """The paper multiplies by the estimate, which would square the error (differences-from-the-paper)."""
+    made = quilt(10, 4, scaled=True, seed=10)
+    alignment = gq.align(made.patches, made.edges, scale=True)
+    np.testing.assert_allclose(alignment.scales / alignment.scales[0], made.scales / made.scales[0], rtol=1e-9)
+    np.testing.assert_allclose(np.mean(1 / alignment.scales), 1)
+
+
+def test_a_bipartite_patch_graph_is_no_trap():
+    """Its spectrum has -1 as well as 1; the leading eigenvectors are the algebraically largest."""
+    made = quilt(6, 2, degree=2, seed=11)
+    alignment, X = stitched(made)
+    assert alignment.eigenvalues[-1] == pytest.approx(0.5)
+    assert fitted(made.points, X, scale=False)[1] < 1e-9
+
+
+def test_edge_errors_are_what_they_say():
+    made = quilt(6, 3, noise=0.3, seed=12)
+    alignment = gq.align(made.patches, made.edges)
+    e = 4
+    i, j = alignment.edges[e]
+    (nodes_i, Y_i), (nodes_j, Y_j) = made.patches[i], made.patches[j]
+    _, rows_i, rows_j = np.intersect1d(nodes_i, nodes_j, return_indices=True)
+    a, b = alignment.apply(i, Y_i)[rows_i], alignment.apply(j, Y_j)[rows_j]
+    spread = np.sum((a - a.mean(axis=0)) ** 2) + np.sum((b - b.mean(axis=0)) ** 2)
+    assert alignment.edge_errors[e] == pytest.approx(np.sqrt(np.sum((a - b) ** 2) / spread))
+    assert alignment.edge_weights[e] == len(rows_i)
+    assert alignment.worst_edges(1)[0].tolist() == alignment.edges[alignment.edge_errors.argmax()].tolist()
+
+
+def test_unrelated_patches_have_errors_near_one():
+    rng = np.random.default_rng(0)
+    patches = [(np.arange(400), rng.normal(size=(400, 3))) for _ in range(4)]
+    assert np.all(gq.align(patches).edge_errors > 0.85)
+
+
+def test_collapsed_directions_are_counted_and_named():
+    made = quilt(5, 3, seed=13)
+    flat = [(nodes, Y @ R * [1, 1, 0]) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
+    alignment = gq.align(flat, made.edges)
+    assert np.all(alignment.undetermined == 1)
+    assert "leave directions open" in alignment.summary()
+    direction = gq.undetermined_directions(flat, alignment, tuple(made.edges[0]))
+    placed = np.vstack([alignment.apply(k, Y) for k, (_, Y) in enumerate(flat)])
+    np.testing.assert_allclose((placed - placed.mean(axis=0)) @ direction.T, 0, atol=1e-9)
+
+
+def test_compose_is_doing_one_after_the_other():
+    made = quilt(5, 3, noise=0.1, scaled=True, seed=14)
+    first, second = gq.align(made.patches, made.edges, scale=True), gq.align(made.patches, made.edges)
+    X = np.random.default_rng(0).normal(size=(4, 3))
+    both = first.compose(second)
+    for k in range(5):
+        np.testing.assert_allclose(both.apply(k, X), second.apply(k, first.apply(k, X)))
+
+
+def test_save_and_load_keep_everything(tmp_path):
+    alignment = gq.align(quilt(5, 3, noise=0.1, seed=15).patches, robust=True)
+    alignment.save(tmp_path / "alignment.npz")
+    again = gq.Alignment.load(tmp_path / "alignment.npz")
+    for name in alignment.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(alignment, name))
+
+
+def test_load_refuses_what_is_not_an_alignment(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04 torn")
+    for name in ("other.npz", "torn.npz"):
+        with pytest.raises(gq.FormatError, match=name):
+            gq.Alignment.load(tmp_path / name)
+
+
+def test_agrees_with_the_authors_on_trained_cora_patches(shared_data):
+    with np.load(shared_data / "cora-patches" / "cora_vgae_d32_patches.npz") as archive:
+        patches = [(archive[f"nodes{k}"], archive[f"x{k}"]) for k in range(10)]
+        edges, theirs, theirs_scaled, scales = (
+            archive[name] for name in ("edges", "aligned", "aligned_with_scale", "scales")
+        )
+    X = gq.centroid(patches, gq.align(patches, edges))
+    assert fitted(theirs, X, scale=False)[1] < 0.01
+    scaled = gq.align(patches, edges, scale=True)
+    assert fitted(theirs_scaled, gq.centroid(patches, scaled))[1] < 0.02
+    np.testing.assert_allclose(1 / scaled.scales, scales, rtol=1e-3)

@@ -1,0 +1,175 @@
+"""Graph: what it holds, what follows a subgraph, what is on disk."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
+
+from graphquilt import FormatError, Graph, InputError
+
+
+def random_graph(n, m, seed, *, weighted=False, directed=False):
+    rng = np.random.default_rng(seed)
+    A = np.zeros((n, n))
+    for u, v in rng.integers(0, n, (m, 2)):
+        if u != v:
+            A[u, v] = rng.uniform(0.5, 2) if weighted else 1
+            if not directed:
+                A[v, u] = A[u, v]
+    return A, Graph(sp.csr_array(A), rng.normal(size=(n, 3)), labels=rng.integers(0, 4, n), node_ids=np.arange(n) * 7)
+
+
+graphs = st.tuples(st.integers(2, 24), st.integers(0, 60), st.integers(0, 2**31), st.booleans(), st.booleans())
+
+
+@given(graphs, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_subgraph_is_the_submatrix_and_everything_follows(spec, random):
+    n, m, seed, weighted, directed = spec
+    A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
+    nodes = np.array(random.sample(range(n), random.randint(1, n)))
+    part = graph.subgraph(nodes)
+    assert np.array_equal(part.adjacency.toarray(), A[np.ix_(nodes, nodes)])
+    assert all(np.all(np.diff(part.indices[a:b]) > 0) for a, b in zip(part.indptr[:-1], part.indptr[1:], strict=True))
+    assert np.array_equal(part.features, graph.features[nodes])
+    assert np.array_equal(part.labels, graph.labels[nodes])
+    assert np.array_equal(part.node_ids, nodes * 7)
+
+
+def test_subgraph_of_a_wide_graph_needs_no_table():
+    n = (1 << 22) + 10
+    graph = Graph.from_arrays(
+        np.concatenate([np.arange(0, 2 * n - 1, 2).clip(1) - 1, [2 * n - 2]]).astype(np.int64), path_indices(n)
+    )
+    nodes = np.array([n - 1, 5, 6, n - 2, 100])
+    assert graph.subgraph(nodes).adjacency.toarray().sum(axis=1).tolist() == [1, 1, 1, 1, 0]
+
+
+def path_indices(n):
+    pairs = np.stack([np.arange(-1, n - 1), np.arange(1, n + 1)], axis=1).ravel()
+    return pairs[1:-1].astype(np.int32)
+
+
+@given(graphs, st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_quotient_equals_brute_force(spec, p):
+    n, m, seed, weighted, directed = spec
+    A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
+    labels = np.unique(np.random.default_rng(seed).integers(0, p, n), return_inverse=True)[1]
+    H = np.eye(labels.max() + 1)[labels]
+    expected = H.T @ A @ H
+    np.fill_diagonal(expected, 0)
+    assert np.allclose(graph.quotient(labels).adjacency.toarray(), expected)
+
+
+@given(graphs)
+@settings(max_examples=40, deadline=None)
+def test_components_and_the_largest(spec):
+    n, m, seed, weighted, directed = spec
+    A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
+    expected = connected_components(sp.csr_array(A), directed=True, connection="weak")[1]
+    found = graph.components()
+    assert len(np.unique(np.stack([found, expected]), axis=1).T) == len(np.unique(expected)) == len(np.unique(found))
+    part, nodes = graph.largest_component()
+    assert part.n_nodes == len(nodes) == np.bincount(expected).max()
+    assert len(np.unique(expected[nodes])) == 1
+
+
+def test_relabelling_nodes_permutes_the_largest_component():
+    A, graph = random_graph(40, 30, 3)
+    order = np.random.default_rng(0).permutation(40)
+    _, nodes = graph.largest_component()
+    _, moved = Graph(sp.csr_array(A[np.ix_(order, order)])).largest_component()
+    assert set(order[moved]) == set(nodes)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_save_and_open(tmp_path, sparse, weighted):
+    _, graph = random_graph(20, 40, 0, weighted=weighted)
+    X = sp.csr_array(graph.features * (graph.features > 0)) if sparse else graph.features
+    graph = Graph(graph.adjacency, X, labels=graph.labels, node_ids=[f"node {k}" for k in range(20)])
+    graph.save(tmp_path / "g")
+    again = Graph.open(tmp_path / "g")
+    assert isinstance(again.indices, np.memmap)
+    assert again.indices.dtype == np.int32
+    assert (tmp_path / "g" / "weights.npy").exists() == weighted
+    assert np.array_equal(again.adjacency.toarray(), graph.adjacency.toarray())
+    assert np.array_equal(again.labels, graph.labels)
+    assert again.node_ids.tolist() == graph.node_ids.tolist()
+    assert (again.features != graph.features).sum() == 0
+    part = again.subgraph([3, 1])
+    assert part.node_ids.tolist() == ["node 3", "node 1"]
+
+
+def test_an_empty_graph_can_be_saved(tmp_path):
+    Graph(sp.csr_array((4, 4))).save(tmp_path)
+    assert Graph.open(tmp_path).largest_component()[0].n_nodes == 1
+
+
+def test_a_folder_without_its_description_is_no_graph(tmp_path):
+    _, graph = random_graph(20, 40, 0)
+    graph.save(tmp_path)
+    (tmp_path / "graph.json").unlink()
+    with pytest.raises(FormatError, match=r"graph\.json is missing.*run it again"):
+        Graph.open(tmp_path)
+
+
+def test_a_truncated_array_is_named(tmp_path):
+    _, graph = random_graph(20, 40, 0)
+    graph.save(tmp_path)
+    file = tmp_path / "indices.npy"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(FormatError, match=r"indices\.npy .* cut short"):
+        Graph.open(tmp_path)
+    file.unlink()
+    with pytest.raises(FormatError, match=r"indices\.npy is missing"):
+        Graph.open(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path):
+    random_graph(5, 5, 0)[1].save(tmp_path)
+    description = json.loads((tmp_path / "graph.json").read_text())
+    (tmp_path / "graph.json").write_text(json.dumps(description | {"version": 99}))
+    with pytest.raises(FormatError, match="version 99"):
+        Graph.open(tmp_path)
+
+
+def test_bad_input():
+    A = sp.csr_array(np.array([[0, 1.0], [1, 0]]))
+    with pytest.raises(InputError, match="2 nodes and the features have 3 rows"):
+        Graph(A, np.zeros((3, 1)))
+    with pytest.raises(InputError, match="2 nodes and there are 1 labels"):
+        Graph(A, labels=[0])
+    with pytest.raises(InputError, match="2 × 3"):
+        Graph(sp.csr_array(np.ones((2, 3))))
+    with pytest.raises(InputError, match=r"2 of 2 are not, the first is -1\.0"):
+        Graph(-A)
+    with pytest.raises(InputError, match="finite"):
+        Graph(A * np.inf)
+    with pytest.raises(InputError, match="not from list"):
+        Graph([[0, 1], [1, 0]])
+    graph = Graph(A)
+    with pytest.raises(InputError, match=r"0\.\.1; found 0\.\.2"):
+        graph.subgraph([0, 2])
+    with pytest.raises(InputError, match="node 1 is named more than once"):
+        graph.subgraph([1, 1])
+    with pytest.raises(InputError, match="shape"):
+        graph.quotient([0])
+    with pytest.raises(InputError, match=r"1 of the clusters 0\.\.2 have no nodes, the first is 1"):
+        Graph(sp.csr_array((3, 3))).quotient([0, 2, 2])
+    with pytest.raises(InputError, match="integers"):
+        graph.quotient([0.0, 1.0])
+    with pytest.raises(InputError, match="negative; node 1 has -1"):
+        graph.quotient([0, -1])
+
+
+def test_undirected_keeps_the_larger_weight():
+    graph = Graph(sp.csr_array(np.array([[0, 3.0, 0], [1, 0, 2], [0, 0, 0]])))
+    assert graph.directed
+    assert graph.undirected().adjacency.toarray().tolist() == [[0, 3, 0], [3, 0, 2], [0, 2, 0]]
+    assert not graph.undirected().directed
