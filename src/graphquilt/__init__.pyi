@@ -19,12 +19,12 @@ from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import fetch_dataset as fetch_dataset
 from graphquilt.datasets import load_dataset as load_dataset
 from graphquilt.embedders import DGI as DGI
-from graphquilt.embedders import Embedder as Embedder
-from graphquilt.embedders import Encoder as Encoder
-from graphquilt.embedders import Fit as Fit
 from graphquilt.embedders import GAE as GAE
 from graphquilt.embedders import SVD as SVD
 from graphquilt.embedders import VGAE as VGAE
+from graphquilt.embedders import Embedder as Embedder
+from graphquilt.embedders import Encoder as Encoder
+from graphquilt.embedders import Fit as Fit
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
