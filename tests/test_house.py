@@ -15,6 +15,7 @@ FLOORS = {
     "threads": 0,
     "graph": 1,
     "npz": 1,
+    "workers": 1,
     "procrustes": 1,
     "laplacian": 1,
     "eigen": 1,
@@ -25,7 +26,8 @@ FLOORS = {
     "synchronize": 3,
     "patches": 3,
     "overlap": 4,
-    "store": 4,
+    "store": 2,
+    "records": 4,
     "embedders": 4,
     "verdict": 5,
     "extension": 5,
@@ -47,7 +49,7 @@ FLOORS = {
 }
 SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
 HEAVY = {
-    "torch": {"embedders", "evaluate"},
+    "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
     "matplotlib": {"report", "studies"},
     "plotly": {"report"},

@@ -33,6 +33,7 @@ from graphquilt.errors import InputError as InputError
 from graphquilt.errors import JobError as JobError
 from graphquilt.errors import MissingExtraError as MissingExtraError
 from graphquilt.errors import OverlapError as OverlapError
+from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
@@ -47,12 +48,22 @@ from graphquilt.evaluate import procrustes_error as procrustes_error
 from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
 from graphquilt.evaluate import roc_auc as roc_auc
 from graphquilt.evaluate import sample_non_edges as sample_non_edges
+from graphquilt.fanout import embed_patches as embed_patches
 from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
 from graphquilt.graph import Graph as Graph
+from graphquilt.ingest import build_csr as build_csr
+from graphquilt.ingest import from_networkx as from_networkx
+from graphquilt.ingest import from_pyg as from_pyg
 from graphquilt.ingest import read_edges as read_edges
+from graphquilt.ingest import read_mag240m as read_mag240m
+from graphquilt.ingest import to_networkx as to_networkx
+from graphquilt.ingest import to_pyg as to_pyg
 from graphquilt.partition import Fennel as Fennel
+from graphquilt.partition import KaMinPar as KaMinPar
+from graphquilt.partition import Leiden as Leiden
+from graphquilt.partition import Louvain as Louvain
 from graphquilt.partition import Metis as Metis
 from graphquilt.partition import edge_cut as edge_cut
 from graphquilt.partition import merge_small as merge_small
@@ -70,5 +81,6 @@ from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window
 from graphquilt.windows import lag_edges as lag_edges
 from graphquilt.windows import snapshots as snapshots
+from graphquilt.workers import Processes as Processes
 
 __version__: str
