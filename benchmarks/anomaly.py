@@ -4,8 +4,8 @@
     python benchmarks/anomaly.py batch  --days 89
     python benchmarks/anomaly.py stream --days 51
 
-Times are CPU seconds of this process and its children, and wall seconds; memory is resident above what the imports take,
-children included. ``--scale 0.1`` makes the network ten times smaller. Results are printed as JSON.
+Times are CPU seconds of this process and its children, and wall seconds; memory is resident above what the imports
+take, children included. ``--scale 0.1`` makes the network ten times smaller. Results are printed as JSON.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Measure:
         self._thread.join()
 
     def row(self) -> dict[str, float]:
+        """Round for printing."""
         return {"cpu_s": round(self.cpu, 2), "wall_s": round(self.wall, 2), "peak_gb": round(self.peak / 1e9, 2)}
 
 
@@ -155,7 +156,7 @@ def write_rows(folder: Path, rows: int, scale: float) -> list[Path]:
     paths, total = [], 0
     for day in range(net.n_days):
         path = net.write(folder, days=range(day, day + 1))[0]
-        total += sum(block.count(b"\n") for block in iter(lambda f=open(path, "rb"): f.read(1 << 22), b""))  # noqa: SIM115
+        total += path.read_bytes().count(b"\n")
         paths.append(path)
         if total >= rows:
             break
