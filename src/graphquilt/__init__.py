@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 # would put it in the function's place.
 _HOMES = {
     "AdamLogistic": "evaluate",
-    "Alignment": "transforms",
+    "Alignment": "alignment",
     "Conductance": "sparsify",
     "ConvergenceError": "errors",
     "CoverError": "errors",
@@ -47,6 +47,7 @@ _HOMES = {
     "VGAE": "embedders",
     "Window": "windows",
     "align": "alignment",
+    "align_hierarchical": "alignment",
     "average_precision": "evaluate",
     "bipartite_svd": "embedders",
     "centroid": "alignment",

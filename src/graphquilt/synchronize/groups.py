@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.connection import Connection, fiedler, scalar_preconditioner, tree_guess
-from graphquilt.eigen import Eigenpairs, lowest_eigenpairs
 from graphquilt.errors import ConvergenceError
-from graphquilt.laplacian import solve_laplacian
 from graphquilt.procrustes import nearest_orthogonal
+from graphquilt.synchronize.connection import Connection, fiedler, scalar_preconditioner, tree_guess
+from graphquilt.synchronize.eigen import Eigenpairs, lowest_eigenpairs
+from graphquilt.synchronize.laplacian import solve_laplacian
 
 __all__ = [
     "Rotations",
