@@ -200,7 +200,9 @@ def _translations(
         t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
         return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
 
-    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
+    if robust:
+        return reweighted(solve, weights, floor=1e-6 * float(np.abs(means).max()))
+    return solve(weights, None)[0], np.ones(len(edges))
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> FloatArray:
