@@ -34,7 +34,7 @@ def test_stores_keep_the_contract(make, tmp_path):
 
 ARRAYS = hnp.arrays(
     st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.bool_, np.dtype("<U3")]),
-    hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
 )
 
 

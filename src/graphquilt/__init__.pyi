@@ -3,6 +3,19 @@ from graphquilt.alignment import align as align
 from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
+from graphquilt.anomaly import Alert as Alert
+from graphquilt.anomaly import AnomalyScores as AnomalyScores
+from graphquilt.anomaly import Explanation as Explanation
+from graphquilt.anomaly import SideScores as SideScores
+from graphquilt.anomaly import Tracker as Tracker
+from graphquilt.anomaly import WindowScores as WindowScores
+from graphquilt.anomaly import deviations as deviations
+from graphquilt.anomaly import explain as explain
+from graphquilt.anomaly import leave_one_out_zscore as leave_one_out_zscore
+from graphquilt.anomaly import outliers as outliers
+from graphquilt.anomaly import rank_alerts as rank_alerts
+from graphquilt.anomaly import score_windows as score_windows
+from graphquilt.anomaly import threshold as threshold
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import load_dataset as load_dataset
@@ -22,9 +35,11 @@ from graphquilt.errors import InputError as InputError
 from graphquilt.errors import JobError as JobError
 from graphquilt.errors import MissingExtraError as MissingExtraError
 from graphquilt.errors import OverlapError as OverlapError
+from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
+from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
@@ -35,6 +50,7 @@ from graphquilt.evaluate import procrustes_error as procrustes_error
 from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
 from graphquilt.evaluate import roc_auc as roc_auc
 from graphquilt.evaluate import sample_non_edges as sample_non_edges
+from graphquilt.fanout import embed_patches as embed_patches
 from graphquilt.flows import FlowCounts as FlowCounts
 from graphquilt.flows import Flows as Flows
 from graphquilt.flows import read_flows as read_flows
@@ -57,5 +73,6 @@ from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window
 from graphquilt.windows import lag_edges as lag_edges
 from graphquilt.windows import snapshots as snapshots
+from graphquilt.workers import Processes as Processes
 
 __version__: str

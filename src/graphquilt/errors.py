@@ -10,11 +10,14 @@
     │   └── FormatError                  a file is not what it should be
     ├── ConvergenceError (RuntimeError)  a solver did not reach its tolerance; carries the residual reached
     └── JobError (RuntimeError)          a job on disk cannot go on
+        └── PatchesFailedError           some patches could not be embedded; carries their numbers and causes
 
 A missing optional package raises :class:`MissingExtraError`, an ``ImportError`` that names the extra to install.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 __all__ = [
     "ConvergenceError",
@@ -25,6 +28,7 @@ __all__ = [
     "JobError",
     "MissingExtraError",
     "OverlapError",
+    "PatchesFailedError",
     "QuiltError",
 ]
 
@@ -69,6 +73,30 @@ class ConvergenceError(QuiltError, RuntimeError):
 
 class JobError(QuiltError, RuntimeError):
     """A job on disk cannot be continued as asked."""
+
+
+class PatchesFailedError(JobError):
+    """Some patches failed in every attempt; the others are done.
+
+    Attributes
+    ----------
+    failures : mapping of int to str
+        The cause of each failure by the number of its patch.
+
+    Examples
+    --------
+    >>> str(PatchesFailedError({3: "ValueError: no edges"}, n_done=9))
+    '1 of 10 patches failed: patch 3 (ValueError: no edges). Remove the cause and run again.'
+    """
+
+    def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
+        shown = "; ".join(f"patch {patch} ({failures[patch]})" for patch in sorted(failures)[:10])
+        more = f"; and {len(failures) - 10} more" if len(failures) > 10 else ""
+        advice = "Remove the cause and run again" + (
+            ": the others are kept and only these are redone." if kept else "."
+        )
+        super().__init__(f"{len(failures)} of {len(failures) + n_done} patches failed: {shown}{more}. {advice}")
+        self.failures = dict(failures)
 
 
 class MissingExtraError(QuiltError, ImportError):

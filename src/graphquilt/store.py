@@ -303,7 +303,10 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        short = error.errno is None and "requested and" in str(
+            error
+        )  # what numpy says of a write that ran out of space
+        if short or error.errno in (errno.ENOSPC, errno.EDQUOT):
             reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             reason = "it cannot be written to. Allow writing, or choose another folder"

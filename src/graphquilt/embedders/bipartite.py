@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.embedders._background import background_svd
 from graphquilt.embedders._spectral import leading_eigenpairs
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
@@ -23,7 +24,7 @@ NOTHING_LEFT = 1e-9
 ZERO = 1e-7
 
 
-def bipartite_svd(A: Any, dim: int) -> tuple[Patch, Patch]:
+def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch]:
     """Embed the sources (rows) and destinations (columns) of a bipartite graph.
 
     With A_n = D_s^-1/2 A D_d^-1/2 and its ``dim`` leading singular vectors U, V beside the trivial ones, sources lie at
@@ -36,6 +37,12 @@ def bipartite_svd(A: Any, dim: int) -> tuple[Patch, Patch]:
         Finite weights, not negative; 1 where a source talked to a destination.
     dim : int
         Number of singular vectors.
+    background : float
+        Weight of a faint edge between every source and every destination, all of them together, as a multiple of the
+        weight of all edges. 0 is the paper's embedding. Its leading vectors sit on dangling bits of a sparse graph
+        (a machine with a few neighbours of its own, tied to the rest by one edge); at 1, which adds the mean degree to
+        every degree, they describe the whole (regularised spectral clustering, Zhang and Rohe 2018), every node with
+        an edge has a position, and one trivial pair is removed.
 
     Returns
     -------
@@ -62,6 +69,10 @@ def bipartite_svd(A: Any, dim: int) -> tuple[Patch, Patch]:
         raise InputError(
             "the weights of a bipartite graph must be finite and not negative; drop or repair those edges."
         )
+    if not 0 <= background < np.inf:
+        raise InputError(f"the weight of the background must be finite and not negative; it is {background}.")
+    if background > 0:
+        return background_svd(M, dim, background)
     sources, destinations, component = _with_position(M)
     if not len(sources):
         raise InputError(

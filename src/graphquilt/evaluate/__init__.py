@@ -1,5 +1,6 @@
 """Numbers that say how good an embedding is: links it explains, classes it tells apart, distance to another one."""
 
+from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, classification_accuracy
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.links import (
@@ -16,6 +17,7 @@ from graphquilt.evaluate.links import (
 __all__ = [
     "AdamLogistic",
     "ScikitLogistic",
+    "alert_quality",
     "average_precision",
     "classification_accuracy",
     "hold_out_edges",

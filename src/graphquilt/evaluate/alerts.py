@@ -1,0 +1,74 @@
+"""How good alerts are where the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError
+from graphquilt.evaluate.links import average_precision, roc_auc
+
+__all__ = ["alert_quality"]
+
+
+def alert_quality(
+    scores: npt.ArrayLike,
+    truth: npt.ArrayLike,
+    *,
+    present: npt.ArrayLike | None = None,
+    budgets: Sequence[int] = (10, 50, 100),
+) -> dict[str, float]:
+    """Measure scores of (node, window) pairs against what is known to be an attack.
+
+    Parameters
+    ----------
+    scores : float array (n, windows)
+        Higher is more suspicious; NaN is no score, which ranks below every score.
+    truth : bool array (n, windows)
+    present : bool array (n, windows), optional
+        The pairs that exist, scored or not; those with a score or an attack.
+    budgets : sequence of int
+        For each k, the share of all attacks that is among the k highest scores of their window.
+
+    Returns
+    -------
+    dict
+        ``pairs``, ``attacks``, ``scored_attacks`` (the share of attacks that has a score), ``roc_auc``,
+        ``average_precision`` (0.5 and the share of attacks would be chance) and ``recall@k``.
+
+    Examples
+    --------
+    >>> quality = alert_quality([[3.0, 0.0], [2.0, 1.0]], [[True, False], [False, False]], budgets=[1])
+    >>> quality["roc_auc"], quality["average_precision"], quality["recall@1"]
+    (1.0, 1.0, 1.0)
+    """
+    S, attack = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=bool)
+    if S.shape != attack.shape or S.ndim != 2:
+        raise InputError(f"scores are {S.shape} and the truth is {attack.shape}; both are (nodes, windows).")
+    here = ~np.isnan(S) | attack if present is None else np.asarray(present, dtype=bool) | attack
+    y, scored = attack[here], ~np.isnan(S[here])
+    if y.all() or not y.any():
+        raise InputError(f"of {len(y)} pairs {int(y.sum())} are attacks; quality needs some of both kinds.")
+    # No score ranks below every score.
+    s = np.where(scored, S[here], np.min(S[here], where=scored, initial=0.0) - 1.0)
+    quality = {
+        "pairs": float(len(y)),
+        "attacks": float(y.sum()),
+        "scored_attacks": float(scored[y].mean()),
+        "roc_auc": roc_auc(s[y], s[~y]),
+        "average_precision": average_precision(s[y], s[~y]),
+    }
+    for k in budgets:
+        quality[f"recall@{k}"] = _recall(S, attack, here, k)
+    return quality
+
+
+def _recall(S: npt.NDArray[np.float64], attack: npt.NDArray[np.bool_], here: npt.NDArray[np.bool_], k: int) -> float:
+    caught = 0
+    for t in range(S.shape[1]):
+        rows = np.flatnonzero(here[:, t] & ~np.isnan(S[:, t]))
+        best = rows[np.argsort(-S[rows, t], kind="stable")[:k]]
+        caught += int(attack[best, t].sum())
+    return caught / int(attack.sum())

@@ -1,0 +1,124 @@
+"""Embed every patch on its own, on any executor, and lose nothing that is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from graphquilt.embedders.contract import Embedder
+from graphquilt.errors import InputError, JobError, PatchesFailedError
+from graphquilt.fanout.calls import describe, patch_seed
+from graphquilt.fanout.patches import StoredPatches
+from graphquilt.fanout.run import Run, drive
+from graphquilt.graph import Graph
+from graphquilt.patches import Patch, PatchGraph
+from graphquilt.progress import ProgressCallback, report
+from graphquilt.records import keep_patch_graph
+from graphquilt.store import Record, Store
+from graphquilt.workers import one_thread
+
+__all__ = ["StoredPatches", "describe", "embed_patches", "patch_seed"]
+
+
+def embed_patches(
+    graph: Graph | None,
+    patch_graph: PatchGraph,
+    embedder: Embedder | Sequence[Embedder],
+    *,
+    seed: int,
+    executor: Executor | None = None,
+    store: Store | None = None,
+    progress: ProgressCallback | None = None,
+    retries: int = 1,
+    only: Iterable[int] | None = None,
+) -> Sequence[Patch]:
+    """Embed the induced subgraph of every patch, each with a seed of its own.
+
+    The answer does not depend on the executor, the order, the number of workers, or on whether the work was
+    interrupted and resumed.
+
+    Parameters
+    ----------
+    graph : Graph or None
+        None where the store has the data of every patch already.
+    patch_graph : PatchGraph
+    embedder : Embedder or sequence of Embedder
+        One for all patches, or one for each.
+    seed : int
+        Patch k is embedded with ``patch_seed(seed, k)``.
+    executor : concurrent.futures.Executor, optional
+        Threads, :class:`graphquilt.workers.Processes`, ``Client(...).get_executor(pure=False)`` of Dask,
+        ``MPIPoolExecutor`` of mpi4py; None is a plain loop here.
+    store : Store, optional
+        Where patches and embeddings are kept. Workers read and write it themselves, what travels through the executor
+        is a few numbers a patch. What it holds already, made with the same embedder and seed, is not done again.
+    progress : callable, optional
+        Called with a :class:`graphquilt.Progress` after each patch (stage ``"patches"``).
+    retries : int
+        How often a patch that fails is tried again.
+    only : iterable of int, optional
+        Embed only these patches of the job, for instance the share of one machine.
+
+    Returns
+    -------
+    sequence of Patch
+        With a store, opened from it when asked for.
+
+    Raises
+    ------
+    PatchesFailedError
+        Some patches failed in every attempt; all others are done, and kept in the store.
+    JobError
+        The job in the store was made with another graph, embedder or seed; or no patch can succeed (a full disk, no
+        scheduler, workers that die again and again).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from graphquilt.embedders import SVD
+    >>> ring = Graph(sp.csr_array(np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)))
+    >>> quilt = PatchGraph([np.arange(5), np.array([0, 1, 4, 5, 6, 7])], np.array([[0, 1]]), 8)
+    >>> [patch.coordinates.shape for patch in embed_patches(ring, quilt, SVD(1), seed=0)]
+    [(5, 1), (6, 1)]
+    """
+    n_patches = len(patch_graph.patches)
+    embedders = embedder if isinstance(embedder, Sequence) else [embedder] * n_patches
+    if len(embedders) != n_patches:
+        raise InputError(f"there are {n_patches} patches and {len(embedders)} embedders; give one, or one for each.")
+    if len({one.dim for one in embedders}) > 1:
+        raise InputError(
+            f"the embedders have dims {sorted({one.dim for one in embedders})}; patches need one in common."
+        )
+    wanted = range(n_patches) if only is None else sorted(set(only))
+    if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
+        raise InputError(f"only patches 0 to {n_patches - 1} exist; asked are {wanted[0]} to {wanted[-1]}.")
+    run = Run(graph, patch_graph, embedders, seed, store)
+    if store is not None:
+        keep_patch_graph(store, patch_graph, graph)
+        _keep_settings(store, embedder, seed)
+    with one_thread():
+        for done, facts in enumerate(drive(run, wanted, executor, retries, progress), 1):
+            report(progress, "patches", done, len(wanted), values=facts)
+    if run.failures:
+        raise PatchesFailedError(run.failures, n_done=len(wanted) - len(run.failures), kept=store is not None)
+    if store is not None:
+        return StoredPatches(store, patch_graph.patches)
+    return [run.found[k] for k in wanted]
+
+
+def _keep_settings(store: Store, embedder: Any, seed: int) -> None:
+    """Write down how the job is embedded; refuse one that was embedded otherwise."""
+    several = isinstance(embedder, Sequence)
+    settings = {"embedder": [describe(one) for one in embedder] if several else describe(embedder), "seed": seed}
+    if "embed" not in store:
+        store["embed"] = Record({}, settings)
+        return
+    kept = store["embed"].parameters
+    for name, value in settings.items():
+        if kept.get(name) != value:
+            raise JobError(
+                f"{store!r} is embedded with {name} {kept.get(name)}; asked is {value}. Mixing them would spoil the "
+                "job: use the same, or another folder."
+            )

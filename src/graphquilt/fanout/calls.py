@@ -1,0 +1,125 @@
+"""One patch to be embedded: its seed, its settings, and the call that a worker performs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.embedders.contract import checked_fit
+from graphquilt.errors import FormatError, JobError, MissingExtraError
+from graphquilt.graph import Graph
+from graphquilt.progress import ProgressCallback
+from graphquilt.records import fingerprint, graph_of, patch_key
+from graphquilt.store import Record
+from graphquilt.workers import settle_worker
+
+
+def patch_seed(seed: int, patch: int) -> int:
+    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
+
+    Examples
+    --------
+    >>> children = np.random.SeedSequence(7).spawn(4)
+    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
+    np.True_
+    """
+    return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
+
+
+def describe(embedder: Any) -> dict[str, Any]:
+    """Return an embedder's name and settings as plain values, to be written down and compared.
+
+    The settings are the fields of a dataclass that take part in its comparison, or the public attributes.
+
+    Examples
+    --------
+    >>> describe(functools.partial(max, 3))
+    {'name': 'builtins.max', 'args': [3], 'keywords': {}}
+    """
+    if isinstance(embedder, functools.partial):
+        inner = describe(embedder.func)
+        return inner | {"args": _plain(embedder.args), "keywords": _plain(embedder.keywords)}
+    kind = embedder if hasattr(embedder, "__qualname__") else type(embedder)
+    name = {"name": f"{kind.__module__}.{kind.__qualname__}"}
+    if dataclasses.is_dataclass(embedder) and not isinstance(embedder, type):
+        fields = dataclasses.fields(embedder)
+        return name | {field.name: _plain(getattr(embedder, field.name)) for field in fields if field.compare}
+    attributes = getattr(embedder, "__dict__", {})
+    return name | {key: _plain(value) for key, value in attributes.items() if not key.startswith("_")}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(item) for item in value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.ndim == 0 else f"{value.dtype} {value.shape} {fingerprint(value)}"
+    return value if value is None or isinstance(value, bool | int | float | str) else describe(value)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One patch to be embedded, wherever that will be."""
+
+    patch: int
+    embedder: Any
+    seed: int
+    attempt: int
+    driver: tuple[str, int]  # host and process id
+    store: Any = None
+    graph: Graph | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a call; small, unless there is no store to hold the embedding."""
+
+    facts: Mapping[str, float]
+    embedding: npt.NDArray[Any] | None = None
+    error: str | None = None
+    kind: str = ""  # "": the patch failed; "input": its record is damaged; "fatal": no patch can succeed
+    trace: str = ""
+
+
+def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
+    """Embed one patch. Never raises: an exception that cannot be pickled would take the whole pool with it."""
+    if call.driver != (socket.gethostname(), os.getpid()):
+        settle_worker()
+    try:
+        graph = call.graph if call.graph is not None else graph_of(call.store[patch_key(call.patch, "graph")])[1]
+    except (FormatError, KeyError) as error:
+        return Outcome({}, error=f"{type(error).__name__}: {error}", kind="input")
+    try:
+        start = time.perf_counter()
+        fit = checked_fit(call.embedder, graph, call.seed, where=f"patch {call.patch}", progress=progress)
+        facts = {"seconds": round(time.perf_counter() - start, 6)}
+        if len(fit.losses):
+            facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
+        X = np.asarray(fit.embedding)
+        if call.store is None:
+            return Outcome(facts, X)
+        parameters = made_with(call.embedder, call.seed) | facts
+        call.store[patch_key(call.patch, "embedding")] = Record({"embedding": X}, parameters)
+        return Outcome(facts)
+    except (JobError, MissingExtraError) as error:
+        return Outcome({}, error=str(error), kind="fatal")
+    except Exception as error:
+        return Outcome({}, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+
+
+def made_with(embedder: Any, seed: int) -> dict[str, Any]:
+    """Return what decides a patch's embedding, as its marker holds it."""
+    return {"embedder": describe(embedder), "seed": seed}

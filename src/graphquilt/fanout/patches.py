@@ -1,0 +1,57 @@
+"""Embedded patches that stay on disk until they are asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy.typing as npt
+
+from graphquilt.errors import JobError
+from graphquilt.patches import Patch
+from graphquilt.records import patch_key
+from graphquilt.store import Store
+
+
+class StoredPatches(Sequence[Patch]):
+    """The embedded patches of a job, each opened when it is asked for.
+
+    Parameters
+    ----------
+    store : Store
+    patches : sequence of int arrays
+        Node ids of each patch; row r of an embedding belongs to ``patches[k][r]``.
+    keep : int
+        How many of the patches opened last stay open.
+    """
+
+    def __init__(self, store: Store, patches: Sequence[npt.NDArray[Any]], *, keep: int = 64) -> None:
+        self._store, self._patches, self._keep = store, patches, keep
+        self._open: OrderedDict[int, Patch] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), keep=self._keep), (self._store, self._patches)
+
+    def __len__(self) -> int:
+        return len(self._patches)
+
+    @overload
+    def __getitem__(self, index: int) -> Patch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Patch]: ...
+    def __getitem__(self, index: int | slice) -> Patch | list[Patch]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        patch = self._open.get(k)
+        if patch is None:
+            try:
+                X = self._store[patch_key(k, "embedding")].arrays["embedding"]
+            except KeyError:
+                raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
+            patch = self._open[k] = Patch(self._patches[k], X)
+            while len(self._open) > self._keep:
+                self._open.popitem(last=False)
+        return patch

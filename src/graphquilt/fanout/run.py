@@ -1,0 +1,224 @@
+"""One run over the patches of a job: what is done, what is left, and who works on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from queue import SimpleQueue
+from typing import Any
+
+from graphquilt.errors import FormatError, JobError
+from graphquilt.fanout.calls import Call, Outcome, made_with, patch_seed, perform
+from graphquilt.graph import Graph
+from graphquilt.patches import Patch, PatchGraph
+from graphquilt.progress import ProgressCallback
+from graphquilt.records import graph_record, patch_key
+from graphquilt.store import Store
+
+_log = logging.getLogger(__name__)
+
+_AHEAD = 1024  # calls handed to an executor before the first has come back; each is a few hundred bytes …
+_AHEAD_WITHOUT_STORE = 32  # … unless the patch itself travels with it
+
+
+class Run:
+    """One run over the patches: who is waiting, who is under way, who is done, who has failed."""
+
+    def __init__(
+        self,
+        graph: Graph | None,
+        patch_graph: PatchGraph,
+        embedders: Sequence[Any],
+        seed: int,
+        store: Store | None,
+    ) -> None:
+        self.graph, self.patch_graph, self.embedders, self.seed, self.store = graph, patch_graph, embedders, seed, store
+        self.found: dict[int, Patch] = {}
+        self.failures: dict[int, str] = {}
+        self.attempts: dict[int, int] = {}
+        self.driver = (socket.gethostname(), os.getpid())
+
+    def finished(self, patch: int) -> bool:
+        """Say whether the store has this patch's embedding, made with the same embedder and seed."""
+        if self.store is None:
+            return False
+        try:
+            record = self.store[patch_key(patch, "embedding")]
+        except KeyError:
+            return False
+        except FormatError as error:
+            _log.warning("patch %d is embedded again: %s", patch, error)
+            return False
+        wanted = made_with(self.embedders[patch], patch_seed(self.seed, patch))
+        shape = (len(self.patch_graph.patches[patch]), getattr(self.embedders[patch], "dim", None))
+        embedding = record.arrays.get("embedding")
+        if any(record.parameters.get(name) != value for name, value in wanted.items()):
+            _log.warning(
+                "patch %d is embedded again: it was made with %s, asked is %s", patch, record.parameters, wanted
+            )
+            return False
+        if embedding is None or embedding.shape != shape:
+            _log.warning("patch %d is embedded again: its embedding does not have the shape %s", patch, shape)
+            return False
+        return True
+
+    def prepare(self, patch: int, *, afresh: bool = False) -> Call:
+        """Return the call that embeds a patch, whose data is in the store by then."""
+        attempt = self.attempts.get(patch, 0)
+        call = Call(patch, self.embedders[patch], patch_seed(self.seed, patch), attempt, self.driver)
+        if self.store is None:
+            return dataclasses.replace(call, graph=self._cut(patch))
+        if self.graph is not None and (afresh or patch_key(patch, "graph") not in self.store):
+            nodes = self.patch_graph.patches[patch]
+            self.store[patch_key(patch, "graph")] = graph_record(nodes, self._cut(patch))
+        return dataclasses.replace(call, store=self.store)
+
+    def _cut(self, patch: int) -> Graph:
+        if self.graph is None:
+            raise JobError(f"the data of patch {patch} is not in {self.store!r} and no graph was given to cut it from.")
+        return self.graph.subgraph(self.patch_graph.patches[patch])
+
+    def settle(self, patch: int, outcome: Outcome, retries: int) -> bool:
+        """Take in what came of a call; return True if the patch has to be tried again."""
+        if outcome.error is None:
+            if outcome.embedding is not None:
+                self.found[patch] = Patch(self.patch_graph.patches[patch], outcome.embedding)
+            elif self.store is not None and patch_key(patch, "embedding") not in self.store:
+                raise JobError(
+                    f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: workers in "
+                    "other processes need a store that they share, such as a DirectoryStore on a shared disk."
+                )
+            return False
+        if outcome.kind == "fatal":
+            raise JobError(f"stopped at patch {patch}: {outcome.error}")
+        self.attempts[patch] = self.attempts.get(patch, 0) + 1
+        if outcome.kind == "input" and self.graph is not None and self.attempts[patch] <= retries + 1:
+            _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
+            self.prepare(patch, afresh=True)
+            return True
+        if self.attempts[patch] <= retries:
+            _log.warning("patch %d is tried again: %s\n%s", patch, outcome.error, outcome.trace)
+            return True
+        self.failures[patch] = outcome.error
+        return False
+
+
+def drive(
+    run: Run, wanted: Iterable[int], executor: Executor | None, retries: int, progress: ProgressCallback | None
+) -> Iterator[Mapping[str, float]]:
+    """Bring every patch to an end, good or bad, and yield a few facts about each."""
+    waiting = iter(wanted)
+    if executor is not None:
+        yield from Hands(run, executor, retries).work(waiting)
+        return
+    for patch in waiting:
+        facts: Mapping[str, float] = {}
+        if not run.finished(patch):
+            again = True
+            while again:
+                outcome = perform(run.prepare(patch), progress)
+                again = run.settle(patch, outcome, retries)
+                facts = outcome.facts
+        yield facts
+
+
+class Hands:
+    """The calls that are in an executor's hands.
+
+    When a pool of processes breaks because a worker died, nobody says whose work it was. The patches that can have
+    been under way then become suspects, and each suspect is tried again alone, so that the one that kills its worker
+    is found and reported while all others finish.
+    """
+
+    def __init__(self, run: Run, executor: Executor, retries: int) -> None:
+        self.run, self.executor, self.retries = run, executor, retries
+        self.under_way: dict[Future[Outcome], int] = {}
+        self.back: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        self.again: deque[int] = deque()
+        self.suspects: deque[int] = deque()
+        self.n_workers = int(getattr(executor, "n_workers", getattr(executor, "_max_workers", 0)))
+
+    def work(self, waiting: Iterator[int]) -> Iterator[Mapping[str, float]]:
+        """Bring every waiting patch to an end and yield a few facts about each."""
+        ahead = _AHEAD_WITHOUT_STORE if self.run.store is None else _AHEAD
+        more = True
+        try:
+            while more or self.again or self.suspects or self.under_way:
+                while len(self.under_way) < ahead and (more or self.again):
+                    patch = self.again.popleft() if self.again else next(waiting, None)
+                    if patch is None:
+                        more = False
+                    elif self.run.finished(patch):
+                        yield {}
+                    else:
+                        self._submit(patch)
+                    yield from self._take(block=False)
+                if self.suspects and not self.under_way:
+                    self._submit(self.suspects.popleft())
+                if self.under_way:
+                    yield from self._take(block=True)
+        finally:
+            for future in list(self.under_way):
+                future.cancel()
+
+    def _submit(self, patch: int) -> None:
+        call = self.run.prepare(patch)
+        try:
+            future = self.executor.submit(perform, call)
+        except (BrokenExecutor, RuntimeError, OSError) as error:
+            raise self._gone(error) from error
+        self.under_way[future] = patch
+        future.add_done_callback(self.back.put)
+
+    def _take(self, *, block: bool) -> Iterator[Mapping[str, float]]:
+        """Take in what has come back; with ``block``, wait until something has."""
+        while self.under_way and (block or not self.back.empty()):
+            block = False
+            future = self.back.get()
+            if future not in self.under_way:
+                continue
+            alone = len(self.under_way) == 1
+            try:
+                outcome = future.result()
+            except BrokenExecutor:
+                if not alone:
+                    self._lost()
+                    continue
+                outcome = Outcome({}, error="its worker died: it was killed, or the memory did not suffice")
+            except CancelledError as error:
+                raise self._gone(error) from error
+            except Exception as error:
+                outcome = Outcome({}, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+            patch = self.under_way.pop(future)
+            if self.run.settle(patch, outcome, self.retries):
+                (self.suspects if alone else self.again).append(patch)
+            else:
+                yield outcome.facts
+
+    def _lost(self) -> None:
+        """Take back the calls that went down with a broken pool."""
+        ended, _ = wait(self.under_way, timeout=30)  # a broken pool ends all its calls, one after the other
+        lost = [future for future in self.under_way if future in ended and _broken(future)]
+        patches = [self.under_way.pop(future) for future in lost]
+        # Pools begin calls in the order in which they were handed over.
+        n_suspects = self.n_workers or len(patches)
+        self.suspects.extend(patches[:n_suspects])
+        self.again.extend(patches[n_suspects:])
+        _log.warning("a worker died; %d patches are handed out again", len(patches))
+
+    def _gone(self, error: BaseException) -> JobError:
+        cause = f"{type(error).__name__}: {error}"
+        if isinstance(error, CancelledError):
+            cause = "calls were cancelled that nobody here cancelled: its scheduler went away or was shut down"
+        kept = "" if self.run.store is None else " What is finished is kept: run again, here or elsewhere, to go on."
+        return JobError(f"the executor ({type(self.executor).__name__}) takes no more work ({cause}).{kept}")
+
+
+def _broken(future: Future[Outcome]) -> bool:
+    return not future.cancelled() and isinstance(future.exception(), BrokenExecutor)

@@ -1,0 +1,325 @@
+"""A company's network traffic, day by day, with an intruder in it, in the format of the LANL netflow records.
+
+The background was written from what networks look like, and what the intruder does (see
+:mod:`graphquilt.synthetic.intruder`) from what intruders do; both were fixed before any detector had scored them.
+
+Background
+----------
+Internal hosts are sources, and destinations too; the other destinations are external addresses. A host belongs to a
+department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
+enterprise servers that everybody uses, servers and peers of its department, popular sites, addresses of its own), each
+with a daily probability and for part of the time only. Workstations rest at weekends. On each active day a host also
+meets a few addresses it never returns to. Monitors sweep a tenth of all hosts once a week: a harmless scan. Some hosts
+arrive late, some leave early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.errors import InputError
+from graphquilt.synthetic.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, IntArray, Network, Truth, intrude
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BEHAVIOURS", "LANL_SIZE", "Netflow", "Truth", "netflow"]
+
+LANL_SIZE = {"n_sources": 37_177, "n_destinations": 931_655, "n_days": 89}
+
+_DAY = 86400
+_ONE_OFFS = 2.0  # addresses a day that an active host never returns to, mean
+
+
+@dataclass(frozen=True)
+class Netflow:
+    """Traffic that can be drawn day by day, in any order; see :func:`netflow`.
+
+    Attributes
+    ----------
+    n_sources, n_destinations, n_days : int
+        Destination ids below ``n_sources`` are the internal hosts.
+    pairs_per_day : float
+        Distinct pairs that an average day should have.
+    campaigns : int
+        How often the intruder does each of ``BEHAVIOURS``.
+    seed : int
+    """
+
+    n_sources: int
+    n_destinations: int
+    n_days: int
+    pairs_per_day: float
+    campaigns: int
+    seed: int
+
+    @property
+    def first_red_day(self) -> int:
+        """The day on which the intruder arrives: 49 of 89, as in the LANL data."""
+        return round(0.55 * self.n_days)
+
+    @property
+    def _outside(self) -> tuple[int, int]:
+        """External addresses: first, and one past the last that the background uses; the intruder's own follow."""
+        return self.n_sources, self.n_destinations - 2 * self.campaigns
+
+    @cached_property
+    def _hosts(self) -> dict[str, npt.NDArray[Any]]:
+        rng = np.random.default_rng([self.seed, 0])
+        n = self.n_sources
+        n_departments = max(4, round(np.sqrt(n) / 3))
+        shares = rng.lognormal(0.0, 0.8, n_departments)
+        role = np.where(np.arange(n) % 10 == 0, SERVER, WORKSTATION)
+        role[rng.choice(n, max(1, n // 4000), replace=False)] = MONITOR
+        busy = rng.beta(9.0, 1.0, n)
+        weekend = busy * rng.beta(1.0, 6.0, n)
+        steady = role != WORKSTATION
+        busy[steady], weekend[steady] = 0.99, 0.98
+        born, gone = np.zeros(n, dtype=np.int64), np.full(n, self.n_days)
+        fate = rng.random(n)
+        days = rng.integers(0, self.n_days, n)
+        born[fate < 0.08] = days[fate < 0.08]
+        gone[fate > 0.93] = days[fate > 0.93] + 1
+        return {
+            "department": rng.choice(n_departments, n, p=shares / shares.sum()),
+            "role": role,
+            "weekday": busy,
+            "weekend": weekend,
+            "born": born,
+            "gone": gone,
+            "one_offs": rng.gamma(0.7, _ONE_OFFS / 0.7, n),
+            "sweep_weekday": rng.integers(0, 7, n),
+        }
+
+    @cached_property
+    def _contacts(self) -> dict[str, npt.NDArray[Any]]:
+        hosts = self._hosts
+        share = (hosts["weekday"] * 5 + hosts["weekend"] * 2) / 7 * (hosts["gone"] - hosts["born"]) / self.n_days
+        wanted = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
+        mean = 2.0 * wanted / float(share.sum())
+        # Popular servers are drawn more than once, so the first list is too short: measure by how much, and correct.
+        for _ in range(2):
+            contacts = self._draw_contacts(mean)
+            life = (contacts["last"] - contacts["first"]) / self.n_days
+            mean *= wanted / float((contacts["probability"] * life * share[contacts["source"]]).sum())
+        return self._draw_contacts(mean)
+
+    def _draw_contacts(self, mean: float) -> dict[str, npt.NDArray[Any]]:
+        """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates go."""
+        rng = np.random.default_rng([self.seed, 1])
+        n, sigma = self.n_sources, 1.1
+        servers = np.flatnonzero(self._hosts["role"] == SERVER)
+        count = np.minimum(np.ceil(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, n)), self.n_destinations // 2)
+        source = np.repeat(np.arange(n), count.astype(np.int64))
+        m = len(source)
+        kind = rng.choice(5, m, p=[0.3, 0.25, 0.05, 0.25, 0.15])
+        destination = np.empty(m, dtype=np.int64)
+        enterprise = rng.permutation(servers)[: max(1, len(servers) // 10)]
+        destination[kind == 0] = enterprise[_zipf(rng, len(enterprise), int((kind == 0).sum()))]
+        self._fill_department(rng, destination, source, kind, servers)
+        low, high = self._outside
+        sites = rng.permutation(np.arange(low, high))[: max(1, (high - low) // 10)]
+        destination[kind == 3] = sites[_zipf(rng, len(sites), int((kind == 3).sum()))]
+        destination[kind == 4] = rng.integers(low, high, int((kind == 4).sum()))
+        key = np.unique((source << 32) | destination)
+        m = len(key)
+        first, last = np.zeros(m, dtype=np.int64), np.full(m, self.n_days)
+        fate, day = rng.random(m), rng.integers(0, self.n_days, m)
+        first[fate < 0.15] = day[fate < 0.15]
+        last[fate > 0.85] = day[fate > 0.85] + 1
+        return {
+            "source": key >> 32,
+            "destination": key & 0xFFFFFFFF,
+            "probability": rng.beta(1.2, 1.2, m),
+            "first": first,
+            "last": last,
+        }
+
+    def _fill_department(
+        self,
+        rng: np.random.Generator,
+        destination: IntArray,
+        source: IntArray,
+        kind: IntArray,
+        servers: IntArray,
+    ) -> None:
+        """Contacts inside the department: kind 1 its servers, kind 2 any of its hosts."""
+        department = self._hosts["department"]
+        for group in range(int(department.max()) + 1):
+            members = np.flatnonzero(department == group)
+            own = servers[department[servers] == group]
+            for which, choice in ((1, own if len(own) else servers), (2, members)):
+                rows = np.flatnonzero((kind == which) & (department[source] == group))
+                if len(rows):
+                    destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
+
+    @cached_property
+    def _campaigns(self) -> tuple[Truth, npt.NDArray[np.bool_]]:
+        """Return the truth, and which (host, day) lost most of its owner's traffic."""
+        network = Network(self._hosts, self._contacts, n_days=self.n_days, unused=self._outside[1])
+        return intrude(network, first_day=self.first_red_day, campaigns=self.campaigns, seed=self.seed)
+
+    @property
+    def truth(self) -> Truth:
+        """What the intruder did."""
+        return self._campaigns[0]
+
+    def pairs(self, day: int) -> tuple[IntArray, IntArray]:
+        """Draw the distinct (source, destination) pairs of one day, sorted."""
+        rng = np.random.default_rng([self.seed, 3, day])
+        hosts, contacts, (truth, quiet) = self._hosts, self._contacts, self._campaigns
+        weekend = day % 7 >= 5
+        active = rng.random(self.n_sources) < hosts["weekend" if weekend else "weekday"]
+        active &= (hosts["born"] <= day) & (day < hosts["gone"])
+        used = active[contacts["source"]] & (contacts["first"] <= day) & (day < contacts["last"])
+        used &= rng.random(len(used)) < contacts["probability"]
+        used &= ~quiet[contacts["source"], day] | (rng.random(len(used)) < 0.2)
+        once = np.repeat(np.arange(self.n_sources), rng.poisson(hosts["one_offs"]) * active)
+        parts = [
+            (contacts["source"][used], contacts["destination"][used]),
+            (once, rng.integers(*self._outside, len(once))),
+            (truth.source[truth.day == day], truth.destination[truth.day == day]),
+        ]
+        for monitor in np.flatnonzero((hosts["role"] == MONITOR) & (hosts["sweep_weekday"] == day % 7) & active):
+            swept = np.flatnonzero(rng.random(self.n_sources) < 0.1)
+            parts.append((np.full(len(swept), monitor), swept))
+        key = np.unique(np.concatenate([(s << 32) | d for s, d in parts]))
+        return key >> 32, key & 0xFFFFFFFF
+
+    def matrix(self, day: int) -> sp.csr_array:
+        """Return the day's pairs as a binary CSR array (n_sources, n_destinations)."""
+        source, destination = self.pairs(day)
+        shape = (self.n_sources, self.n_destinations)
+        return sp.csr_array((np.ones(len(source)), (source, destination)), shape=shape)
+
+    def flows(self, day: int, *, mean_flows: float = 2.0) -> pa.Table:
+        """Return one day of flow records in the eleven LANL columns, sorted by time.
+
+        Every pair has at least one TCP flow and about ``mean_flows``; name look-ups by UDP are added, which a
+        filter by protocol takes out again. A beacon calls at regular intervals.
+        """
+        import pyarrow as pa
+
+        from graphquilt.flows import LANL_COLUMNS
+
+        rng = np.random.default_rng([self.seed, 4, day])
+        source, destination = self.pairs(day)
+        repeats = 1 + rng.geometric(1 / max(1.0, mean_flows), len(source)) - 1
+        source, destination = np.repeat(source, repeats), np.repeat(destination, repeats)
+        look_ups = np.unique(source)
+        m, extra = len(source), len(look_ups)
+        source = np.concatenate([source, look_ups])
+        destination = np.concatenate([destination, rng.integers(0, max(1, self.n_sources // 500), extra)])
+        hour = np.clip(rng.normal(13.0, 3.5, m + extra), 0.0, 23.999)
+        time = (day * _DAY + hour * 3600).astype(np.int64)
+        beacon = (destination >= self._outside[1]) & (np.arange(m + extra) < m)
+        time[beacon] = day * _DAY + np.arange(int(beacon.sum())) % 24 * 3600 + 7
+        order = np.argsort(time, kind="stable")
+        udp = order >= m
+        packets = rng.geometric(0.05, (2, m + extra))
+        size = packets * rng.integers(60, 1400, (2, m + extra))
+        port = rng.choice(np.array([443, 80, 445, 22, 3389, 8080]), m + extra)
+        columns = [
+            time[order],
+            rng.integers(0, 3600, m + extra),
+            _named(source[order], self.n_sources),
+            _named(destination[order], self.n_sources),
+            np.where(udp, 17, 6),
+            _strings("Port", rng.integers(1024, 65536, m + extra), 5),
+            np.where(udp, 53, port).astype(str),
+            *packets,
+            *size,
+        ]
+        return pa.table(dict(zip(LANL_COLUMNS, columns, strict=True)))
+
+    def write(self, folder: str | Path, *, mean_flows: float = 2.0, days: range | None = None) -> list[Path]:
+        """Write one ``netflow_day-NN.csv`` a day, without header like LANL's, and ``truth.csv``; return the days."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        bare = csv.WriteOptions(include_header=False, quoting_style="none")
+        paths = []
+        for day in range(self.n_days) if days is None else days:
+            paths.append(folder / f"netflow_day-{day:02d}.csv")
+            csv.write_csv(self.flows(day, mean_flows=mean_flows), paths[-1], write_options=bare)
+        truth = self.truth
+        table = pa.table(
+            {
+                "day": truth.day,
+                "source": _named(truth.source, self.n_sources),
+                "destination": _named(truth.destination, self.n_sources),
+                "behaviour": [BEHAVIOURS[b] for b in truth.behaviour],
+            }
+        )
+        csv.write_csv(table, folder / "truth.csv")
+        return paths
+
+
+def netflow(
+    n_sources: int = 400,
+    n_destinations: int = 4000,
+    n_days: int = 60,
+    *,
+    pairs_per_day: float | None = None,
+    campaigns: int = 2,
+    seed: int = 0,
+) -> Netflow:
+    """Draw a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
+
+    Parameters
+    ----------
+    n_sources, n_destinations, n_days : int
+        Internal hosts; all destinations, internal hosts included; days, of which 5 and 6 in seven are weekends.
+    pairs_per_day : float, optional
+        Distinct pairs on an average day; 13.5 a source, which is 500 000 at LANL's size.
+    campaigns : int
+        How often the intruder does each of ``BEHAVIOURS``, from day ``0.55 n_days`` on.
+    seed : int
+
+    Examples
+    --------
+    >>> small = netflow(200, 1000, 20, seed=1)
+    >>> small.matrix(0).shape, bool(small.truth.day.min() >= small.first_red_day)
+    ((200, 1000), True)
+    """
+    if n_sources < 50 or n_days < 7:
+        raise InputError(f"a network needs at least 50 sources and 7 days, not {n_sources} and {n_days}.")
+    if n_destinations < n_sources + 2 * campaigns + 10:
+        raise InputError(
+            f"{n_destinations} destinations do not hold the {n_sources} internal hosts and any outside address; "
+            f"ask for at least {n_sources + 2 * campaigns + 10}."
+        )
+    pairs = 13.5 * n_sources if pairs_per_day is None else pairs_per_day
+    return Netflow(n_sources, n_destinations, n_days, float(pairs), campaigns, seed)
+
+
+def _zipf(rng: np.random.Generator, n: int, size: int) -> IntArray:
+    """Ranks 0..n-1 with probability about 1 / (rank + 1)."""
+    ranks: IntArray = np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1).astype(np.int64)
+    return ranks
+
+
+def _strings(prefix: str, numbers: IntArray, digits: int) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    padded = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), width=digits, padding="0")
+    return pc.binary_join_element_wise(prefix, padded, "")
+
+
+def _named(nodes: IntArray, n_internal: int) -> Any:
+    """CompNNNNNN for internal hosts, IPNNNNNN for the others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    inside = pa.array(nodes < n_internal)
+    return pc.if_else(inside, _strings("Comp", nodes, 6), _strings("IP", nodes, 6))

@@ -1,0 +1,313 @@
+"""Scores: the closed form, the laws of the reference, what is left out, and what an analyst is told."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from graphquilt import (
+    Alignment,
+    CoverError,
+    DisconnectedError,
+    InputError,
+    alert_quality,
+    align,
+    bipartite_svd,
+    centroid,
+    deviations,
+    explain,
+    lag_edges,
+    leave_one_out_zscore,
+    outliers,
+    rank_alerts,
+    score_windows,
+    threshold,
+)
+from graphquilt.anomaly.batch import embed_window, usable_edges
+from graphquilt.patches import Patch
+from graphquilt.synthetic.netflow import netflow
+from graphquilt.windows import Window
+
+
+def windows(matrices, numbers=None):
+    for number, A in zip(numbers or range(len(matrices)), matrices, strict=False):
+        yield Window(number, 86400.0 * number, 86400.0 * (number + 1), sp.csr_array(A), int(A.sum()))
+
+
+def brute_force(D, least):
+    Z = np.full(D.shape, np.nan)
+    for i, row in enumerate(D):
+        days = np.flatnonzero(~np.isnan(row))
+        if len(days) >= least:
+            for t in days:
+                others = row[days[days != t]]
+                if others.std() > 0:
+                    Z[i, t] = (row[t] - others.mean()) / others.std()
+    return Z
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    D=hnp.arrays(np.float64, (3, 9), elements=st.integers(0, 50).map(float)),
+    holes=hnp.arrays(np.bool_, (3, 9)),
+    least=st.integers(3, 6),
+)
+def test_leave_one_out_zscore_is_the_brute_force_one(D, holes, least):
+    D[holes] = np.nan
+    np.testing.assert_allclose(leave_one_out_zscore(D, min_observations=least), brute_force(D, least), atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-9, 1e12, 0.0])
+def test_equal_values_have_no_score_and_hide_none(value):
+    D = np.full((1, 30), value)
+    assert np.isnan(leave_one_out_zscore(D)).all()
+    D[0, 7] = 3.0 + 2 * value
+    Z = leave_one_out_zscore(D)
+    assert np.isnan(Z[0, 7]), "the other days do not vary, so there is nothing to divide by"
+    np.testing.assert_allclose(Z[0, 8], -1 / np.sqrt(28), rtol=1e-6)
+
+
+def test_zscore_keeps_single_precision_and_the_least_number_of_days():
+    D = np.random.default_rng(0).random((4, 25)).astype(np.float32)
+    D[0, 4:] = np.nan
+    Z = leave_one_out_zscore(D)
+    assert Z.dtype == np.float32
+    assert np.isnan(Z[0]).all()
+    assert not np.isnan(Z[1:]).any()
+    for bad in (np.zeros(3), np.zeros((2, 2, 2))):
+        with pytest.raises(InputError, match="axes"):
+            leave_one_out_zscore(bad)
+    with pytest.raises(InputError, match="at least 3"):
+        leave_one_out_zscore(D, min_observations=2)
+
+
+def random_patches(rng, p=6, n=40, d=3):
+    Y = rng.normal(size=(n, d))
+    patches = []
+    for _ in range(p):
+        nodes = np.sort(rng.choice(n, 30, replace=False))
+        turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+        patches.append(Patch(nodes, (Y[nodes] + 0.1 * rng.normal(size=(30, d))) @ turn + rng.normal(size=d)))
+    return patches
+
+
+def test_deviations_are_distances_to_the_centroid():
+    patches = random_patches(np.random.default_rng(0))
+    alignment = align(patches, lag_edges(6, (1, 2)))
+    D = deviations(patches, alignment, n_nodes=50)
+    X = centroid(patches, alignment, n_nodes=50, missing="nan")
+    assert D.shape == (50, 6)
+    for t, (nodes, coordinates) in enumerate(patches):
+        expected = np.linalg.norm(alignment.apply(t, coordinates) - X[nodes], axis=1)
+        np.testing.assert_allclose(D[nodes, t], expected, atol=1e-12)
+        assert np.isnan(np.delete(D[:, t], nodes)).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_moving_one_window_rigidly_changes_no_score(seed):
+    rng = np.random.default_rng(seed)
+    patches = random_patches(rng)
+    edges = lag_edges(6, (1, 2, 3))
+    before = deviations(patches, align(patches, edges, tol=1e-9))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    moved = [*patches[:2], Patch(patches[2].nodes, patches[2].coordinates @ turn + 5), *patches[3:]]
+    np.testing.assert_allclose(deviations(moved, align(moved, edges, tol=1e-9)), before, atol=1e-6)
+
+
+def test_deviations_refuse_what_they_cannot_measure():
+    with pytest.raises(InputError, match="no windows"):
+        deviations([], Alignment.identity(1, 2))
+    with pytest.raises(CoverError, match=r"node 3 is outside 0\.\.2"):
+        deviations([([3], [[0.0]])], Alignment.identity(1, 1), n_nodes=3)
+
+
+def test_threshold_and_outliers():
+    Z = np.arange(1000.0).reshape(100, 10)
+    Z[0] = np.nan
+    limit = threshold(Z, 0.99)
+    assert outliers(Z, limit).sum() == 10
+    with pytest.raises(InputError, match="too few windows"):
+        threshold(np.full((2, 2), np.nan))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        threshold(Z, 1.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_explanations_agree_on_both_sides(seed):
+    rng = np.random.default_rng(seed)
+    days = [sp.csr_array((rng.random((6, 8)) < 0.4).astype(float)) for _ in range(7)]
+    node, window = int(rng.integers(6)), int(rng.integers(7))
+    why = explain(days, node, window)
+    other = explain([sp.csr_array(A.T) for A in days], node, window, side="destination")
+    assert sorted(why.new.tolist()) == sorted(other.new.tolist())
+    assert sorted(why.gone.tolist()) == sorted(other.gone.tolist())
+    row = np.array([A.toarray()[node] for A in days])
+    usual = np.delete(row, window, axis=0)
+    usual = usual[usual.any(axis=1)]
+    assume(len(usual))
+    assert set(why.new.tolist()) == set(np.flatnonzero((row[window] > 0) & (usual.mean(axis=0) < 0.1)).tolist())
+    assert set(why.gone.tolist()) == set(np.flatnonzero((row[window] == 0) & (usual.mean(axis=0) >= 0.5)).tolist())
+
+
+def test_explanations_of_a_first_day_and_of_a_node_outside():
+    days = [sp.csr_array((1, 2)), sp.csr_array(np.ones((2, 2)))]
+    why = explain(days, 1, 1)
+    assert (why.new.tolist(), why.gone.tolist(), np.isnan(why.usual_degree)) == ([0, 1], [], True)
+    with pytest.raises(InputError, match="'source' or 'destination'"):
+        explain(days, 0, 0, side="both")
+
+
+@pytest.fixture(scope="module")
+def traffic():
+    network = netflow(300, 2500, 35, campaigns=2, seed=4)
+    return network, [network.matrix(day) for day in range(35)]
+
+
+def test_score_windows_is_the_unrolled_route(traffic):
+    _, matrices = traffic
+    scores = score_windows(windows(matrices), dim=4, lags=(1, 7), background=0.5)
+    patches = [embed_window(A, 4, 0.5)[1] for A in matrices]
+    alignment = align(patches, lag_edges(35, (1, 7)))
+    Z = leave_one_out_zscore(deviations(patches, alignment), min_observations=21)
+    np.testing.assert_array_equal(scores.sides["destination"].standardised, Z)
+    assert scores.sides["destination"].limit == threshold(Z)
+    assert scores.numbers.tolist() == list(range(35))
+    flagged = scores.sides["source"].flagged.sum() + scores.sides["destination"].flagged.sum()
+    alerts = rank_alerts(scores)
+    assert len(alerts) == flagged > 0
+    assert [a.standardised for a in alerts] == sorted((a.standardised for a in alerts), reverse=True)
+    counts = np.bincount([a.number for a in rank_alerts(scores, per_window=2, flagged=False)])
+    assert counts.max() == 2
+
+
+def test_without_background_it_is_the_papers_embedding_up_to_scale(traffic):
+    _, matrices = traffic
+    for ours, theirs in zip(embed_window(matrices[0], 3, 0.0), bipartite_svd(matrices[0], 3), strict=True):
+        np.testing.assert_array_equal(ours.nodes, theirs.nodes)
+        np.testing.assert_allclose(ours.coordinates, theirs.coordinates * np.sqrt(matrices[0].sum()), rtol=1e-5)
+
+
+def test_background_equals_the_dense_sum():
+    rng = np.random.default_rng(3)
+    for shape in ((12, 20), (20, 12)):
+        A = (rng.random(shape) < 0.3).astype(float)
+        A[:, 0] = A[0] = 1
+        faint = A + 0.7 * A.sum() / A.size
+        for mine, dense in zip(
+            bipartite_svd(sp.csr_array(A), 3, background=0.7), bipartite_svd(sp.csr_array(faint), 3), strict=True
+        ):
+            np.testing.assert_allclose(mine.coordinates, dense.coordinates, atol=1e-7)
+
+
+def test_background_places_stars_and_refuses_what_has_no_rank():
+    stars = sp.csr_array(np.kron(np.eye(5), np.ones((1, 3))))
+    source, destination = bipartite_svd(stars, 2, background=1.0)
+    assert (len(source.nodes), len(destination.nodes)) == (5, 15)
+    with pytest.raises(InputError, match="allows none"):
+        bipartite_svd(sp.csr_array([[1.0]]), 1, background=1.0)
+    with pytest.raises(InputError, match="allows 4: 5 sources"):
+        bipartite_svd(stars, 7, background=1.0)
+    with pytest.raises(InputError, match="allows 1"):
+        bipartite_svd(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)))), 3, background=1.0)
+    with pytest.raises(InputError, match="background must be finite"):
+        bipartite_svd(stars, 1, background=-1.0)
+
+
+def test_a_window_too_small_is_named_and_left_out(traffic, caplog):
+    _, matrices = traffic
+    few = list(matrices[:25])
+    few[5] = sp.csr_array((np.ones(1), ([0], [0])), shape=few[5].shape)
+    few[6] = sp.csr_array((np.ones(3), ([0, 1, 2], [0, 1, 1])), shape=few[6].shape)
+    scores = score_windows(windows(few), dim=4, lags=(1, 2, 3), min_observations=5)
+    assert sorted(scores.left_out) == [5, 6]
+    assert scores.numbers.tolist() == [t for t in range(25) if t not in (5, 6)]
+    assert scores.sides["source"].raw.shape[1] == 23
+    assert "window 5 is left out and its nodes are not scored" in caplog.text
+
+
+def test_a_disconnected_day_is_scored(traffic):
+    _, matrices = traffic
+    split = [sp.block_diag([A[:150, :1200], A[150:, 1200:]]).tocsr() for A in matrices[:10]]
+    for background in (0.0, 1.0):
+        scores = score_windows(windows(split), dim=3, lags=(1, 2), min_observations=5, background=background)
+        assert not scores.left_out
+        assert np.isfinite(scores.sides["source"].standardised).any()
+
+
+def test_gaps_that_the_lags_do_not_bridge(traffic):
+    _, matrices = traffic
+    numbers = [0, 1, 2, 3, 10, 11, 12]
+    with pytest.raises(DisconnectedError, match=r"2 groups of windows.*10, 11, 12.*Add lags"):
+        score_windows(windows(matrices, numbers), dim=3, lags=(1, 2), min_observations=3)
+    scores = score_windows(windows(matrices, numbers), dim=3, lags=(1, 7), min_observations=3)
+    assert scores.numbers.tolist() == numbers
+
+
+def test_too_few_common_nodes_name_the_pair_and_the_remedy(caplog):
+    rng = np.random.default_rng(0)
+
+    def patch(nodes):
+        return Patch(np.array(nodes), rng.normal(size=(len(nodes), 2)))
+
+    chain = [patch([0, 1, 2, 3]), patch([1, 2, 3, 4]), patch([2, 3, 4, 5])]
+    numbers = np.array([4, 5, 6])
+    assert usable_edges(chain, lag_edges(3, (1, 2)), numbers, "source").tolist() == [[0, 1], [1, 2]]
+    assert "windows 4 and 6 share 2" in caplog.text
+    with pytest.raises(DisconnectedError, match=r"fewer than the 3 sources.*windows 4 and 5 share 1.*fewer dimensions"):
+        usable_edges([chain[0], patch([3, 8, 9])], lag_edges(2, 1), numbers[:2], "source")
+
+
+def test_too_few_windows_to_score(traffic):
+    _, matrices = traffic
+    with pytest.raises(InputError, match="2 windows could be embedded"):
+        score_windows(windows(matrices[:2]), dim=3, lags=(1,))
+    with pytest.raises(InputError, match="0 windows could be embedded in 30 dimensions, 3 could not"):
+        score_windows(windows([sp.csr_array(np.eye(4))] * 3), dim=30, lags=(1,))
+
+
+def test_an_executor_changes_nothing(traffic):
+    from concurrent.futures import ThreadPoolExecutor
+
+    _, matrices = traffic
+    alone = score_windows(windows(matrices[:8]), dim=3, lags=(1, 2), min_observations=4)
+    with ThreadPoolExecutor(2) as pool:
+        shared = score_windows(windows(matrices[:8]), dim=3, lags=(1, 2), min_observations=4, executor=pool)
+    for side in ("source", "destination"):
+        np.testing.assert_array_equal(alone.sides[side].raw, shared.sides[side].raw)
+
+
+def test_a_planted_scanner_is_found(traffic):
+    network, matrices = traffic
+    scores = score_windows(windows(matrices), dim=4, lags=(1, 7, 14))
+    Z = scores.sides["source"].standardised
+    scans = network.truth.nodes("source", len(Z), 35, "scanning")
+    present = np.array([np.diff(A.indptr)[: len(Z)] > 0 for A in matrices]).T
+    assert alert_quality(Z, scans, present=present)["roc_auc"] > 0.9
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_alert_quality_against_sklearn(seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(seed)
+    S, truth = rng.integers(0, 6, (12, 5)).astype(float), rng.random((12, 5)) < 0.2
+    truth[0, 0], truth[1, 0] = True, False
+    S[rng.random(S.shape) < 0.1] = np.nan
+    quality = alert_quality(S, truth, present=np.ones_like(truth), budgets=(3, 60))
+    filled = np.nan_to_num(S, nan=-1.0)
+    assert quality["roc_auc"] == pytest.approx(metrics.roc_auc_score(truth.ravel(), filled.ravel()))
+    expected = metrics.average_precision_score(truth.ravel(), filled.ravel())
+    assert quality["average_precision"] == pytest.approx(expected)
+    assert quality["recall@60"] == pytest.approx(quality["scored_attacks"])
+    assert quality["recall@3"] <= quality["recall@60"]
+
+
+def test_alert_quality_needs_both_kinds():
+    with pytest.raises(InputError, match="some of both kinds"):
+        alert_quality([[1.0]], [[True]])
+    with pytest.raises(InputError, match="nodes, windows"):
+        alert_quality([[1.0]], [True])
