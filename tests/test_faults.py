@@ -13,8 +13,9 @@ import pytest
 
 from graphquilt.errors import JobError
 from graphquilt.fanout import embed_patches, patch_seed
+from graphquilt.locking import job_lock
 from graphquilt.records import patch_key
-from graphquilt.store import DirectoryStore, Record, job_lock
+from graphquilt.store import DirectoryStore, Record
 from toy_embedders import Toy, ring_of_patches
 
 N_PATCHES, SECONDS = 240, 0.02

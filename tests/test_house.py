@@ -23,12 +23,13 @@ FLOORS = {
     "ingest": 2,
     "store": 2,
     "patches": 3,
+    "locking": 3,
     "alignment": 4,
-    "records": 4,
     "embedders": 4,
-    "fanout": 5,
+    "records": 5,
     "flows": 5,
     "windows": 5,
+    "fanout": 6,
     "anomaly": 6,
     "evaluate": 6,
     "datasets": 6,
@@ -41,7 +42,7 @@ FLOORS = {
 }
 SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
 HEAVY = {
-    "torch": {"embedders", "evaluate"},
+    "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
     "matplotlib": {"report", "studies"},
     "plotly": {"report"},

@@ -4,10 +4,24 @@ import gzip
 import os
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
-from graphquilt import FormatError, InputError, read_edges
+from graphquilt import (
+    FormatError,
+    Graph,
+    InputError,
+    from_networkx,
+    from_pyg,
+    read_edges,
+    read_mag240m,
+    to_networkx,
+    to_pyg,
+)
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
@@ -70,7 +84,7 @@ def test_weights_columns_and_direction(tmp_path):
 def test_what_was_removed_is_in_the_log(tmp_path, caplog):
     with caplog.at_level("INFO", logger="graphquilt"):
         read_edges(write(tmp_path, "0,1\n0,1\n1,0\n2,2\n1,2\n"))
-    assert "5 edges read: 1 self loops and 1 duplicates removed; 3 nodes, 4 entries" in caplog.text
+    assert "5 edges read: 1 self loops and 4 duplicate entries removed; 3 nodes, 4 entries" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -109,9 +123,137 @@ def test_missing_and_truncated_files(tmp_path):
         read_edges(tmp_path / "binary.csv")
 
 
-def test_features_must_fit(tmp_path):
-    with pytest.raises(InputError, match="3 nodes and the features have 4 rows"):
-        read_edges(write(tmp_path, "0,1\n1,2\n"), features=np.zeros((4, 2)))
+def test_features_say_how_many_nodes_there_are(tmp_path):
+    path = write(tmp_path, "0,1\n1,2\n")
+    assert read_edges(path, features=np.zeros((4, 2))).n_nodes == 4
+    with pytest.raises(InputError, match="names node 2, but with n_nodes=2"):
+        read_edges(path, features=np.zeros((2, 2)))
+    with pytest.raises(InputError, match="5 nodes and there are 4 labels"):
+        read_edges(path, n_nodes=5, labels=[0, 1, 0, 1])
+    with pytest.raises(InputError, match="3 nodes and the features have 2 rows"):
+        read_edges(write(tmp_path, "a,b\nb,c\n"), features=np.zeros((2, 2)))
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"w": [0.5, 2.0, 1.0], "a": [0, 1, 1], "b": [1, 0, 2]}), path)
+    graph = read_edges(path, columns=("a", "b", "w"))
+    assert graph.adjacency.toarray().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
+    pq.write_table(pa.table({"a": ["x", "y"], "b": ["y", "z"]}), path)
+    assert read_edges(path).node_ids.tolist() == ["x", "y", "z"]
+    with pytest.raises(InputError, match="no column 'q'; it has a, b"):
+        read_edges(path, columns=("a", "q"))
+    with pytest.raises(FormatError, match=r"2 columns; column 2 \(from 0\) is not there"):
+        read_edges(path, columns=(0, 1, 2))
+    pq.write_table(pa.table({"a": pa.array([1, None, 2]), "b": [1, 2, 3]}), path)
+    with pytest.raises(FormatError, match="row 1: column 'a' has no value"):
+        read_edges(path)
+    pq.write_table(pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.int64())}), path)
+    with pytest.raises(FormatError, match="no edges"):
+        read_edges(path)
+    pq.write_table(pa.table({"a": np.arange(5000), "b": np.arange(5000)}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FormatError, match="not a complete Parquet file"):
+        read_edges(path)
+
+
+def test_numpy_files(tmp_path):
+    ends = np.array([[0, 0], [1, 2]])
+    np.save(tmp_path / "e.npy", ends)
+    assert read_edges(tmp_path / "e.npy").adjacency.toarray().tolist() == TRIANGLE
+    np.save(tmp_path / "e.npy", np.array([[0, 1], [0, 2], [0, 1]]))
+    assert read_edges(tmp_path / "e.npy").adjacency.toarray().tolist() == TRIANGLE
+    np.save(tmp_path / "f.npy", ends.astype(float))
+    with pytest.raises(FormatError, match="these are float64"):
+        read_edges(tmp_path / "f.npy")
+    data = (tmp_path / "e.npy").read_bytes()
+    (tmp_path / "e.npy").write_bytes(data[:-8])
+    with pytest.raises(FormatError, match="cut short"):
+        read_edges(tmp_path / "e.npy")
+    np.savez(tmp_path / "g.npz", edges=ends, edge_weight=[1.0, 3.0], x=np.ones((4, 2)), y=[0, 1, 2, 3])
+    graph = read_edges(tmp_path / "g.npz")
+    assert (graph.n_nodes, graph.weights.tolist(), graph.features.shape) == (4, [1, 3, 1, 3], (4, 2))
+    sp.save_npz(tmp_path / "s.npz", sp.csr_array(np.array(TRIANGLE)))
+    assert read_edges(tmp_path / "s.npz").adjacency.toarray().tolist() == TRIANGLE
+    np.savez(tmp_path / "h.npz", nothing=ends)
+    with pytest.raises(FormatError, match="holds nothing; an array edge_index or edges is wanted"):
+        read_edges(tmp_path / "h.npz")
+    (tmp_path / "g.npz").write_bytes((tmp_path / "g.npz").read_bytes()[:300])
+    with pytest.raises(FormatError, match=r"not a complete \.npz"):
+        read_edges(tmp_path / "g.npz")
+
+
+def test_networkx_there_and_back():
+    network = nx.karate_club_graph()
+    graph = from_networkx(network)
+    assert (graph.n_nodes, graph.n_edges, graph.node_ids) == (34, 156, None)
+    assert nx.utils.graphs_equal(to_networkx(graph), nx.Graph(network.edges()))
+    directed = nx.DiGraph([("a", "b"), ("b", "c")])
+    directed.add_node("alone")
+    graph = from_networkx(directed)
+    assert graph.directed
+    assert graph.node_ids.tolist() == ["a", "b", "c", "alone"]
+    assert nx.utils.graphs_equal(to_networkx(graph), directed)
+    weighted = nx.Graph()
+    weighted.add_edge(0, 1, weight=2.5)
+    assert to_networkx(from_networkx(weighted, weight="weight"))[0][1]["weight"] == 2.5
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyG's own imports
+def test_pyg_there_and_back():
+    graph = read_like_karate()
+    data = to_pyg(graph)
+    assert data.num_nodes == 34
+    again = from_pyg(data)
+    assert np.array_equal(again.indices, graph.indices)
+    assert np.array_equal(again.features, graph.features)
+    assert np.array_equal(again.labels, graph.labels)
+    assert np.array_equal(again.weights, graph.weights)
+
+
+def read_like_karate():
+    A = nx.to_scipy_sparse_array(nx.karate_club_graph(), weight="weight")
+    rng = np.random.default_rng(0)
+    return Graph(A, rng.normal(size=(34, 3)).astype(np.float32), labels=rng.integers(0, 2, 34))
+
+
+def test_the_mag240m_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    root = tmp_path / "mag240m_kddcup2021"
+    for folder in ("paper___cites___paper", "paper"):
+        (root / "processed" / folder).mkdir(parents=True)
+    edges = rng.integers(0, 50, (2, 200))
+    labels = np.where(rng.random(50) < 0.5, np.nan, 3.0)
+    np.save(root / "processed" / "paper___cites___paper" / "edge_index.npy", edges)
+    np.save(root / "processed" / "paper" / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
+    np.save(root / "processed" / "paper" / "node_label.npy", labels)
+    graph = read_mag240m(tmp_path, tmp_path / "csr")
+    expected = sp.coo_array((np.ones(200), edges), shape=(50, 50)).toarray()
+    np.fill_diagonal(expected, 0)
+    assert np.array_equal(graph.adjacency.toarray(), (expected + expected.T > 0))
+    assert isinstance(graph.features, np.memmap)
+    assert set(graph.labels.tolist()) == {-1, 3}
+    assert read_mag240m(root, tmp_path / "csr").n_edges == graph.n_edges
+    with pytest.raises(FormatError, match=r"edge_index\.npy is missing"):
+        read_mag240m(tmp_path / "csr", tmp_path / "other")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "n", "m", "largest_n", "largest_m", "width", "classes"),
+    [
+        ("cora", 2708, 10556, 2485, 10138, 1433, 7),
+        ("pubmed", 19717, 88648, 19717, 88648, 500, 3),
+        ("amazon-photo", 7650, 238162, 7487, 238086, 745, 8),
+    ],
+)
+def test_the_paper_s_graphs_have_the_paper_s_counts(name, n, m, largest_n, largest_m, width, classes):  # noqa: PLR0917
+    graph = read_edges(DATA / name / f"{name}.npz")
+    assert (graph.n_nodes, graph.n_edges) == (n, m)
+    part, nodes = graph.largest_component()
+    assert (part.n_nodes, part.n_edges, part.features.shape[1]) == (largest_n, largest_m, width)
+    assert len(np.unique(part.labels)) == classes
+    assert np.array_equal(part.labels, graph.labels[nodes])
 
 
 @needs_data

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 from graphquilt.conformance.store import check_store
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.store import DirectoryStore, Record, job_lock
+from graphquilt.locking import job_lock
+from graphquilt.store import DirectoryStore, Record
 
 KEY = "patches/00003/graph"
 
@@ -228,7 +230,7 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.store import job_lock\n"
+        "import sys, time\nfrom graphquilt.locking import job_lock\n"
         "with job_lock(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
@@ -241,12 +243,22 @@ def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
             pass
 
 
-def test_shards_share_and_a_whole_run_does_not(tmp_path):
-    with job_lock(tmp_path, shard=(1, 3)), job_lock(tmp_path, shard=(2, 3)):
-        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path, shard=(2, 3)):
+def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
+    def refused(**share):
+        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path, **share):
             pass
-        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path):
+
+    with job_lock(tmp_path, share="1-of-3"), ThreadPoolExecutor(1) as other:
+        other.submit(refused).result()
+        other.submit(refused, share="1-of-3").result()
+        with job_lock(tmp_path, share="anything"):
             pass
+
+        def second():
+            with job_lock(tmp_path, share="2-of-3"):
+                return "held"
+
+        assert other.submit(second).result() == "held"
 
 
 def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):

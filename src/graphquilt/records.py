@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from typing import Any
@@ -10,12 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.alignment import Alignment
+from graphquilt.alignment.transforms import FORMAT as ALIGNMENT_FORMAT
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
 from graphquilt.store import Record, Store
 
-__all__ = ["fingerprint", "graph_of", "graph_record", "keep_patch_graph", "kept_patch_graph", "patch_key"]
+__all__ = [
+    "alignment_of",
+    "alignment_record",
+    "fingerprint",
+    "graph_of",
+    "graph_record",
+    "keep_patch_graph",
+    "kept_patch_graph",
+    "patch_key",
+]
 
 IntArray = npt.NDArray[np.integer[Any]]
 _SAMPLES = 4096  # places of an array that a fingerprint looks at
@@ -156,3 +168,22 @@ def kept_patch_graph(store: Store) -> PatchGraph:
         components=str(arrays["components"]),  # type: ignore[arg-type]
         report=json.loads(str(arrays["report"])),
     )
+
+
+def alignment_record(alignment: Alignment, parameters: dict[str, Any]) -> Record:
+    """Return an alignment as a record; its file is one that ``Alignment.load`` reads."""
+    arrays = {field.name: np.asarray(getattr(alignment, field.name)) for field in dataclasses.fields(alignment)}
+    return Record({"format": np.asarray(ALIGNMENT_FORMAT), **arrays}, parameters)
+
+
+def alignment_of(record: Record) -> Alignment:
+    """Return the alignment of a record.
+
+    Examples
+    --------
+    >>> alignment_of(alignment_record(Alignment.identity(3, 2), {})).rotations.shape
+    (3, 2, 2)
+    """
+    arrays = {field.name: record.arrays[field.name] for field in dataclasses.fields(Alignment)}
+    values: dict[str, Any] = {name: np.array(array) if array.ndim else array[()] for name, array in arrays.items()}
+    return Alignment(**values)

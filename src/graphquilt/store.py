@@ -13,8 +13,6 @@ import errno
 import hashlib
 import json
 import os
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +25,7 @@ import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.npz import map_arrays, write_arrays
 
-__all__ = ["DirectoryStore", "Record", "Store", "job_lock"]
+__all__ = ["DirectoryStore", "Record", "Store", "explained"]
 
 FORMAT = "graphquilt job"
 VERSION = 1
@@ -155,7 +153,7 @@ class DirectoryStore:
         for name, array in record.arrays.items():
             if np.asanyarray(array).dtype.hasobject:
                 raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
-        with _explained(self.path):
+        with explained(self.path):
             self._start_job()
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             for left_over in marker_path.parent.glob(f"{marker_path.stem}.*.part"):
@@ -255,7 +253,7 @@ class DirectoryStore:
             head = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
-            others = [name for name in others if name != "lock" and not name.endswith(".part")]
+            others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
             if others:
                 raise JobError(
                     f"{self.path} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not a "
@@ -298,7 +296,7 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Turn what the disk refuses into one sentence that says what to do."""
     try:
         yield
@@ -313,63 +311,3 @@ def _explained(path: Path) -> Iterator[None]:
         else:
             reason = f"{error.strerror or error}. Repair that and run the same command again"
         raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error
-
-
-@contextlib.contextmanager
-def job_lock(path: str | os.PathLike[str], *, shard: tuple[int, int] | None = None) -> Iterator[None]:
-    """Hold a job for this process, so that two runs do not work on it at once.
-
-    Parameters
-    ----------
-    path : path
-        The job's folder.
-    shard : (int, int), optional
-        Which share of the job (i of n) is worked on: runs of different shares may go on at once, a whole run beside
-        any of them may not.
-
-    Raises
-    ------
-    JobError
-        Another run holds it; the message has its process id and host.
-
-    Notes
-    -----
-    The lock is the kernel's (``flock``): it ends with its process, however that ends. The file's content is only for
-    people to read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with job_lock(tempfile.mkdtemp()):
-    ...     pass
-    """
-    import fcntl
-
-    folder = Path(path)
-    with _explained(folder), contextlib.ExitStack() as stack:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = [("lock", fcntl.LOCK_EX)]
-        if shard is not None:
-            names = [("lock", fcntl.LOCK_SH), (f"lock.{shard[0]}-of-{shard[1]}", fcntl.LOCK_EX)]
-        for name, kind in names:
-            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
-            stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise JobError(_who_holds(folder, os.pread(handle, 4096, 0))) from None
-            said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(said).encode(), 0)
-        holder = stack.pop_all()
-    with holder:
-        yield
-
-
-def _who_holds(folder: Path, content: bytes) -> str:
-    try:
-        said = json.loads(content)
-        who = f"process {said['pid']} on {said['host']}, since {said['since']}"
-    except (ValueError, KeyError, TypeError):
-        who = "another process"
-    return f"{folder} is being worked on by {who}. Wait for it, stop it, or choose another folder."

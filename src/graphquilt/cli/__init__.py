@@ -32,3 +32,6 @@ def _main(
 def main() -> None:
     """Run the command line."""
     app()
+
+
+from graphquilt.cli import studies  # noqa: E402, F401  (registers its commands)

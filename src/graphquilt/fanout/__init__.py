@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+import numpy as np
+
 from graphquilt.embedders.contract import Embedder
 from graphquilt.errors import InputError, JobError, PatchesFailedError
 from graphquilt.fanout.calls import describe, patch_seed
@@ -14,7 +16,7 @@ from graphquilt.fanout.run import Run, drive
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.records import keep_patch_graph
+from graphquilt.records import fingerprint, keep_patch_graph
 from graphquilt.store import Record, Store
 from graphquilt.workers import one_thread
 
@@ -70,8 +72,8 @@ def embed_patches(
     PatchesFailedError
         Some patches failed in every attempt; all others are done, and kept in the store.
     JobError
-        The job in the store was made with another graph, embedder or seed; or no patch can succeed (a full disk, no
-        scheduler, workers that die again and again).
+        The job in the store was made with another graph, embedder or seed; another run is at work on it; or no patch
+        can succeed (a full disk, a scheduler that went away).
 
     Examples
     --------
@@ -98,7 +100,9 @@ def embed_patches(
     if store is not None:
         keep_patch_graph(store, patch_graph, graph)
         _keep_settings(store, embedder, seed)
-    with one_thread():
+    if only is not None:
+        run.share = fingerprint(np.array(wanted, dtype=np.int64))
+    with one_thread(), run.hold:
         for done, facts in enumerate(drive(run, wanted, executor, retries, progress), 1):
             report(progress, "patches", done, len(wanted), values=facts)
     if run.failures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, overload
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import JobError
 from graphquilt.patches import Patch
-from graphquilt.records import patch_key
+from graphquilt.records import kept_patch_graph, patch_key
 from graphquilt.store import Store
 
 
@@ -32,7 +31,8 @@ class StoredPatches(Sequence[Patch]):
         self._open: OrderedDict[int, Patch] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(type(self), keep=self._keep), (self._store, self._patches)
+        # The node lists are in the store as well: a worker opens them there, they do not travel.
+        return _reopen, (self._store, self._keep)
 
     def __len__(self) -> int:
         return len(self._patches)
@@ -55,3 +55,7 @@ class StoredPatches(Sequence[Patch]):
             while len(self._open) > self._keep:
                 self._open.popitem(last=False)
         return patch
+
+
+def _reopen(store: Store, keep: int) -> StoredPatches:
+    return StoredPatches(store, kept_patch_graph(store).patches, keep=keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -16,10 +17,11 @@ from typing import Any
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout.calls import Call, Outcome, made_with, patch_seed, perform
 from graphquilt.graph import Graph
+from graphquilt.locking import job_lock
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
 from graphquilt.records import graph_record, patch_key
-from graphquilt.store import Store
+from graphquilt.store import DirectoryStore, Store
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ class Run:
         self.failures: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
         self.driver = (socket.gethostname(), os.getpid())
+        self.hold = contextlib.ExitStack()  # the lock of the job, from the first patch that has to be embedded
+        self.share: str | None = None  # the name of the share of the job that this run works on, if not on all
+        self.locked = False
 
     def finished(self, patch: int) -> bool:
         """Say whether the store has this patch's embedding, made with the same embedder and seed."""
@@ -74,6 +79,9 @@ class Run:
         call = Call(patch, self.embedders[patch], patch_seed(self.seed, patch), attempt, self.driver)
         if self.store is None:
             return dataclasses.replace(call, graph=self._cut(patch))
+        if isinstance(self.store, DirectoryStore) and not self.locked:
+            self.hold.enter_context(job_lock(self.store.path, share=self.share))
+            self.locked = True
         if self.graph is not None and (afresh or patch_key(patch, "graph") not in self.store):
             nodes = self.patch_graph.patches[patch]
             self.store[patch_key(patch, "graph")] = graph_record(nodes, self._cut(patch))

@@ -180,11 +180,6 @@ class Graph:
         data = np.ones(self.n_edges) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         return sp.csr_array((data, self.indices, self.indptr), shape=(self.n_nodes, self.n_nodes))
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether the edges carry weights."""
-        return self.weights is not None
-
     def subgraph(self, nodes: npt.ArrayLike) -> Graph:
         """Return the subgraph induced by ``nodes``, in their order, with their features, labels and ids.
 
@@ -356,6 +351,18 @@ class Graph:
             features=self.features,
             labels=self.labels,
             node_ids=self.node_ids,
+        )
+
+    def renamed(self, node_ids: npt.ArrayLike | None) -> Graph:
+        """Return the same graph with other ``node_ids``."""
+        return Graph.from_arrays(
+            self.indptr,
+            self.indices,
+            self.weights,
+            features=self.features,
+            labels=self.labels,
+            node_ids=node_ids,
+            directed=self.directed,
         )
 
     def save(self, folder: str | PathLike[str]) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 
-__all__ = ["Columns", "assemble", "number_nodes"]
+__all__ = ["Columns", "assemble"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ def assemble(
 ) -> Graph:
     """Make a Graph of an edge list; of an edge given more than once the largest weight stays.
 
-    Self loops and duplicates are removed, and the log says how many. Unless ``directed``, each edge counts in both
-    directions, and its reverse is not called a duplicate.
+    Self loops and duplicates are removed, and the log says how many; unless ``directed``, each edge makes an entry
+    in both directions before duplicates are counted.
     """
     if len(columns.source) == 0 and n_nodes is None:
         raise FormatError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
@@ -72,56 +72,43 @@ def assemble(
                 f"is {weights[row]} (edge {row}). Drop or repair those rows."
             )
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
-    loops = source == target
-    if loops.any():
-        source, target = source[~loops], target[~loops]
-        weights = None if weights is None else weights[~loops]
-    given = len(source)
-    source, target, weights = _unique(source, target, weights, n)
-    duplicates = given - len(source)
-    if not directed:
-        ends = np.concatenate([source, target]), np.concatenate([target, source])
-        source, target, weights = _unique(*ends, None if weights is None else np.tile(weights, 2), n)
-    logger.info(
-        "%d edges read: %d self loops and %d duplicates removed; %d nodes, %d entries",
-        len(columns.source),
-        int(loops.sum()),
-        duplicates,
-        n,
-        len(source),
-    )
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))]).astype(np.int64)
-    return Graph.from_arrays(
-        indptr,
-        target.astype(np.int32 if n <= np.iinfo(np.int32).max else np.int64),
-        weights,
-        features=features,
-        labels=labels,
-        node_ids=names,
-        directed=directed and not _symmetric(source, target, weights),
-    )
+    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.ingest import _kernels
 
-
-def _unique(
-    source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None, n: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64] | None]:
-    """Sort by source, then target, and keep one entry each, the heaviest."""
-    if n < 2**31:  # one key a pair: a single sort instead of two
-        key = source * np.int64(n) + target
-        order = np.argsort(key, kind="stable") if weights is None else np.lexsort((-weights, key))
-        key = key[order]
-        first = np.concatenate([[True], key[1:] != key[:-1]]) if len(key) else np.zeros(0, dtype=bool)
+    announce(_kernels.distribute, "sorting edges")
+    kind = np.int32 if n <= np.iinfo(np.int32).max else np.int64
+    one = np.zeros(1, dtype=np.int64)  # one bucket with all rows
+    rows, entries, heavy, _ = _kernels.distribute(
+        frozen(source),
+        frozen(target),
+        frozen(np.empty(0) if weights is None else weights),
+        not directed,
+        62,
+        one,
+        one,
+        np.empty(0, dtype=kind),
+    )
+    if weights is None:
+        indptr, indices = _kernels.sort_rows(frozen(rows), frozen(entries), n)
     else:
-        order = np.lexsort((target, source) if weights is None else (-weights, target, source))
-        s, t = source[order], target[order]
-        first = np.concatenate([[True], (s[1:] != s[:-1]) | (t[1:] != t[:-1])])
-    kept = order[first]
-    return source[kept], target[kept], None if weights is None else weights[kept]
+        indptr, indices, weights = _kernels.sort_weighted_rows(frozen(rows), frozen(entries), frozen(heavy), n)
+    loops = len(source) - len(rows) // (1 if directed else 2)
+    logger.info(
+        "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries",
+        len(source),
+        loops,
+        len(rows) - len(indices),
+        n,
+        len(indices),
+    )
+    graph = Graph.from_arrays(
+        indptr, indices, weights, features=features, labels=labels, node_ids=names, directed=directed
+    )
+    if not directed or not _is_symmetric(graph):
+        return graph
+    return Graph.from_arrays(indptr, indices, weights, features=features, labels=labels, node_ids=names)
 
 
-def _symmetric(
-    source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None
-) -> bool:
-    order = np.lexsort((source, target))
-    same = np.array_equal(source, target[order]) and np.array_equal(target, source[order])
-    return same and (weights is None or np.array_equal(weights, weights[order]))
+def _is_symmetric(graph: Graph) -> bool:
+    A = graph.adjacency
+    return bool((A != A.T).nnz == 0)

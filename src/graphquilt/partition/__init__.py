@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
+from graphquilt.partition._checks import check_n_patches, fill_empty, whole_weights
+from graphquilt.partition._packages import KaMinPar, Leiden, Louvain
 
-__all__ = ["Fennel", "Metis", "Partitioner", "edge_cut", "merge_small"]
+__all__ = ["Fennel", "KaMinPar", "Leiden", "Louvain", "Metis", "Partitioner", "edge_cut", "merge_small"]
 
 logger = logging.getLogger(__name__)
 Labels = npt.NDArray[np.int64]
@@ -148,34 +150,6 @@ class Fennel:
         announce(breadth_first, "breadth-first order")
         order: npt.NDArray[np.int64] = breadth_first(frozen(graph.indptr), frozen(graph.indices), frozen(shuffled))
         return order
-
-
-def check_n_patches(n_patches: int, n_nodes: int) -> None:
-    """Raise unless 1 <= n_patches <= n_nodes."""
-    if n_patches < 1:
-        raise InputError(f"a graph is cut into at least one cluster, not {n_patches}.")
-    if n_patches > n_nodes:
-        raise InputError(f"{n_patches} clusters of a graph with {n_nodes} nodes: ask for at most {n_nodes}.")
-
-
-def whole_weights(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return weights as positive integers: as they are where they are whole, else with a mean of about 1000."""
-    values = np.asarray(weights, dtype=np.float64)
-    if len(values) and (np.any(values != np.rint(values)) or values.max() > 2**20):
-        values = values * (1000 / values.mean())
-    return np.clip(np.rint(values), 1, 2**20).astype(np.int64)
-
-
-def fill_empty(graph: Graph, labels: Labels, n_patches: int) -> Labels:
-    """Give every empty cluster one node, that of the largest cluster with the fewest neighbours inside it."""
-    sizes = np.bincount(labels, minlength=n_patches)
-    for empty in np.flatnonzero(sizes == 0):
-        nodes = np.flatnonzero(labels == sizes.argmax())
-        node = nodes[graph.subgraph(nodes).degrees.argmin()]
-        sizes[labels[node]] -= 1
-        sizes[empty] = 1
-        labels[node] = empty
-    return labels
 
 
 def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:

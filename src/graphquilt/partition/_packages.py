@@ -1,0 +1,156 @@
+"""Partitioners that live in optional packages: KaMinPar, and Louvain and Leiden of scikit-network."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.graph import Graph
+from graphquilt.partition._checks import check_n_patches, fill_empty, whole_weights
+
+__all__ = ["KaMinPar", "Leiden", "Louvain"]
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KaMinPar:
+    """Partition with KaMinPar: cuts like METIS's, far faster for thousands of clusters (extra ``partition``).
+
+    Parameters
+    ----------
+    n_patches : int
+        Number of clusters.
+    balance : float
+        Largest allowed cluster as a multiple of the mean.
+    seed : int
+    threads : int
+        With one thread the same seed gives the same labels.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
+    >>> np.bincount(KaMinPar(n_patches=2)(path)).tolist()
+    [3, 3]
+    """
+
+    n_patches: int
+    balance: float = 1.03
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.balance > 1:
+            raise InputError(f"KaMinPar needs some slack: balance is {self.balance} and must be above 1.")
+
+    def __call__(self, graph: Graph) -> Labels:
+        """Return the cluster of each node, (n,)."""
+        try:
+            import kaminpar
+        except ImportError as error:
+            raise MissingExtraError("KaMinPar", "partition") from error
+        check_n_patches(self.n_patches, graph.n_nodes)
+        if self.n_patches == 1:
+            return np.zeros(graph.n_nodes, dtype=np.int64)
+        graph = graph.undirected()
+        # The package reads graphs from files only.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "graph.parhip"
+            _write_parhip(path, graph)
+            loaded = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP)
+        kaminpar.reseed(self.seed)
+        context = kaminpar.largek_context() if self.n_patches > 1024 else kaminpar.default_context()
+        solver = kaminpar.KaMinPar(self.threads, context)
+        found = solver.compute_partition(loaded, self.n_patches, self.balance - 1)
+        return fill_empty(graph, np.asarray(found, dtype=np.int64), self.n_patches)
+
+
+def _write_parhip(path: Path, graph: Graph) -> None:
+    """Write the binary format of ParHIP: version bits, n, m, byte offsets of the rows, neighbours, edge weights."""
+    n, m = graph.n_nodes, graph.n_edges
+    weighted = graph.weights is not None
+    with path.open("wb") as file:
+        np.array([2 if weighted else 3, n, m], dtype=np.uint64).tofile(file)
+        (24 + 8 * (n + 1) + 8 * np.asarray(graph.indptr, dtype=np.uint64)).tofile(file)
+        np.asarray(graph.indices, dtype=np.uint64).tofile(file)
+        if graph.weights is not None:
+            whole_weights(graph.weights).tofile(file)
+
+
+@dataclass(frozen=True)
+class Louvain:
+    """Find communities with Louvain (scikit-network, extra ``partition``); their number is not chosen beforehand.
+
+    Sizes vary widely: follow it with :func:`graphquilt.merge_small`.
+
+    Parameters
+    ----------
+    resolution : float
+        Larger values give more and smaller communities.
+    seed : int
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
+    >>> np.bincount(Louvain()(two)).tolist()
+    [4, 4]
+    """
+
+    resolution: float = 1.0
+    seed: int = 0
+
+    def __call__(self, graph: Graph) -> Labels:
+        """Return the community of each node, (n,)."""
+        try:
+            from sknetwork.clustering import Louvain as Method
+        except ImportError as error:
+            raise MissingExtraError("Louvain", "partition") from error
+        return _communities(Method(resolution=self.resolution, random_state=self.seed), graph)
+
+
+@dataclass(frozen=True)
+class Leiden:
+    """Find communities with Leiden (scikit-network, extra ``partition``): connected ones, else like Louvain.
+
+    Parameters
+    ----------
+    resolution : float
+        Larger values give more and smaller communities.
+    seed : int
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
+    >>> np.bincount(Leiden()(two)).tolist()
+    [4, 4]
+    """
+
+    resolution: float = 1.0
+    seed: int = 0
+
+    def __call__(self, graph: Graph) -> Labels:
+        """Return the community of each node, (n,)."""
+        try:
+            from sknetwork.clustering import Leiden as Method
+        except ImportError as error:
+            raise MissingExtraError("Leiden", "partition") from error
+        return _communities(Method(resolution=self.resolution, random_state=self.seed), graph)
+
+
+def _communities(method: Any, graph: Graph) -> Labels:
+    import scipy.sparse as sp
+
+    graph = graph.undirected()
+    if graph.n_edges == 0:  # the package divides by the total weight
+        return np.arange(graph.n_nodes)
+    found = method.fit_predict(sp.csr_matrix(graph.adjacency))
+    return np.unique(found, return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,172 @@
+"""embed(): the stages one after the other, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.embedders import SVD, Embedder
+from graphquilt.embedders.contract import motions
+from graphquilt.errors import InputError
+from graphquilt.fanout import embed_patches
+from graphquilt.graph import Graph
+from graphquilt.partition import Metis, Partitioner, merge_small
+from graphquilt.patches import Patch, PatchGraph, patch_graph
+from graphquilt.progress import ProgressCallback, report
+from graphquilt.records import alignment_record
+from graphquilt.sparsify import EdgeWeight
+from graphquilt.store import Record, Store
+
+__all__ = ["QuiltResult", "default_degree", "default_overlap", "embed", "free_motions"]
+
+
+@dataclass(frozen=True, eq=False)
+class QuiltResult:
+    """What :func:`embed` gives.
+
+    Attributes
+    ----------
+    embedding : float array (n, dim)
+        Row u is the place of node u.
+    patch_graph : PatchGraph
+    patches : sequence of Patch
+        The patches as they were embedded, before alignment.
+    alignment : Alignment
+    """
+
+    embedding: npt.NDArray[np.floating[Any]]
+    patch_graph: PatchGraph
+    patches: Sequence[Patch]
+    alignment: Alignment
+
+
+def default_degree(n_patches: int) -> int:
+    """Return the mean degree of the patch graph where none is asked for: log2 of the patches, and 4 at least.
+
+    That gives the paper's 4 at 10 patches and 5 at 20.
+
+    Examples
+    --------
+    >>> default_degree(10), default_degree(20), default_degree(10_000)
+    (4, 5, 14)
+    """
+    return max(4, math.ceil(math.log2(max(n_patches, 2))))
+
+
+def default_overlap(dim: int, n_nodes: int, n_patches: int) -> tuple[int, int]:
+    """Return the overlap (l, u) where none is asked for.
+
+    l is as many nodes as a cluster has on average, but no more than 256 or 2 dim, whichever is larger, and never
+    below the dim + 1 that alignment needs; u is 4 l. At 10 patches of 250 nodes or more and 128 dimensions that is
+    about the paper's (256, 1024).
+
+    Examples
+    --------
+    >>> default_overlap(128, 2560, 10), default_overlap(8, 300, 10), default_overlap(300, 10**6, 10)
+    ((256, 1024), (30, 120), (600, 2400))
+    """
+    least = max(dim + 1, min(max(256, 2 * dim), n_nodes // n_patches))
+    return least, 4 * least
+
+
+def free_motions(embedder: Embedder | Sequence[Embedder]) -> dict[str, bool]:
+    """Return the motions that :func:`graphquilt.align` has to undo for embeddings of this kind.
+
+    Examples
+    --------
+    >>> free_motions(SVD(4))
+    {'scale': True, 'rotate': True, 'translate': True}
+    """
+    group = frozenset().union(*(motions(one) for one in (embedder if isinstance(embedder, Sequence) else [embedder])))
+    return {"scale": "scale" in group, "rotate": "rotation" in group, "translate": "translation" in group}
+
+
+def embed(
+    graph: Graph,
+    dim: int,
+    *,
+    n_patches: int = 10,
+    embedder: Embedder | Sequence[Embedder] | None = None,
+    partitioner: Partitioner | None = None,
+    degree: float | None = None,
+    overlap: tuple[int, int] | None = None,
+    edge_weight: EdgeWeight | None = None,
+    robust: bool = False,
+    seed: int = 0,
+    executor: Executor | None = None,
+    store: Store | None = None,
+    progress: ProgressCallback | None = None,
+) -> QuiltResult:
+    """Embed a graph from patches: partition, patch graph, embedding of each patch, alignment, centroid.
+
+    It does what its parts do, called one after the other; call them yourself to change what lies between.
+
+    Parameters
+    ----------
+    graph : Graph
+        Connected; see :meth:`graphquilt.Graph.largest_component`.
+    dim : int
+    n_patches : int
+        Clusters to cut the graph into; those with less than half of the least overlap are merged into neighbours.
+    embedder : Embedder or sequence of Embedder, optional
+        By default :class:`graphquilt.SVD`, whatever is installed. Its ``group`` decides which motions are undone.
+    partitioner : Partitioner, optional
+        By default ``Metis(n_patches, seed)``.
+    degree, overlap : optional
+        See :func:`graphquilt.patch_graph`; by default :func:`default_degree` and :func:`default_overlap`.
+    edge_weight : EdgeWeight, optional
+    robust : bool
+        Doubt patch edges that contradict the others; see :func:`graphquilt.align`.
+    seed : int
+        Of the partition, the patch graph and the embeddings.
+    executor : concurrent.futures.Executor, optional
+        For the embeddings and the comparison of overlaps.
+    store : Store, optional
+        Keeps everything, and resumes; see :func:`graphquilt.embed_patches`.
+    progress : callable, optional
+
+    Returns
+    -------
+    QuiltResult
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
+    >>> embed(ring, dim=2, n_patches=3).embedding.shape
+    (90, 2)
+    """
+    embedder = SVD(dim) if embedder is None else embedder
+    for one in embedder if isinstance(embedder, Sequence) else [embedder]:
+        if one.dim != dim:
+            raise InputError(f"dim is {dim}, and {one!r} embeds in {one.dim} dimensions; make them equal.")
+    overlap = overlap or default_overlap(dim, graph.n_nodes, n_patches)
+    labels = (partitioner or Metis(n_patches, seed))(graph)
+    report(progress, "partition", 1, 1)
+    labels = merge_small(graph, labels, -(-overlap[0] // 2))
+    quilt = patch_graph(
+        graph,
+        labels,
+        degree=default_degree(n_patches) if degree is None else degree,
+        overlap=overlap,
+        edge_weight=edge_weight,
+        seed=seed,
+        progress=progress,
+    )
+    quilt.check_dim(dim)
+    patches = embed_patches(graph, quilt, embedder, seed=seed, executor=executor, store=store, progress=progress)
+    alignment = align(
+        patches, quilt.edges, **free_motions(embedder), robust=robust, executor=executor, progress=progress
+    )
+    X = centroid(patches, alignment, n_nodes=graph.n_nodes)
+    if store is not None:
+        store["alignment"] = alignment_record(alignment, {**free_motions(embedder), "robust": robust})
+        store["embedding"] = Record({"embedding": X}, {"n_nodes": graph.n_nodes, "dim": dim})
+    return QuiltResult(X, quilt, patches, alignment)

@@ -1,0 +1,163 @@
+"""Partitioners: the contract for all, Fennel's rule against a transcription, merging of small clusters."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphquilt import Fennel, Graph, InputError, KaMinPar, Leiden, Louvain, Metis, edge_cut, merge_small
+from graphquilt.conformance.partitioner import check_partitioner, sample_graphs
+
+
+def random_graph(n, m, seed, *, weighted=False):
+    rng = np.random.default_rng(seed)
+    A = sp.coo_array((rng.uniform(0.5, 2, m) if weighted else np.ones(m), rng.integers(0, n, (2, m))), shape=(n, n))
+    A = sp.csr_array(A.maximum(A.T)) if weighted else sp.csr_array((A + A.T) > 0).astype(float)
+    A.setdiag(0)
+    return Graph(A)
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [
+        Metis(3),
+        Metis(24),
+        KaMinPar(3),
+        Fennel(3),
+        Fennel(24),
+        Fennel(20),
+        Fennel(3, passes=5, order="random", seed=1),
+        Fennel(3, order="breadth-first"),
+    ],
+    ids=str,
+)
+def test_the_contract(partitioner):
+    check_partitioner(partitioner, n_patches=partitioner.n_patches)
+
+
+@pytest.mark.parametrize("partitioner", [Louvain(), Leiden(), Louvain(resolution=2.0, seed=3)], ids=str)
+def test_the_contract_of_communities(partitioner):
+    check_partitioner(partitioner, graphs=[Graph(sp.csr_array((5, 5)))])
+
+
+def test_a_breach_is_found():
+    rng = np.random.default_rng(0)
+    with pytest.raises(AssertionError, match="a second call gives other labels"):
+        check_partitioner(lambda graph: np.unique(rng.integers(0, 5, graph.n_nodes), return_inverse=True)[1])
+    with pytest.raises(InputError, match="no nodes"):
+        check_partitioner(lambda graph: np.arange(graph.n_nodes) // 12 * 2)
+    with pytest.raises(AssertionError, match="2 clusters where 3 were asked for"):
+        check_partitioner(lambda graph: np.arange(graph.n_nodes) // 12, n_patches=3)
+
+
+def fennel_as_written(graph, p, passes, balance, visits):
+    """Tsourakakis et al.'s rule, every cluster scored for every node: O(n p)."""
+    n = graph.n_nodes
+    A = graph.adjacency
+    alpha = A.sum() / 2 * p**0.5 / n**1.5
+    cap = max(int(balance * n / p), -(-n // p))
+    labels, sizes = np.full(n, -1), np.zeros(p, int)
+    for _ in range(passes):
+        for v in visits:
+            if labels[v] >= 0:
+                sizes[labels[v]] -= 1
+            gain = np.zeros(p)
+            for u, w in zip(
+                A.indices[A.indptr[v] : A.indptr[v + 1]], A.data[A.indptr[v] : A.indptr[v + 1]], strict=True
+            ):
+                if labels[u] >= 0 and u != v:
+                    gain[labels[u]] += w
+            score = np.where(sizes < cap, gain - 1.5 * alpha * np.sqrt(sizes), -np.inf)
+            yield v, score, sizes, labels
+            sizes[labels[v]] += 1
+
+
+@given(st.integers(5, 60), st.integers(5, 200), st.integers(1, 6), st.integers(1, 3), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_fennel_takes_a_best_cluster_every_time(n, m, p, passes, weighted):
+    graph = random_graph(n, m, n * m, weighted=weighted)
+    p = min(p, n)
+    # Follow the transcription along our own choices: each must be among its best.
+    history = [Fennel(p, passes=k + 1)(graph) for k in range(passes)]
+    steps = fennel_as_written(graph, p, passes, 1.1, range(n))
+    if any(np.bincount(labels, minlength=p).min() == 1 for labels in history):
+        return  # a cluster may have been filled afterwards
+    for count, (v, score, _, labels) in enumerate(steps):
+        choice = history[count // n][v]
+        assert score[choice] >= score.max() - 1e-9
+        labels[v] = choice
+
+
+@given(st.integers(2, 80), st.integers(0, 300), st.integers(1, 80), st.floats(1, 2), st.sampled_from([1, 3]))
+@settings(max_examples=60, deadline=None)
+def test_the_cap_binds(n, m, p, balance, passes):
+    p = min(p, n)
+    graph = random_graph(n, m, n + m)
+    labels = Fennel(p, passes=passes, balance=balance)(graph)
+    sizes = np.bincount(labels, minlength=p)
+    assert sizes.max() <= max(int(balance * n / p), -(-n // p))
+    assert sizes.min() >= 1
+    assert np.array_equal(labels, Fennel(p, passes=passes, balance=balance)(graph))
+
+
+def test_more_passes_cut_less_and_memory_maps_do_as_well(tmp_path):
+    blocks = np.kron(np.eye(8), np.ones((40, 40)))
+    rng = np.random.default_rng(0)
+    A = np.triu((rng.random((320, 320)) < 0.02 + 0.4 * blocks).astype(float), 1)
+    order = rng.permutation(320)
+    graph = Graph(sp.csr_array((A + A.T)[np.ix_(order, order)]))
+    cuts = [edge_cut(graph, Fennel(8, passes=k, seed=0, order="random")(graph)) for k in (1, 2, 10)]
+    assert cuts[0] > cuts[1] >= cuts[2]
+    graph.save(tmp_path)
+    mapped = Graph.open(tmp_path)
+    for order in ("natural", "random", "breadth-first"):
+        assert np.array_equal(Fennel(8, order=order)(mapped), Fennel(8, order=order)(graph))
+
+
+def test_metis_and_kaminpar_use_weights():
+    # A complete graph: only the weights tell its two halves apart.
+    A = np.full((8, 8), 0.01)
+    A[:4, :4] = A[4:, 4:] = 5.0
+    np.fill_diagonal(A, 0)
+    order = np.random.default_rng(3).permutation(8)
+    graph = Graph(sp.csr_array(A[np.ix_(order, order)]))
+    for partitioner in (Metis(2), KaMinPar(2, balance=1.1)):
+        labels = partitioner(graph)
+        assert len(set(labels[order < 4])) == 1
+        assert edge_cut(graph, labels) == pytest.approx(0.16)
+
+
+@pytest.mark.parametrize("method", [Metis, Fennel, KaMinPar])
+def test_too_many_clusters(method):
+    graph = sample_graphs()["path"]
+    with pytest.raises(InputError, match="25 clusters of a graph with 24 nodes"):
+        method(25)(graph)
+    with pytest.raises(InputError, match="at least one cluster, not 0"):
+        method(0)(graph)
+    assert method(1)(graph).tolist() == [0] * 24
+
+
+def test_bad_parameters():
+    with pytest.raises(InputError, match="one pass"):
+        Fennel(2, passes=0)
+    with pytest.raises(InputError, match="at least 1"):
+        Fennel(2, balance=0.9)
+    with pytest.raises(InputError, match="'backwards'"):
+        Fennel(2, order="backwards")
+    with pytest.raises(InputError, match="must be above 1"):
+        KaMinPar(2, balance=1.0)
+
+
+@given(st.integers(1, 60), st.integers(0, 150), st.integers(1, 20), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_merge_small(n, m, p, least):
+    graph = random_graph(n, m, n * m)
+    labels = np.unique(np.random.default_rng(m).integers(0, p, n), return_inverse=True)[1]
+    merged = merge_small(graph, labels, least)
+    sizes = np.bincount(merged)
+    assert sizes.min() >= min(least, n)
+    for cluster in range(labels.max() + 1):  # clusters are merged, never cut
+        assert len(set(merged[labels == cluster])) == 1
+    if np.bincount(labels).min() >= least:
+        assert np.array_equal(merged, labels)

@@ -1,0 +1,89 @@
+"""embed() is its parts, called one after the other."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import graphquilt as gq
+from graphquilt.fanout import patch_seed
+from graphquilt.pipeline import default_degree, default_overlap, free_motions
+from graphquilt.records import alignment_of
+from toy_embedders import Toy
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """A torus of 24 × 25 nodes."""
+    a, b = 24, 25
+    ring = [sp.csr_array(np.roll(np.eye(n), 1, 0) + np.roll(np.eye(n), -1, 0)) for n in (a, b)]
+    return gq.Graph(sp.csr_array(sp.kron(ring[0], sp.eye(b)) + sp.kron(sp.eye(a), ring[1])))
+
+
+def test_the_one_line_route_equals_the_unrolled_one(graph):
+    result = gq.embed(graph, dim=3, n_patches=5, seed=4)
+    overlap = default_overlap(3, graph.n_nodes, 5)
+    labels = gq.merge_small(graph, gq.Metis(5, seed=4)(graph), -(-overlap[0] // 2))
+    quilt = gq.patch_graph(graph, labels, degree=default_degree(5), overlap=overlap, seed=4)
+    patches = gq.embed_patches(graph, quilt, gq.SVD(3), seed=4)
+    alignment = gq.align(patches, quilt.edges, scale=True)
+    X = gq.centroid(patches, alignment)
+    assert np.array_equal(result.embedding, X)
+    assert np.array_equal(result.patch_graph.edges, quilt.edges)
+    assert np.array_equal(result.alignment.rotations, alignment.rotations)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_store_keeps_everything_and_changes_nothing(graph, tmp_path, workers):
+    plain = gq.embed(graph, dim=3, n_patches=5, seed=4)
+    store = gq.DirectoryStore(tmp_path / "job")
+    pool = gq.Processes(workers) if workers else None
+    kept = gq.embed(graph, dim=3, n_patches=5, seed=4, store=store, executor=pool)
+    if pool:
+        pool.shutdown()
+    assert np.abs(kept.embedding - plain.embedding).max() < 1e-12
+    assert np.array_equal(np.load(store.path / "embedding.npy", allow_pickle=False), kept.embedding)
+    assert np.array_equal(gq.Alignment.load(store.path / "alignment.npz").rotations, kept.alignment.rotations)
+    assert np.array_equal(alignment_of(store["alignment"]).rotations, kept.alignment.rotations)
+    assert gq.PatchGraph.load(store.path / "patch_graph.npz").n_patches == kept.patch_graph.n_patches
+
+
+def test_the_group_of_the_embedder_decides_what_is_undone(graph):
+    assert free_motions(Toy(2)) == {"scale": False, "rotate": True, "translate": True}
+    assert free_motions([Toy(2), gq.SVD(2)])["scale"]
+    result = gq.embed(graph, dim=2, n_patches=3, embedder=gq.SVD(2, group=frozenset({"rotation"})))
+    assert (result.alignment.scales == 1).all()
+    assert (result.alignment.translations == 0).all()
+
+
+def test_one_patch_is_the_whole_graph(graph):
+    result = gq.embed(graph, dim=2, n_patches=1, embedder=Toy(2), seed=3)
+    assert np.array_equal(result.embedding, Toy(2)(graph, patch_seed(3, 0)))
+
+
+def test_other_dims_are_refused(graph):
+    with pytest.raises(gq.InputError, match=r"dim is 3, and SVD\(dim=2"):
+        gq.embed(graph, dim=3, embedder=gq.SVD(2))
+
+
+def test_the_default_embedder_needs_no_extra(graph, monkeypatch):
+    """Without torch, the default works and gives the same; asking for VGAE names the extra."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with_none = gq.embed(graph, dim=2, n_patches=3).embedding
+    monkeypatch.delitem(sys.modules, "torch")
+    assert np.array_equal(with_none, gq.embed(graph, dim=2, n_patches=3).embedding)
+
+
+def test_vgae_without_torch_names_the_extra(graph, tmp_path):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import numpy as np, scipy.sparse as sp, graphquilt as gq\n"
+        "ring = gq.Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))\n"
+        "gq.embed(ring, dim=2, n_patches=3, embedder=gq.VGAE(2))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "needs the extra 'torch'" in run.stderr
