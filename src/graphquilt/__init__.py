@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AdamLogistic": "evaluate",
     "Alert": "anomaly",
-    "Alignment": "transforms",
+    "Alignment": "alignment",
     "AnomalyScores": "anomaly",
     "Comparison": "evaluate",
     "Conductance": "sparsify",
@@ -63,6 +63,7 @@ _HOMES = {
     "WindowScores": "anomaly",
     "alert_quality": "evaluate",
     "align": "alignment",
+    "align_hierarchical": "alignment",
     "average_precision": "evaluate",
     "bipartite_svd": "embedders",
     "build_csr": "ingest",

@@ -1,4 +1,6 @@
+from graphquilt.alignment import Alignment as Alignment
 from graphquilt.alignment import align as align
+from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.anomaly import Alert as Alert
@@ -84,7 +86,6 @@ from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore
-from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window

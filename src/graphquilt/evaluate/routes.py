@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import centroid
+from graphquilt.alignment import Alignment, centroid
 from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
 from graphquilt.graph import Graph
-from graphquilt.transforms import Alignment
 
 __all__ = ["Comparison", "Measures", "compare_routes", "measure"]
 
