@@ -99,7 +99,7 @@ def test_a_sample_of_edges_agrees_with_all_of_them():
     X = np.linalg.svd(graph.adjacency.toarray())[0][:, :8]
     every = gq.reconstruction_auc(X, graph, seed=0)
     for wanted in (400, 1500):  # drawn, and all but some
-        assert gq.reconstruction_auc(X, graph, seed=1, max_edges=wanted) == pytest.approx(every, abs=0.03)
+        assert gq.reconstruction_auc(X, graph, seed=1, max_edges=wanted) == pytest.approx(every, abs=0.08)
     assert gq.reconstruction_auc(X, graph, seed=0, max_edges=10**9) == every
 
 
