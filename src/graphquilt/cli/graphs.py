@@ -63,7 +63,7 @@ class _Line:
 
     def __call__(self, event: Progress) -> None:
         if event.stage != self.stage:
-            typer.echo("" if self.stage else "", err=True, nl=bool(self.stage))
+            self.close()
             self.stage = event.stage
         share = f" ({event.done / event.total:.0%})" if event.total else ""
         typer.echo(f"\r{event.stage}: {event.done:,} of {event.total:,}{share}", err=True, nl=False)
