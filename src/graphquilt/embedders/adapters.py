@@ -106,7 +106,11 @@ class TransformerEmbedder:
         if hasattr(mine, "random_state"):
             mine.random_state = int(np.random.SeedSequence(seed).generate_state(1)[0])
         given = sp.csr_matrix(graph.adjacency) if self.matrix is None else self.matrix(graph)
-        X: FloatArray = np.asarray(mine.fit_transform(given))
+        try:
+            X: FloatArray = np.asarray(mine.fit_transform(given))
+        except ValueError as refused:
+            name = type(mine).__name__
+            raise InputError(f"{name} cannot embed a graph of {graph.n_nodes} nodes: {refused}") from refused
         return X
 
 
