@@ -1,4 +1,6 @@
+from graphquilt.alignment import Alignment as Alignment
 from graphquilt.alignment import align as align
+from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.anomaly import Alert as Alert
@@ -47,6 +49,7 @@ from graphquilt.evaluate import Split as Split
 from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import compare as compare
 from graphquilt.evaluate import compare_routes as compare_routes
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
 from graphquilt.evaluate import inner_product as inner_product
@@ -87,7 +90,6 @@ from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore
-from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window

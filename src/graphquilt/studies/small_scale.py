@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import align, centroid
+from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.datasets import load_dataset
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
@@ -24,7 +24,6 @@ from graphquilt.partition import Metis, merge_small
 from graphquilt.patches import PatchGraph, patch_graph
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import cell_seed, run_cells
-from graphquilt.transforms import Alignment
 
 __all__ = ["DIMS", "PROTOCOL", "Quilting", "SmallScaleCell", "measure", "quilted", "reproduce_small", "small_cells"]
 
