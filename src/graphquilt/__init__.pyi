@@ -27,6 +27,9 @@ from graphquilt.embedders import VGAE as VGAE
 from graphquilt.embedders import Embedder as Embedder
 from graphquilt.embedders import Encoder as Encoder
 from graphquilt.embedders import Fit as Fit
+from graphquilt.embedders import FunctionEmbedder as FunctionEmbedder
+from graphquilt.embedders import PyGEmbedder as PyGEmbedder
+from graphquilt.embedders import TransformerEmbedder as TransformerEmbedder
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError
@@ -46,6 +49,7 @@ from graphquilt.evaluate import Split as Split
 from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import compare as compare
 from graphquilt.evaluate import compare_routes as compare_routes
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
 from graphquilt.evaluate import inner_product as inner_product
