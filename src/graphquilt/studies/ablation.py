@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphquilt.alignment import align, align_hierarchical, centroid
-from graphquilt.datasets import load_dataset
+from graphquilt.datasets import catalogue, load_dataset
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.evaluate import classification_accuracy, reconstruction_auc
@@ -128,11 +128,14 @@ def ablation_cells(
     """List the cells of all series, each cut once: run by run, data set by data set."""
     if runs < 1 or dim < 1:
         raise InputError(f"runs is {runs} and dim is {dim}; both must be at least 1.")
+    for name in datasets:
+        if name != "blocks":
+            catalogue.dataset(name)  # raises where there is no such set, before anything runs
     cuts = list(dict.fromkeys(cut for series in SERIES.values() for cut in series))
     return [
-        AblationCell(dataset, cut, run, dim=dim, seed=seed, splits=splits, data=data)
+        AblationCell(name, cut, run, dim=dim, seed=seed, splits=splits, data=data)
         for run in range(runs)
-        for dataset in datasets
+        for name in datasets
         for cut in cuts
     ]
 
