@@ -136,6 +136,18 @@ def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
         gq.load_dataset("cora")
 
 
+def test_a_folder_of_ogb_is_read_without_ogb(tmp_path):
+    processed = tmp_path / "mag240m_kddcup2021" / "processed"
+    (processed / "paper").mkdir(parents=True)
+    (processed / "paper___cites___paper").mkdir()
+    np.save(processed / "paper___cites___paper" / "edge_index.npy", np.array([[0, 1, 2, 4], [1, 2, 0, 3]]))
+    np.save(processed / "paper" / "node_feat.npy", np.ones((5, 3), dtype=np.float16))
+    np.save(processed / "paper" / "node_label.npy", np.array([0, np.nan, 2, 1, np.nan]))
+    graph = gq.load_dataset("mag240m", data=tmp_path)
+    assert (graph.n_nodes, graph.n_edges, graph.features.dtype) == (5, 8, np.float16)
+    assert graph.labels.tolist() == [0, -1, 2, 1, -1]
+
+
 @needs_data
 def test_flows_are_found_but_are_no_graph():
     form, files = gq.dataset_files("lanl")

@@ -111,3 +111,18 @@ def test_a_graph_without_labels_is_compared_by_its_links():
     assert list(seen) == ["l2g", "no-trans"]
     assert seen["l2g"].accuracy is None
     assert "–" in str(seen)
+
+
+def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
+    graph = gq.load_dataset("blocks")
+    result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
+    parts = gq.compare_routes(graph, result.patches, result.alignment, seed=0, splits=2)
+    assert gq.compare(tmp_path / "job", graph, seed=0, splits=2) == parts
+    with pytest.raises(gq.JobError, match="job of 1200 nodes; this graph has 240"):
+        gq.compare(tmp_path / "job", quilt()[0], seed=0)
+    half = gq.DirectoryStore(tmp_path / "half")
+    labels = gq.Metis(4)(graph)
+    patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
+    gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
+    with pytest.raises(gq.JobError, match="not aligned yet"):
+        gq.compare(half, graph, seed=0)

@@ -31,7 +31,7 @@ FLOORS = {
     "windows": 5,
     "fanout": 6,
     "anomaly": 6,
-    "evaluate": 6,
+    "evaluate": 7,
     "datasets": 6,
     "pipeline": 7,
     "report": 8,

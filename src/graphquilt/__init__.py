@@ -69,6 +69,7 @@ _HOMES = {
     "build_csr": "ingest",
     "centroid": "alignment",
     "classification_accuracy": "evaluate",
+    "compare": "evaluate",
     "compare_routes": "evaluate",
     "dataset_files": "datasets",
     "dataset_names": "datasets",

@@ -46,6 +46,7 @@ from graphquilt.evaluate import Split as Split
 from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import compare as compare
 from graphquilt.evaluate import compare_routes as compare_routes
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
 from graphquilt.evaluate import inner_product as inner_product

@@ -30,8 +30,12 @@ def _main(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line: exit 0 when done, 2 with one sentence where the input is wrong, 1 with a traceback else."""
+    try:
+        app()
+    except (graphquilt.InputError, graphquilt.JobError, graphquilt.MissingExtraError) as problem:
+        typer.echo(f"graphquilt: {problem}", err=True)
+        raise SystemExit(2) from None
 
 
-from graphquilt.cli import studies  # noqa: E402, F401  (registers its commands)
+from graphquilt.cli import studies, temporal  # noqa: E402, F401  (they register their commands)

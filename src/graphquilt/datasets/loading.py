@@ -14,6 +14,7 @@ from graphquilt.datasets.catalogue import dataset_files
 from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
+from graphquilt.ingest import read_mag240m
 
 __all__ = ["block_graph", "load_dataset"]
 
@@ -31,6 +32,7 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
         The folder with data sets; None means that of the variable ``GRAPHQUILT_DATA``.
     largest_component : bool
         Keep only the largest connected component, as the paper does; features, labels and ids are cut with it.
+        MAG240M is left whole: the paper takes it as it is, and its arrays stay on disk.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
             "them into windows."
         )
     graph = {"planetoid": _planetoid, "npz": _npz, "pyg": _pyg, "ogb-lsc": _mag240m}[form](files)
-    return graph.largest_component()[0] if largest_component else graph
+    return graph.largest_component()[0] if largest_component and form != "ogb-lsc" else graph
 
 
 def _undirected(edge_index: Any, n: int) -> sp.csr_array:
@@ -179,4 +181,6 @@ def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Gr
 
 
 def _mag240m(files: list[Path]) -> Graph:
-    raise InputError(f"MAG240M at {files[0].parent.parent} is read with the ingest command first.")
+    """Open the citation graph that was built beside the files of OGB-LSC, or build it (11 GB, some hours)."""
+    folder = files[0].parents[2]
+    return read_mag240m(folder, folder / "graphquilt")

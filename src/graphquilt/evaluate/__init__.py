@@ -14,7 +14,7 @@ from graphquilt.evaluate.links import (
     roc_auc,
     sample_non_edges,
 )
-from graphquilt.evaluate.routes import Comparison, Measures, compare_routes, measure
+from graphquilt.evaluate.routes import Comparison, Measures, compare, compare_routes, measure
 
 __all__ = [
     "AdamLogistic",
@@ -27,6 +27,7 @@ __all__ = [
     "alert_quality",
     "average_precision",
     "classification_accuracy",
+    "compare",
     "compare_routes",
     "hold_out_edges",
     "inner_product",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.errors import JobError
 from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
+from graphquilt.fanout.patches import StoredPatches
 from graphquilt.graph import Graph
+from graphquilt.records import alignment_of, kept_patch_graph
+from graphquilt.store import DirectoryStore, Store
 
-__all__ = ["Comparison", "Measures", "compare_routes", "measure"]
+__all__ = ["Comparison", "Measures", "compare", "compare_routes", "measure"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Comparison(Mapping[str, Measures]):
     def __getitem__(self, route: str) -> Measures:
         return self.routes[route]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.routes)
 
     def __len__(self) -> int:
@@ -117,3 +122,40 @@ def compare_routes(
     return Comparison(
         {route: measure(X, graph, seed=seed, splits=splits, max_edges=max_edges) for route, X in embeddings.items()}
     )
+
+
+def compare(
+    job: str | os.PathLike[str] | Store,
+    graph: Graph,
+    *,
+    full: npt.ArrayLike | None = None,
+    seed: int,
+    splits: int = 50,
+    max_edges: int | None = None,
+) -> Comparison:
+    """Measure an aligned job: its patches aligned and as they are, and an embedding of the whole graph if given.
+
+    Parameters
+    ----------
+    job : path or Store
+        A job that has been embedded and aligned; its patches are opened one at a time.
+    graph : Graph
+        The graph of the job, with labels where accuracy is wanted: a job keeps the patches' parts of it only.
+    full : array (n, d), optional
+    seed, splits, max_edges
+        See :func:`compare_routes`.
+
+    Raises
+    ------
+    JobError
+        The job has no patches or no alignment yet, or is one of another graph.
+    """
+    store: Store = DirectoryStore(job) if isinstance(job, str | os.PathLike) else job
+    quilt = kept_patch_graph(store)
+    if quilt.n_nodes != graph.n_nodes:
+        raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
+    if "alignment" not in store:
+        raise JobError(f"{store!r} is not aligned yet; align it first (graphquilt align).")
+    patches = StoredPatches(store, quilt.patches)
+    alignment = alignment_of(store["alignment"])
+    return compare_routes(graph, patches, alignment, full=full, seed=seed, splits=splits, max_edges=max_edges)
