@@ -52,6 +52,8 @@ def test_every_executor_gives_the_same_numbers(tmp_path):
     alone = values(run_cells(cells, tmp_path / "a"))
     with ThreadPoolExecutor(2) as pool:
         assert values(run_cells(cells, tmp_path / "b", executor=pool)) == alone
+    with gq.Processes(1) as pool:
+        assert values(run_cells(cells, tmp_path / "c", executor=pool)) == alone
     events = []
     run_cells(cells, tmp_path / "b", progress=events.append)
     assert [(event.done, event.total) for event in events] == [(4, 4)]
