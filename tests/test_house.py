@@ -42,11 +42,12 @@ FLOORS = {
     "windows": 5,
     "datasets": 8,
     "pipeline": 9,
-    "report": 10,
-    "planning": 10,
-    "export": 10,
-    "studies": 11,
-    "cli": 12,
+    "stages": 10,
+    "report": 11,
+    "planning": 11,
+    "export": 11,
+    "studies": 12,
+    "cli": 13,
 }
 SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
 HEAVY = {

@@ -1,6 +1,12 @@
-"""The command line: parse, call, print. The only module that prints or draws a progress bar."""
+"""The command line: parse, call, print. The only place that prints or draws a progress bar.
+
+Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
+2 the input is wrong (one sentence, no traceback); 1 a bug (with its traceback); 130 stopped with Ctrl-C.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import typer
 
@@ -11,6 +17,7 @@ app = typer.Typer(
     help="Graph embeddings stitched from independently embedded patches.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 
@@ -31,4 +38,13 @@ def _main(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    from graphquilt.errors import QuiltError
+
+    try:
+        app()
+    except QuiltError as error:
+        typer.echo(f"graphquilt: {error}", err=True)
+        sys.exit(2)
+
+
+from graphquilt.cli import jobs, results  # noqa: E402, F401  (each adds its commands to ``app``)

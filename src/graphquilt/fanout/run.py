@@ -22,6 +22,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
 from graphquilt.records import graph_record, patch_key
 from graphquilt.store import DirectoryStore, Store
+from graphquilt.workers import Processes
 
 _log = logging.getLogger(__name__)
 
@@ -172,6 +173,13 @@ class Hands:
                 if self.under_way:
                     yield from self._take(block=True)
         finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Let go of calls that nobody waits for any more."""
+        if self.under_way and isinstance(self.executor, Processes):
+            self.executor.abandon()
+        else:
             for future in list(self.under_way):
                 future.cancel()
 
