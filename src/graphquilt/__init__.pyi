@@ -1,4 +1,6 @@
+from graphquilt.alignment import Alignment as Alignment
 from graphquilt.alignment import align as align
+from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.anomaly import Alert as Alert
@@ -16,6 +18,7 @@ from graphquilt.anomaly import score_windows as score_windows
 from graphquilt.anomaly import threshold as threshold
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
+from graphquilt.datasets import fetch_dataset as fetch_dataset
 from graphquilt.datasets import load_dataset as load_dataset
 from graphquilt.embedders import DGI as DGI
 from graphquilt.embedders import GAE as GAE
@@ -36,15 +39,22 @@ from graphquilt.errors import OverlapError as OverlapError
 from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
+from graphquilt.evaluate import Comparison as Comparison
+from graphquilt.evaluate import Grid as Grid
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
+from graphquilt.evaluate import Split as Split
 from graphquilt.evaluate import alert_quality as alert_quality
 from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
+from graphquilt.evaluate import compare as compare
+from graphquilt.evaluate import compare_routes as compare_routes
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
 from graphquilt.evaluate import inner_product as inner_product
 from graphquilt.evaluate import link_prediction_auc as link_prediction_auc
+from graphquilt.evaluate import mlp_grid as mlp_grid
 from graphquilt.evaluate import negative_distance as negative_distance
 from graphquilt.evaluate import procrustes_error as procrustes_error
+from graphquilt.evaluate import random_splits as random_splits
 from graphquilt.evaluate import reconstruction_auc as reconstruction_auc
 from graphquilt.evaluate import roc_auc as roc_auc
 from graphquilt.evaluate import sample_non_edges as sample_non_edges
@@ -77,7 +87,6 @@ from graphquilt.progress import Progress as Progress
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore
-from graphquilt.transforms import Alignment as Alignment
 from graphquilt.windows import Names as Names
 from graphquilt.windows import Snapshots as Snapshots
 from graphquilt.windows import Window as Window

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import align, centroid
+from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.embedders import SVD, Embedder
 from graphquilt.embedders.contract import motions
 from graphquilt.errors import InputError
@@ -23,7 +23,6 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.records import alignment_record
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import Record, Store
-from graphquilt.transforms import Alignment
 
 __all__ = ["QuiltResult", "default_degree", "default_overlap", "embed", "free_motions"]
 

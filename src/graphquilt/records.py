@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.alignment import Alignment
+from graphquilt.alignment.transforms import FORMAT as ALIGNMENT_FORMAT
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
 from graphquilt.store import Record, Store
-from graphquilt.transforms import FORMAT as ALIGNMENT_FORMAT
-from graphquilt.transforms import Alignment
 
 __all__ = [
     "alignment_of",

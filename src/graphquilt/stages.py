@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import align, centroid
+from graphquilt.alignment import Alignment, align, align_hierarchical, centroid
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout import StoredPatches
 from graphquilt.graph import Graph
@@ -24,7 +24,6 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.records import alignment_record, graph_record, keep_patch_graph, kept_patch_graph, patch_key
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import DirectoryStore, Record, explained
-from graphquilt.transforms import Alignment
 
 __all__ = ["align_job", "cut_patches", "job_graph", "job_status", "keep_graph", "make_patches"]
 
@@ -121,6 +120,7 @@ def align_job(
     rotate: bool | None = None,
     translate: bool | None = None,
     robust: bool = False,
+    branching: int | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
@@ -130,6 +130,8 @@ def align_job(
     ----------
     scale, rotate, translate : bool, optional
         Which motions to undo; by default those that the embedder leaves free.
+    branching : int, optional
+        Align level by level, so many patches at a time; see :func:`graphquilt.align_hierarchical`.
     """
     quilt = kept_patch_graph(store)
     try:
@@ -150,8 +152,11 @@ def align_job(
         "robust": robust,
     }
     patches = StoredPatches(store, quilt.patches)
-    alignment = align(patches, quilt.edges, **asked, executor=executor, progress=progress)
-    store["alignment"] = alignment_record(alignment, asked)
+    if branching is None:
+        alignment = align(patches, quilt.edges, **asked, executor=executor, progress=progress)
+    else:
+        alignment = align_hierarchical(patches, quilt.edges, **asked, branching=branching, executor=executor)
+    store["alignment"] = alignment_record(alignment, {**asked, "branching": branching})
     with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
         centroid(patches, alignment, n_nodes=quilt.n_nodes, out=X)
         store["embedding"] = Record({"embedding": X}, {"n_nodes": quilt.n_nodes, "dim": alignment.dim})

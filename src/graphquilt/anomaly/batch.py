@@ -20,7 +20,7 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.windows import lag_edges
 
 if TYPE_CHECKING:
-    from graphquilt.transforms import Alignment
+    from graphquilt.alignment import Alignment
 
 __all__ = ["LAGS", "Alert", "AnomalyScores", "Pattern", "SideScores", "embed_window", "rank_alerts", "score_windows"]
 

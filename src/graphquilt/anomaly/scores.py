@@ -11,7 +11,7 @@ import numpy.typing as npt
 from graphquilt.errors import CoverError, InputError
 
 if TYPE_CHECKING:
-    from graphquilt.transforms import Alignment
+    from graphquilt.alignment import Alignment
 
 __all__ = ["deviations", "leave_one_out_zscore", "outliers", "threshold"]
 

@@ -47,4 +47,4 @@ def main() -> None:
         sys.exit(2)
 
 
-from graphquilt.cli import jobs, results  # noqa: E402, F401  (each adds its commands to ``app``)
+from graphquilt.cli import jobs, results, studies, temporal  # noqa: E402, F401  (each adds its commands to ``app``)

@@ -228,6 +228,9 @@ def align(
         bool | None, typer.Option("--translate/--no-translate", help="Undo shifts.  [default: as the embedder needs]")
     ] = None,
     robust: options.Robust = False,
+    branching: Annotated[
+        int | None, typer.Option("--branching", min=2, help="Align level by level, so many patches at a time.")
+    ] = None,
     workers: options.Workers = 1,
     dask: options.Dask = None,
     json: options.Json = False,
@@ -251,6 +254,7 @@ def align(
             rotate=rotate,
             translate=translate,
             robust=robust,
+            branching=branching,
             executor=pool,
             progress=progress,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,26 +81,24 @@ def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) 
 
 
 class Parameters:
-    """Named weights that share one flat vector, so that a step of Adam is a handful of operations.
+    """Named weights whose numbers lie in one flat vector, so that keeping the best ones is one copy.
 
     Attributes
     ----------
     flat : tensor (k,)
-    named : mapping of str to tensor
-        Views of ``flat``.
+    named : dict of str to tensor
+        Views of ``flat`` that gradients are taken of.
     """
 
-    def __init__(self, values: Mapping[str, npt.NDArray[np.floating]], *, device: str, dtype: torch.dtype) -> None:
+    def __init__(self, values: Mapping[str, npt.NDArray[Any]], *, device: str, dtype: torch.dtype) -> None:
         self.shapes = {name: value.shape for name, value in values.items()}
         joined = np.concatenate([np.ravel(value) for value in values.values()])
         self.flat = torch.as_tensor(joined, dtype=dtype, device=device).clone()
-        self.flat.requires_grad_(True)
-        self.named = self.views(self.flat)
+        self.named = {name: view.requires_grad_(True) for name, view in self.views(self.flat).items()}
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the named views of a flat vector."""
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        parts = torch.split(flat, sizes)
+        parts = torch.split(flat, [math.prod(shape) for shape in self.shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
@@ -113,17 +112,27 @@ class Schedule:
     weight_decay: float
 
 
-def adam_step(
-    w: torch.Tensor, g: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], epoch: int, schedule: Schedule
-) -> None:
-    """Move ``w`` by one step of Adam (Kingma and Ba 2015, its default decay rates), in place."""
-    first, second = moments
-    if schedule.weight_decay:
-        g = g.add(w, alpha=schedule.weight_decay)
-    first.lerp_(g, 0.1)
-    second.mul_(0.999).addcmul_(g, g, value=0.001)
-    root = second.sqrt().mul_(1 / math.sqrt(1 - 0.999**epoch)).add_(1e-8)
-    w.addcdiv_(first, root, value=-schedule.lr / (1 - 0.9**epoch))
+class Adam:
+    """Adam with its default decay rates (Kingma and Ba 2015); torch.optim's would import its compiler, for seconds."""
+
+    def __init__(self, parameters: Parameters, schedule: Schedule) -> None:
+        self.schedule, self.epoch = schedule, 0
+        self.weights = [view.detach() for view in parameters.named.values()]
+        flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
+        self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
+
+    def step(self, gradients: Iterable[torch.Tensor]) -> None:
+        """Move the weights by one step, given one gradient for each; gradients may be overwritten."""
+        self.epoch += 1
+        size = -self.schedule.lr / (1 - 0.9**self.epoch)
+        root = 1 / math.sqrt(1 - 0.999**self.epoch)
+        for w, g, m, v, spare in zip(self.weights, gradients, self.first, self.second, self.spare, strict=True):
+            if self.schedule.weight_decay:
+                g.add_(w, alpha=self.schedule.weight_decay)
+            m.lerp_(g, 0.1)
+            v.mul_(0.999).addcmul_(g, g, value=0.001)
+            torch.sqrt(v, out=spare).mul_(root).add_(1e-8)
+            w.addcdiv_(m, spare, value=size)
 
 
 def train(
@@ -139,17 +148,15 @@ def train(
     Training ends after ``patience`` epochs without a lower loss. ``watch`` gives the loss to judge an epoch by, of the
     weights before its step; without it that is the training loss.
     """
-    w = parameters.flat.detach()
-    moments = torch.zeros_like(w), torch.zeros_like(w)
-    best, best_loss, waited = w.clone(), math.inf, 0
+    best, best_loss, waited = parameters.flat.clone(), math.inf, 0
+    adam, leaves = Adam(parameters, schedule), [*parameters.named.values()]
     losses: list[float] = []
     for epoch in range(1, schedule.max_epochs + 1):
-        parameters.flat.grad = None
-        loss = loss_of(parameters.views(parameters.flat))
-        loss.backward()
+        loss = loss_of(parameters.named)
+        gradients = torch.autograd.grad(loss, leaves)
         trained = float(loss.detach())
         with torch.no_grad():
-            value = trained if watch is None else watch(parameters.views(w))
+            value = trained if watch is None else watch(parameters.named)
         if not math.isfinite(value + trained):
             raise ConvergenceError(
                 f"the loss became {trained} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
@@ -160,11 +167,11 @@ def train(
         report(progress, "training", epoch, schedule.max_epochs, values={"epoch": epoch, "loss": value})
         if value < best_loss:
             best_loss, waited = value, 0
-            best.copy_(w)
+            best.copy_(parameters.flat)
         else:
             waited += 1
             if waited >= schedule.patience:
                 break
-        adam_step(w, parameters.flat.grad, moments, epoch, schedule)
-    w.copy_(best)
+        adam.step(gradients)
+    parameters.flat.copy_(best)
     return np.array(losses)

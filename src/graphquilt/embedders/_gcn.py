@@ -16,10 +16,21 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphquilt.embedders import _ops as ops
+from graphquilt.embedders._ops import Workspace
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = ["Inputs", "encode", "finish", "inputs_of", "normalized_adjacency", "sparse_tensor"]
+__all__ = [
+    "Entries",
+    "Inputs",
+    "ProjectTwice",
+    "encode",
+    "finish",
+    "inputs_of",
+    "normalized_adjacency",
+    "sparse_tensor",
+]
 
 # Rows of features whose gradients stay in a core's cache together: the transposed product goes block by block.
 BLOCK_ROWS = 2048
@@ -53,9 +64,13 @@ def normalized_adjacency(graph: Graph) -> sp.csr_array:
     return sp.csr_array(A)
 
 
-def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor | Entries:
     """Return a torch CSR tensor of a SciPy matrix, with 32-bit indices where they suffice (torch converts others)."""
     M = sp.csr_array(matrix)
+    if device.startswith("mps"):
+        rows = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
+        places = [torch.as_tensor(index, dtype=torch.int64, device=device) for index in (rows, M.indices)]
+        return Entries(places[0], places[1], torch.as_tensor(M.data, dtype=dtype, device=device))
     index = torch.int32 if max(*M.shape, M.nnz) < 2**31 else torch.int64
     return torch.sparse_csr_tensor(
         torch.as_tensor(M.indptr, dtype=index),
@@ -66,78 +81,162 @@ def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torc
     )
 
 
-def multiply(A: Tensor, x: Tensor) -> Tensor:
-    """Return A x. ``A @ x`` makes and clears two arrays for it; this writes into one, up to 5 times faster."""
-    if A.layout != torch.sparse_csr:
-        return A @ x
-    out = torch.empty(A.shape[0], x.shape[1], dtype=x.dtype, device=x.device)
-    return torch.addmm(out, A, x, beta=0, out=out)
+def multiply(A: Tensor | Entries, x: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
+    """Write A x into ``out``, or add it to what is there.
+
+    ``A @ x`` would make and clear two new arrays each time, and take up to 5 times as long.
+    """
+    if isinstance(A, Entries):
+        total = out if add else out.zero_()
+        return total.index_add_(0, A.rows, A.values[:, None] * x.index_select(0, A.columns))
+    return torch.addmm(out, A, x, beta=1 if add else 0, out=out)
 
 
-class SymmetricProduct(torch.autograd.Function):  # type: ignore[misc]
-    """A x for a constant symmetric A: the gradient is A times the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, A: Tensor, x: Tensor) -> Tensor:
-        """Return A x."""
-        ctx.A = A
-        return multiply(A, x)
+class Project(torch.autograd.Function):  # type: ignore[misc]
+    """X W for the constant features X."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        """Return A g."""
-        return None, multiply(ctx.A, gradient)
-
-
-class FeatureProduct(torch.autograd.Function):  # type: ignore[misc]
-    """X W for constant sparse features X, with X^T kept in blocks of rows of X."""
-
-    @staticmethod
-    def forward(ctx: Any, X: Tensor, blocks: list[Tensor], W: Tensor) -> Tensor:
+    def forward(ctx: Any, inputs: Inputs, W: Tensor) -> Tensor:
         """Return X W."""
-        ctx.blocks = blocks
-        return multiply(X, W)
+        ctx.inputs = inputs
+        if inputs.dense is None:
+            assert inputs.X is not None
+            return multiply(inputs.X, W, inputs.space(("project",), inputs.n_nodes, W.shape[1]))
+        return torch.mm(inputs.dense, W, out=inputs.space(("project",), inputs.n_nodes, W.shape[1]))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, Tensor]:
-        """Return X^T g, summed over blocks."""
-        g = gradient.contiguous()
-        total = torch.zeros(ctx.blocks[0].shape[0], g.shape[1], dtype=g.dtype, device=g.device)
-        start = 0
-        for block in ctx.blocks:
-            stop = start + block.shape[1]
-            torch.addmm(total, block, g[start:stop], out=total)
-            start = stop
-        return None, None, total
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
+        """Return X^T g."""
+        return None, ctx.inputs.transposed(g)
+
+
+class ProjectTwice(torch.autograd.Function):  # type: ignore[misc]
+    """X W and the same with its rows in another order, from one product."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Inputs, W: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Return X W and (X W)[order]."""
+        ctx.inputs, ctx.order = inputs, order
+        # Without features X W is W itself, and an output that is an input would confuse autograd.
+        first = W.clone() if inputs.featureless else Project.forward(ctx, inputs, W)
+        return first, torch.index_select(first, 0, order, out=inputs.space(("shuffled",), *first.shape))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_shuffled: Tensor) -> tuple[None, Tensor, None]:
+        """Return X^T (g + g_shuffled in the old order)."""
+        inverse = torch.empty_like(ctx.order)
+        inverse[ctx.order] = torch.arange(len(inverse), device=inverse.device)
+        total = torch.index_select(g_shuffled, 0, inverse, out=ctx.inputs.space(("unshuffled",), *g.shape))
+        total.add_(g)
+        return None, total if ctx.inputs.featureless else ctx.inputs.transposed(total), None
+
+
+class Product(torch.autograd.Function):  # type: ignore[misc]
+    """H W for hidden values H."""
+
+    @staticmethod
+    def forward(ctx: Any, space: Workspace, key: object, H: Tensor, W: Tensor) -> Tensor:
+        """Return H W."""
+        ctx.space, ctx.key, ctx.H, ctx.W = space, key, H, W
+        return torch.mm(H, W, out=space(("product", key), H.shape[0], W.shape[1]))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, None, Tensor, Tensor]:
+        """Return g W^T and H^T g."""
+        to_H = torch.mm(g, ctx.W.T, out=ctx.space(("product to input", ctx.key), *ctx.H.shape))
+        to_W = torch.mm(ctx.H.T, g, out=ctx.space(("product to weight", ctx.key), *ctx.W.shape))
+        return None, None, to_H, to_W
+
+
+class Propagate(torch.autograd.Function):  # type: ignore[misc]
+    """f(Â P + bias) for f a ReLU, a PReLU (where there is a slope) or nothing.
+
+    Â is symmetric: the gradient goes back through Â itself. Where Â is None, P has been multiplied by it already.
+    """
+
+    @staticmethod
+    def forward(  # noqa: PLR0917
+        ctx: Any, inputs: Inputs, key: tuple[object, int], rectify: bool, P: Tensor, bias: Tensor, slope: Tensor | None
+    ) -> Tensor:
+        """Return f(Â P + bias)."""
+        space, A = inputs.space, inputs.A
+        ctx.inputs, ctx.key, ctx.rectify, ctx.slope = inputs, key, rectify, slope
+        ctx.multiplied = key[1] == 0 and inputs.smoothed
+        rows = inputs.n_nodes, P.shape[1]
+        Y = P if ctx.multiplied else multiply(A, P, space(("propagate", key), *rows))
+        ctx.Y = Y
+        if slope is not None:
+            out = space(("activated", key), *rows)
+            ops.add_bias_prelu(Y, bias, slope, out)
+            return out
+        if rectify:
+            ops.add_bias_relu(Y, bias)
+        else:
+            Y.add_(bias)
+        return Y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, None, None, Tensor, Tensor, Tensor | None]:
+        """Return the gradients of P, bias and slope."""
+        space, key = ctx.inputs.space, ctx.key
+        sums = space(("bias", key), 2, g.shape[1])
+        before = space(("before", key), *g.shape)
+        if ctx.slope is not None:
+            ops.prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
+        elif ctx.rectify:
+            ops.relu_gradient(g, ctx.Y, before, sums[0])
+        else:
+            before = g
+            torch.sum(g, dim=0, out=sums[0])
+        if not ctx.multiplied:
+            before = multiply(ctx.inputs.A, before.contiguous(), space(("backward", key), *g.shape))
+        return None, None, None, before, sums[0], None if ctx.slope is None else sums[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """A sparse matrix as a list of its entries, for devices whose torch has no CSR products (Metal)."""
+
+    rows: Tensor
+    columns: Tensor
+    values: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a network sees of a graph: Â and the features, ready to be multiplied.
+    """What a network sees of a graph: Â and the features, ready to be multiplied, and the arrays to do it in.
 
     Three forms: no features at all, where X W is W; sparse ``X`` with the transposed ``blocks``; or ``dense``, which is
     X, or Â X where ``smoothed`` says so (both products of a first layer then cost one).
     """
 
-    A: Tensor
-    X: Tensor | None
-    blocks: list[Tensor]
+    A: Tensor | Entries
+    X: Tensor | Entries | None
+    blocks: list[Tensor | Entries]
     dense: Tensor | None
     smoothed: bool
     n_nodes: int
     width: int
+    space: Workspace
+
+    @property
+    def featureless(self) -> bool:
+        """Whether X is the identity."""
+        return self.X is None and self.dense is None
 
     def project(self, W: Tensor) -> Tensor:
-        """Return X W, (n, columns of W)."""
-        if self.X is not None:
-            return FeatureProduct.apply(self.X, self.blocks, W)
-        return W if self.dense is None else self.dense @ W
+        """Return X W (Â X W where it is ``smoothed``), (n, columns of W)."""
+        return W if self.featureless else Project.apply(self, W)
 
-    def first(self, W: Tensor) -> Tensor:
-        """Return Â X W, (n, columns of W)."""
-        if self.smoothed and self.dense is not None:
-            return self.dense @ W
-        return SymmetricProduct.apply(self.A, self.project(W))
+    def transposed(self, g: Tensor) -> Tensor:
+        """Return X^T g, (f, columns of g), block by block of rows of X."""
+        total = self.space(("to features",), self.width, g.shape[1])
+        if self.dense is not None:
+            return torch.mm(self.dense.T, g, out=total)
+        for number, block in enumerate(self.blocks):
+            rows = g[number * BLOCK_ROWS : (number + 1) * BLOCK_ROWS]
+            multiply(block, rows.contiguous(), total, add=number > 0)
+        return total
 
 
 def inputs_of(
@@ -153,20 +252,21 @@ def inputs_of(
     ``smooth`` allows Â X to be multiplied out where X is dense; what needs X W by itself must forbid it.
     """
     n = A.shape[0]
+    space = Workspace(device=device, dtype=dtype)
     adjacency = sparse_tensor(A, device=device, dtype=dtype)
     if features is None:
-        return Inputs(adjacency, None, [], None, False, n, n)
+        return Inputs(adjacency, None, [], None, False, n, n, space)
     width = int(features.shape[1])
     if sp.issparse(features) and features.nnz < DENSE_SHARE * n * width:
         X = sp.csr_array(features)
-        blocks = [
-            sparse_tensor(X[row : row + BLOCK_ROWS].T.tocsr(), device=device, dtype=dtype)
-            for row in range(0, n, BLOCK_ROWS)
-        ]
-        return Inputs(adjacency, sparse_tensor(X, device=device, dtype=dtype), blocks, None, False, n, width)
+        parts = (sp.csr_array(X[row : row + BLOCK_ROWS].T) for row in range(0, n, BLOCK_ROWS))
+        blocks = [sparse_tensor(part, device=device, dtype=dtype) for part in parts]
+        return Inputs(adjacency, sparse_tensor(X, device=device, dtype=dtype), blocks, None, False, n, width, space)
     full = features.toarray() if sp.issparse(features) else np.array(features, order="C")
     dense = torch.as_tensor(full, dtype=dtype, device=device)
-    return Inputs(adjacency, None, [], multiply(adjacency, dense) if smooth else dense, smooth, n, width)
+    if smooth:
+        dense = multiply(adjacency, dense, torch.empty_like(dense))
+    return Inputs(adjacency, None, [], dense, smooth, n, width, space)
 
 
 def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
@@ -190,30 +290,31 @@ def encode(
             f"this encoder was trained on {weights['weight0'].shape[0]} features and the graph has {inputs.width}; "
             "give it the same features, or train with featureless='degree', whose width does not depend on the graph."
         )
-    return finish(inputs, weights, inputs.first(weights["weight0"]), dropout=dropout, generator=generator)
+    return finish(inputs, weights, inputs.project(weights["weight0"]), dropout=dropout, generator=generator)
 
 
 def finish(
     inputs: Inputs,
     weights: Mapping[str, Tensor],
-    H: Tensor,
+    P: Tensor,
     *,
+    key: object = 0,
     dropout: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Run what follows Â X W of the first layer, given as H (n, columns of weight0).
+    """Run what follows the product of features and ``weight0``, given as P (n, columns of weight0).
 
     A layer that has a ``slope`` ends in a PReLU; the others end in a ReLU, but for the last one, which is linear.
-    Dropout acts on what every layer but the first takes in, when there is a generator.
+    Dropout acts on what every layer but the first takes in, when there is a generator. The answer lies in the arrays
+    of ``inputs`` under ``key`` until the next call with the same key.
     """
     depth = sum(name.startswith("weight") for name in weights)
+    H = P
     for layer in range(depth):
         if layer > 0:
             H = dropped(H, dropout, generator)
-            H = SymmetricProduct.apply(inputs.A, H @ weights[f"weight{layer}"])
-        H = H + weights[f"bias{layer}"]
-        if f"slope{layer}" in weights:
-            H = torch.nn.functional.prelu(H, weights[f"slope{layer}"])
-        elif layer < depth - 1:
-            H = torch.relu(H)
+            P = Product.apply(inputs.space, (key, layer), H, weights[f"weight{layer}"])
+        slope = weights.get(f"slope{layer}")
+        rectify = layer < depth - 1
+        H = Propagate.apply(inputs, (key, layer), rectify, P, weights[f"bias{layer}"], slope)
     return H

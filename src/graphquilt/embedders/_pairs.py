@@ -1,4 +1,4 @@
-"""Edges, sampled non-edges, and the loss of an inner-product decoder on them (torch)."""
+"""Edges, sampled non-edges, and how well inner products tell them apart (torch)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from graphquilt.graph import Graph
 
-__all__ = ["NonEdges", "area_under_curve", "pair_loss", "undirected_edges"]
+__all__ = ["NonEdges", "area_under_curve", "undirected_edges"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -81,19 +81,6 @@ class NonEdges:
         place = torch.searchsorted(self.keys, asked).clamp_(max=max(len(self.keys) - 1, 0))
         found = self.keys[place] == asked if len(self.keys) else torch.zeros_like(asked, dtype=torch.bool)
         return doubtful[found | (low[doubtful] == high[doubtful])]
-
-
-def pair_loss(Z: torch.Tensor, edges: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs.
-
-    A kind of pair that there is none of adds nothing.
-    """
-    total = Z.new_zeros(())
-    for pairs, sign in ((edges, -1.0), (others, 1.0)):
-        if pairs.shape[1]:
-            scores = (Z.index_select(0, pairs[0]) * Z.index_select(0, pairs[1])).sum(dim=1)
-            total = total + torch.nn.functional.softplus(sign * scores).mean()
-    return total
 
 
 def area_under_curve(X: npt.NDArray[np.floating], edges: IntArray, others: IntArray) -> float:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphquilt.embedders._gcn import Inputs, SymmetricProduct, encode, finish
-from graphquilt.embedders._pairs import NonEdges, pair_loss
+from graphquilt.embedders._gcn import Inputs, ProjectTwice, encode, finish
+from graphquilt.embedders._ops import Workspace, pair_gradient
+from graphquilt.embedders._pairs import NonEdges
 
-__all__ = ["MAX_LOG_STD", "Task", "divergence", "held_out_loss", "infomax", "reconstruction"]
+__all__ = ["Discrimination", "Reconstruction", "Sampled", "Task", "held_out_loss", "infomax", "reconstruction"]
 
 Weights = Mapping[str, Tensor]
 
@@ -28,9 +30,60 @@ class Task:
     watch: Callable[[Weights], float] | None = None
 
 
-def divergence(mean: Tensor, log_std: Tensor) -> Tensor:
-    """Return KL(N(mean, std²) ‖ N(0, 1)), summed over dimensions and averaged over nodes."""
-    return -0.5 * (1 + 2 * log_std - mean**2 - torch.exp(2 * log_std)).sum(dim=1).mean()
+class Reconstruction(torch.autograd.Function):  # type: ignore[misc]
+    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs.
+
+    A kind of pair that there is none of adds nothing. Value and gradient are found in one pass over the pairs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, space: Workspace, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
+        """Return the loss."""
+        ctx.G = space(("pairs",), *Z.shape).zero_()
+        total = Z.new_zeros(())
+        for pairs, sign in ((edges, -1.0), (others, 1.0)):
+            if pairs.shape[1]:
+                total += pair_gradient(Z, pairs, sign, ctx.G)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor, None, None]:
+        """Return the gradient of Z."""
+        return None, ctx.G.mul_(g), None, None
+
+
+class Sampled(torch.autograd.Function):  # type: ignore[misc]
+    """A sample Z of N(mean, std²), and the divergence of that from N(0, 1).
+
+    KL = ½ Σ (mean² + std² - 1 - 2 log std), summed over dimensions and averaged over nodes. The first half of the
+    columns of ``out`` are the mean, the others the logarithm of std, which is kept below ``MAX_LOG_STD``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, space: Workspace, out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Z and KL."""
+        ctx.space, ctx.out, ctx.noise = space, out, noise
+        n, dim = noise.shape
+        mean, log_std = out[:, :dim], out[:, dim:]
+        std = torch.clamp(log_std, max=MAX_LOG_STD, out=space(("std",), n, dim))
+        entropy = std.sum()
+        ctx.std = std.exp_()
+        Z = torch.addcmul(mean, noise, std, out=space(("sample",), n, dim))
+        squares = torch.mul(std, std, out=space(("squares",), n, dim)).addcmul_(mean, mean).sum()
+        return Z, 0.5 * (squares - n * dim - 2 * entropy) / n
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_kl: Tensor) -> tuple[None, Tensor, None]:
+        """Return the gradient of ``out``."""
+        n, dim = ctx.noise.shape
+        total = ctx.space(("to output",), n, 2 * dim)
+        mean, log_std = ctx.out[:, :dim], ctx.out[:, dim:]
+        share = float(g_kl) / n
+        torch.add(g, mean, alpha=share, out=total[:, :dim])
+        spread = torch.mul(g, ctx.noise, out=total[:, dim:]).mul_(ctx.std)
+        spread.addcmul_(ctx.std, ctx.std, value=share).sub_(share)
+        spread.masked_fill_(log_std > MAX_LOG_STD, 0)
+        return None, total, None
 
 
 def reconstruction(
@@ -39,31 +92,66 @@ def reconstruction(
     non_edges: NonEdges,
     generator: torch.Generator,
     *,
-    dim: int | None,
+    variational: bool,
     dropout: float,
 ) -> Callable[[Weights], Tensor]:
-    """Return the loss of a graph auto-encoder (Kipf and Welling 2016), variational where ``dim`` is given.
+    """Return the loss of a graph auto-encoder (Kipf and Welling 2016).
 
     The decoder is the inner product. The variational one decodes a sample of N(mean, std²) and adds the divergence
     from N(0, 1), averaged over nodes and divided by their number once more.
     """
+    space = inputs.space
 
     def loss(weights: Weights) -> Tensor:
         out = encode(inputs, weights, dropout=dropout, generator=generator)
-        others = non_edges.sample(edges.shape[1], generator).to(out.device)
-        if dim is None:
-            return pair_loss(out, edges, others)
-        mean, log_std = out[:, :dim], out[:, dim:].clamp(max=MAX_LOG_STD)
-        noise = torch.randn(mean.shape, generator=generator, dtype=out.dtype).to(out.device)
-        Z = mean + noise * torch.exp(log_std)
-        return pair_loss(Z, edges, others) + divergence(mean, log_std) / inputs.n_nodes
+        others = non_edges.sample(edges.shape[1], generator).to(edges.device)
+        if not variational:
+            return Reconstruction.apply(space, out, edges, others)
+        noise = torch.randn(out.shape[0], out.shape[1] // 2, generator=generator, dtype=out.dtype).to(out.device)
+        Z, divergence = Sampled.apply(space, out, noise)
+        return Reconstruction.apply(space, Z, edges, others) + divergence / inputs.n_nodes
 
     return loss
 
 
 def held_out_loss(inputs: Inputs, edges: Tensor, others: Tensor, dim: int) -> Callable[[Weights], float]:
     """Return the reconstruction loss of the mean on edges that were held out and as many non-edges."""
-    return lambda weights: float(pair_loss(encode(inputs, weights)[:, :dim], edges, others))
+
+    def loss(weights: Weights) -> float:
+        Z = encode(inputs, weights)[:, :dim].contiguous()
+        return float(Reconstruction.apply(inputs.space, Z, edges, others))
+
+    return loss
+
+
+class Discrimination(torch.autograd.Function):  # type: ignore[misc]
+    """How badly a bilinear discriminator W tells true rows H from shuffled rows, given the summary of the true ones.
+
+    With s = σ(mean of H), it is the mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, space: Workspace, H: Tensor, shuffled: Tensor, W: Tensor) -> Tensor:
+        """Return the loss."""
+        summary = torch.sigmoid(H.mean(dim=0))
+        direction = W @ summary
+        scores = H @ direction, shuffled @ direction
+        ctx.space, ctx.H, ctx.shuffled, ctx.W = space, H, shuffled, W
+        ctx.summary, ctx.direction, ctx.scores = summary, direction, scores
+        softplus = torch.nn.functional.softplus
+        return softplus(-scores[0]).mean() + softplus(scores[1]).mean()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        """Return the gradients of both sets of rows and of W."""
+        share = g / len(ctx.H)
+        true, false = -share * torch.sigmoid(-ctx.scores[0]), share * torch.sigmoid(ctx.scores[1])
+        to_direction = ctx.H.T @ true + ctx.shuffled.T @ false
+        to_summary = (ctx.W.T @ to_direction) * ctx.summary * (1 - ctx.summary)
+        to_H = torch.outer(true, ctx.direction, out=ctx.space(("to rows", 0), *ctx.H.shape))
+        to_H.add_(to_summary / len(ctx.H))
+        to_shuffled = torch.outer(false, ctx.direction, out=ctx.space(("to rows", 1), *ctx.H.shape))
+        return None, to_H, to_shuffled, torch.outer(to_direction, ctx.summary)
 
 
 def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Callable[[Weights], Tensor]:
@@ -74,16 +162,13 @@ def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Ca
     """
 
     def loss(weights: Weights) -> Tensor:
-        permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.A.device)
-        # Shuffling rows commutes with multiplying by weights, so X W is computed once for both.
-        projected = inputs.project(weights["weight0"])
-        rows = []
-        for first in (projected, projected.index_select(0, permutation)):
-            H = SymmetricProduct.apply(inputs.A, first)
-            rows.append(finish(inputs, weights, H, dropout=dropout, generator=generator))
-        summary = torch.sigmoid(rows[0].mean(dim=0))
-        direction = weights["discriminator"] @ summary
-        softplus = torch.nn.functional.softplus
-        return softplus(-(rows[0] @ direction)).mean() + softplus(rows[1] @ direction).mean()
+        permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.space.device)
+        # Shuffling rows commutes with multiplying by weights, so one product serves both.
+        products = ProjectTwice.apply(inputs, weights["weight0"], permutation)
+        rows = [
+            finish(inputs, weights, P, key=number, dropout=dropout, generator=generator)
+            for number, P in enumerate(products)
+        ]
+        return Discrimination.apply(inputs.space, *rows, weights["discriminator"])
 
     return loss

@@ -165,8 +165,8 @@ class Network:
         losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
         whole = task.inputs if task.watch is None else inputs(graph)
         with torch.no_grad():
-            weights = parameters.views(parameters.flat.detach().cpu().clone())
-            X = encode(whole, parameters.views(parameters.flat.detach()))[:, : self.dim].cpu().numpy().copy()
+            weights = parameters.views(parameters.flat.cpu().clone())
+            X = encode(whole, parameters.named)[:, : self.dim].cpu().numpy().copy()
         stand_in = self.featureless if graph.features is None else None
         kept = {name: value.numpy() for name, value in weights.items()}
         return Fit(X, losses, Encoder(type(self).__name__, self.dim, kept, stand_in, self._normalize))

@@ -90,8 +90,8 @@ class GAE(Network):
             seen_graph = without(graph, hidden.numpy())
         given = inputs(seen_graph)
         seen = seen.to(self.device)
-        dim = self.dim if self._outputs > self.dim else None
-        loss = reconstruction(given, seen, non_edges, generator, dim=dim, dropout=self.dropout)
+        variational = self._outputs > self.dim
+        loss = reconstruction(given, seen, non_edges, generator, variational=variational, dropout=self.dropout)
         if not held:
             return Task(given, loss)
         others = non_edges.sample(held, generator).to(self.device)

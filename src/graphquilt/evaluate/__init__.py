@@ -1,8 +1,9 @@
 """Numbers that say how good an embedding is: links it explains, classes it tells apart, distance to another one."""
 
 from graphquilt.evaluate.alerts import alert_quality
-from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, classification_accuracy
+from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
 from graphquilt.evaluate.geometry import procrustes_error
+from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
     average_precision,
     hold_out_edges,
@@ -13,18 +14,29 @@ from graphquilt.evaluate.links import (
     roc_auc,
     sample_non_edges,
 )
+from graphquilt.evaluate.routes import Comparison, Measures, compare, compare_routes, measure
 
 __all__ = [
     "AdamLogistic",
+    "Comparison",
+    "Grid",
+    "GridResult",
+    "Measures",
     "ScikitLogistic",
+    "Split",
     "alert_quality",
     "average_precision",
     "classification_accuracy",
+    "compare",
+    "compare_routes",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
+    "measure",
+    "mlp_grid",
     "negative_distance",
     "procrustes_error",
+    "random_splits",
     "reconstruction_auc",
     "roc_auc",
     "sample_non_edges",

@@ -118,7 +118,8 @@ def header_of(fields: list[str], columns: Columns, names: tuple[str, ...] | None
     needed = set(columns.wanted)
     if needed <= set(fields):
         return True, fields
-    if len(fields) == len(LANL_COLUMNS) and needed <= set(LANL_COLUMNS) and fields[0].isdigit():
+    if len(fields) == len(LANL_COLUMNS) and fields[0].isdigit():
+        check_columns(columns.wanted, list(LANL_COLUMNS), where)
         return False, list(LANL_COLUMNS)
     check_columns(columns.wanted, fields, where)
     raise AssertionError("unreachable: a missing column was found above")

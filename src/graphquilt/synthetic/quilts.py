@@ -107,7 +107,8 @@ def quilt(
     scaled : bool
         Give each patch a scale of its own, between 1/3 and 3.
     wrong : float
-        Share of the overlaps that are turned by a random rotation in one of their two patches.
+        Share of the overlaps that are turned by a random rotation in one of their two patches; no patch loses more
+        than half of its edges, beyond which nothing could tell right from wrong.
 
     Examples
     --------
@@ -129,7 +130,7 @@ def quilt(
     scales = np.exp(rng.uniform(-np.log(3), np.log(3), n_patches)) if scaled else np.ones(n_patches)
     rotations = random_rotations(n_patches, dim, rng)
     translations = 3 * rng.normal(size=(n_patches, dim))
-    spoilt = np.sort(rng.choice(len(edges), round(wrong * len(edges)), replace=False)) if wrong else np.empty(0, int)
+    spoilt = _spoilt(edges, n_patches, round(wrong * len(edges)), rng)
     patches = []
     for k in range(n_patches):
         nodes = np.sort(np.array(members[k], dtype=np.int64))
@@ -138,7 +139,18 @@ def quilt(
             rows = np.flatnonzero((nodes >= e * share) & (nodes < (e + 1) * share))
             seen[rows] = seen[rows] @ random_rotations(1, dim, rng)[0]
         patches.append(Patch(nodes, (seen - translations[k]) @ rotations[k].T / scales[k]))
-    return Quilt(patches, edges, points, scales, rotations, translations, spoilt.astype(np.int64))
+    return Quilt(patches, edges, points, scales, rotations, translations, spoilt)
+
+
+def _spoilt(edges: IntArray, n: int, wanted: int, rng: np.random.Generator) -> IntArray:
+    """Choose ``wanted`` edges at random, but no more than half of those at any vertex."""
+    room = np.bincount(edges.ravel(), minlength=n) // 2
+    chosen: list[int] = []
+    for e in rng.permutation(len(edges)).tolist() if wanted else []:
+        if len(chosen) < wanted and np.all(room[edges[e]] > 0):
+            room[edges[e]] -= 1
+            chosen.append(e)
+    return np.array(sorted(chosen), dtype=np.int64)
 
 
 def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: float = 0.01, seed: int = 0) -> Quilt:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.laplacian import DENSE_LIMIT, spanning_tree
+from graphquilt.synchronize.laplacian import DENSE_LIMIT, spanning_tree
 
 __all__ = ["Connection", "fiedler", "scalar_preconditioner", "tree_guess"]
 

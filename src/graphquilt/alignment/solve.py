@@ -1,4 +1,4 @@
-"""From patches with their own coordinates to transforms that make them agree, and to one position for every node."""
+"""From patches with their own coordinates to the transforms that make them agree."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.errors import CoverError, InputError, OverlapError
-from graphquilt.overlap import (
+from graphquilt.alignment.overlap import (
     COLLAPSED,
     Measurements,
     PatchLike,
     check_edges,
-    checked_patch,
     coordinates,
     edge_errors,
     index_patches,
     measure,
     shared_rows,
 )
+from graphquilt.alignment.transforms import Alignment
+from graphquilt.errors import InputError, OverlapError
 from graphquilt.procrustes import centred
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.synchronize import (
@@ -35,9 +35,8 @@ from graphquilt.synchronize import (
     synchronize_translations,
 )
 from graphquilt.threads import one_blas_thread
-from graphquilt.transforms import Alignment
 
-__all__ = ["align", "centroid", "undetermined_directions"]
+__all__ = ["align", "place", "undetermined_directions"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -111,11 +110,12 @@ def align(
     report(progress, "relative transforms", len(pairs), len(pairs))
     solved = _synchronize(pairs, measured, p, scale=scale, rotate=rotate, translate=translate, robust=robust, tol=tol)
     report(progress, "synchronized", 1, 1)
-    solved = replace(solved, edge_errors=edge_errors(patches, index, pairs, partial(_place, solved), executor=executor))
+    solved = replace(solved, edge_errors=edge_errors(patches, index, pairs, partial(place, solved), executor=executor))
     return _in_order(solved, np.argsort(order))
 
 
-def _place(alignment: Alignment, k: int, X: npt.ArrayLike) -> FloatArray:
+def place(alignment: Alignment, k: int, X: npt.ArrayLike) -> FloatArray:
+    """Apply an alignment: a function that can be sent to another process."""
     return alignment.apply(k, X)
 
 
@@ -200,7 +200,9 @@ def _translations(
         t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
         return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
 
-    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
+    if robust:
+        return reweighted(solve, weights, floor=1e-6 * float(np.abs(means).max()))
+    return solve(weights, None)[0], np.ones(len(edges))
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> FloatArray:
@@ -224,91 +226,3 @@ def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, 
     with one_blas_thread():
         U, singular_values, _ = np.linalg.svd(a.T @ b)
     return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)
-
-
-def centroid(
-    patches: Sequence[PatchLike],
-    alignment: Alignment,
-    *,
-    weights: Sequence[npt.ArrayLike] | npt.NDArray[Any] | None = None,
-    n_nodes: int | None = None,
-    missing: Literal["error", "nan"] = "error",
-    out: npt.NDArray[np.floating[Any]] | None = None,
-) -> npt.NDArray[np.floating[Any]]:
-    """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
-
-    Patches are read one after the other; beside the result only one of them is in memory.
-
-    Parameters
-    ----------
-    patches : sequence of Patch or (nodes, coordinates) pairs
-    alignment : Alignment
-        ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
-    weights : sequence of p numbers or of p arrays (k_i,), optional
-        How much each patch, or each row of each patch, counts; uniform without it.
-    n_nodes : int, optional
-        Number of rows of the result; without it, one more than the largest id.
-    missing : "error" or "nan"
-        What becomes of a node in no patch (or of weight 0 in all of them).
-    out : float array (n_nodes, d), optional
-        Where to put the result, a memory map for example.
-
-    Returns
-    -------
-    float array (n_nodes, d)
-        float64, or ``out``.
-
-    Examples
-    --------
-    >>> patches = [([0, 1], [[0.0], [2.0]]), ([1, 2], [[4.0], [6.0]])]
-    >>> centroid(patches, Alignment.identity(2, 1)).ravel().tolist()
-    [0.0, 3.0, 6.0]
-    """
-    if missing not in ("error", "nan"):
-        raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
-    if len(patches) != alignment.n_patches:
-        raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
-    if weights is not None and len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
-        )
-    largest = max(int(np.max(checked_patch(patches[k], k).nodes)) for k in range(len(patches)))
-    n = largest + 1 if n_nodes is None else n_nodes
-    if largest >= n:
-        raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
-    if out is not None and out.shape != (n, alignment.dim):
-        raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
-    total: npt.NDArray[np.floating[Any]]
-    total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
-    total[:] = 0
-    mass = np.zeros(n)
-    for k in range(len(patches)):
-        nodes, X = checked_patch(patches[k], k)
-        if X.shape[1] != alignment.dim:
-            raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        w = np.ones(len(nodes)) if weights is None else _weights(weights[k], k, len(nodes))
-        total[nodes] += w[:, None] * alignment.apply(k, X)
-        mass[nodes] += w
-    empty = np.flatnonzero(mass == 0)
-    if len(empty) and missing == "error":
-        raise CoverError(
-            f"{len(empty)} of {n} nodes are in no patch (or have no weight), the first are {empty[:5].tolist()}; "
-            "add them to a patch, or pass missing='nan'."
-        )
-    mass[empty] = np.nan
-    total /= mass[:, None]
-    if out is not None and total is not out:
-        out[:] = total
-        return out
-    return total
-
-
-def _weights(given: Any, k: int, rows: int) -> FloatArray:
-    w = np.asarray(given, dtype=np.float64)
-    if w.ndim == 0:
-        w = np.full(rows, float(w))
-    if w.shape != (rows,):
-        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
-    if not np.all(np.isfinite(w)) or np.any(w < 0):
-        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
-    return w

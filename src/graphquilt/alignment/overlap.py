@@ -15,9 +15,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.errors import DisconnectedError, InputError, OverlapError
-from graphquilt.laplacian import components
 from graphquilt.patches import Patch
 from graphquilt.procrustes import centred, polar
+from graphquilt.synchronize.laplacian import components
 from graphquilt.threads import one_blas_thread
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.extension import place
+from graphquilt.alignment.overlap import PatchLike
+from graphquilt.alignment.verdict import Fit, verdict
 from graphquilt.errors import FormatError, InputError
-from graphquilt.extension import place
-from graphquilt.overlap import PatchLike
-from graphquilt.verdict import Fit, verdict
 
 __all__ = ["Alignment"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.overlap import PatchLike, edge_errors, index_patches, measure
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.overlap import PatchLike, edge_errors, index_patches, measure
 from graphquilt.procrustes import nearest_orthogonal
 
 __all__ = ["Spot", "place"]

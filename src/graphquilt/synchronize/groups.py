@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.connection import Connection, fiedler, scalar_preconditioner, tree_guess
-from graphquilt.eigen import Eigenpairs, lowest_eigenpairs
 from graphquilt.errors import ConvergenceError
-from graphquilt.laplacian import solve_laplacian
 from graphquilt.procrustes import nearest_orthogonal
+from graphquilt.synchronize.connection import Connection, fiedler, scalar_preconditioner, tree_guess
+from graphquilt.synchronize.eigen import Eigenpairs, lowest_eigenpairs
+from graphquilt.synchronize.laplacian import solve_laplacian
 
 __all__ = [
     "Rotations",
@@ -271,12 +271,13 @@ def rotation_misfit(edges: IntArray, measured: Block, rotations: FloatArray) -> 
 
 
 def reweighted(
-    solve: Callable[[FloatArray, Any], tuple[Any, FloatArray]], weights: FloatArray
+    solve: Callable[[FloatArray, Any], tuple[Any, FloatArray]], weights: FloatArray, *, floor: float = 1e-6
 ) -> tuple[Any, FloatArray]:
     """Solve with iteratively reweighted edges, so that a few wrong measurements do not bend all the others.
 
     ``solve(weights, previous) -> (solution, misfit (m,))``. Each round divides an edge's weight by its misfit (least
-    absolute deviations); misfits below the median count as the median, so that good edges keep their weights.
+    absolute deviations); misfits below the median, or below ``floor``, count as that, so that good edges keep their
+    weights. Where more than half of a vertex's edges lie no method can tell which.
 
     Returns
     -------
@@ -288,10 +289,8 @@ def reweighted(
     trust = np.ones_like(weights)
     solution, misfit = solve(weights, None)
     for _ in range(REWEIGHTINGS):
-        usual = float(np.median(misfit))
-        revised = (
-            np.minimum(1.0, usual / np.maximum(misfit, 1e-300)) if usual > 0 else np.where(misfit > 1e-9, 1e-6, 1.0)
-        )
+        usual = max(float(np.median(misfit)), floor)
+        revised = usual / np.maximum(misfit, usual)
         settled = bool(np.max(np.abs(revised - trust)) < 1e-3)
         trust = revised
         solution, misfit = solve(weights * trust, solution)

@@ -1,0 +1,12 @@
+"""Alignment: from patches with coordinates of their own to one global embedding, and how good the fit is.
+
+``overlap`` compares patches, ``solve`` synchronises them, ``transforms`` is the result, ``verdict`` puts it into words,
+``extension`` adds a patch, ``hierarchy`` goes level by level, ``centroids`` makes the embedding.
+"""
+
+from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.hierarchy import align_hierarchical
+from graphquilt.alignment.solve import align, undetermined_directions
+from graphquilt.alignment.transforms import Alignment
+
+__all__ = ["Alignment", "align", "align_hierarchical", "centroid", "undetermined_directions"]

@@ -1,0 +1,105 @@
+"""The last step: one position for every node, the centroid of where its patches put it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment.overlap import PatchLike, checked_patch
+from graphquilt.alignment.transforms import Alignment
+from graphquilt.errors import CoverError, InputError
+
+__all__ = ["centroid"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def centroid(
+    patches: Sequence[PatchLike],
+    alignment: Alignment,
+    *,
+    weights: Sequence[npt.ArrayLike] | npt.NDArray[Any] | None = None,
+    n_nodes: int | None = None,
+    missing: Literal["error", "nan"] = "error",
+    out: npt.NDArray[np.floating[Any]] | None = None,
+) -> npt.NDArray[np.floating[Any]]:
+    """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
+
+    Patches are read one after the other; beside the result only one of them is in memory.
+
+    Parameters
+    ----------
+    patches : sequence of Patch or (nodes, coordinates) pairs
+    alignment : Alignment
+        ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
+    weights : sequence of p numbers or of p arrays (k_i,), optional
+        How much each patch, or each row of each patch, counts; uniform without it.
+    n_nodes : int, optional
+        Number of rows of the result; without it, one more than the largest id.
+    missing : "error" or "nan"
+        What becomes of a node in no patch (or of weight 0 in all of them).
+    out : float array (n_nodes, d), optional
+        Where to put the result, a memory map for example.
+
+    Returns
+    -------
+    float array (n_nodes, d)
+        float64, or ``out``.
+
+    Examples
+    --------
+    >>> patches = [([0, 1], [[0.0], [2.0]]), ([1, 2], [[4.0], [6.0]])]
+    >>> centroid(patches, Alignment.identity(2, 1)).ravel().tolist()
+    [0.0, 3.0, 6.0]
+    """
+    if missing not in ("error", "nan"):
+        raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
+    if len(patches) != alignment.n_patches:
+        raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
+    if weights is not None and len(weights) != len(patches):
+        raise InputError(
+            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
+        )
+    largest = max(int(np.max(checked_patch(patches[k], k).nodes)) for k in range(len(patches)))
+    n = largest + 1 if n_nodes is None else n_nodes
+    if largest >= n:
+        raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
+    if out is not None and out.shape != (n, alignment.dim):
+        raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
+    total: npt.NDArray[np.floating[Any]]
+    total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
+    total[:] = 0
+    mass = np.zeros(n)
+    for k in range(len(patches)):
+        nodes, X = checked_patch(patches[k], k)
+        if X.shape[1] != alignment.dim:
+            raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
+        w = np.ones(len(nodes)) if weights is None else _weights(weights[k], k, len(nodes))
+        total[nodes] += w[:, None] * alignment.apply(k, X)
+        mass[nodes] += w
+    empty = np.flatnonzero(mass == 0)
+    if len(empty) and missing == "error":
+        raise CoverError(
+            f"{len(empty)} of {n} nodes are in no patch (or have no weight), the first are {empty[:5].tolist()}; "
+            "add them to a patch, or pass missing='nan'."
+        )
+    mass[empty] = np.nan
+    total /= mass[:, None]
+    if out is not None and total is not out:
+        out[:] = total
+        return out
+    return total
+
+
+def _weights(given: Any, k: int, rows: int) -> FloatArray:
+    w = np.asarray(given, dtype=np.float64)
+    if w.ndim == 0:
+        w = np.full(rows, float(w))
+    if w.shape != (rows,):
+        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
+    if not np.all(np.isfinite(w)) or np.any(w < 0):
+        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
+    return w

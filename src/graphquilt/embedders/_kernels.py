@@ -1,0 +1,86 @@
+"""Loops that read and write each number once (numba, CPU); ``_ops`` says the same in torch for other devices.
+
+All run on one thread, in a fixed order: the same input gives the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["add_bias_prelu", "add_bias_relu", "pair_gradient", "prelu_gradient", "relu_gradient"]
+
+Array = npt.NDArray[Any]
+
+# Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
+_kernel = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"})
+
+
+@_kernel  # type: ignore[untyped-decorator]
+def add_bias_relu(Y: Array, bias: Array) -> None:
+    """Y ← max(Y + bias, 0), for Y (n, h)."""
+    zero = Y.dtype.type(0)
+    for i in range(Y.shape[0]):
+        for j in range(Y.shape[1]):
+            Y[i, j] = max(Y[i, j] + bias[j], zero)
+
+
+@_kernel  # type: ignore[untyped-decorator]
+def relu_gradient(g: Array, Y: Array, out: Array, bias: Array) -> None:
+    """Out ← g where Y > 0, else 0; bias ← its column sums."""
+    zero = g.dtype.type(0)
+    bias[:] = zero
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            x = g[i, j] if Y[i, j] > 0 else zero
+            out[i, j] = x
+            bias[j] += x
+
+
+@_kernel  # type: ignore[untyped-decorator]
+def add_bias_prelu(Y: Array, bias: Array, slope: Array, out: Array) -> None:
+    """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
+    for i in range(Y.shape[0]):
+        for j in range(Y.shape[1]):
+            y = Y[i, j] + bias[j]
+            Y[i, j] = y
+            out[i, j] = y if y > 0 else slope[j] * y
+
+
+@_kernel  # type: ignore[untyped-decorator]
+def prelu_gradient(g: Array, Y: Array, slope: Array, out: Array, sums: Array) -> None:
+    """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
+    zero = g.dtype.type(0)
+    sums[:] = zero
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            y, x = Y[i, j], g[i, j]
+            sums[1, j] += x * min(y, zero)
+            x = x if y > 0 else slope[j] * x
+            out[i, j] = x
+            sums[0, j] += x
+
+
+@_kernel  # type: ignore[untyped-decorator]
+def pair_gradient(Z: Array, pairs: Array, sign: float, G: Array) -> float:
+    """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
+    loss: float = 0.0
+    share = 1.0 / pairs.shape[1]
+    for e in range(pairs.shape[1]):
+        u, v = pairs[0, e], pairs[1, e]
+        score = Z.dtype.type(0)
+        for j in range(Z.shape[1]):
+            score += Z[u, j] * Z[v, j]
+        x = sign * score
+        tail = np.exp(-abs(x))
+        loss += np.log1p(tail) + max(x, 0.0)
+        slope = 1.0 if x > 0 else tail
+        g = Z.dtype.type(share * sign * slope / (1.0 + tail))
+        for j in range(Z.shape[1]):
+            z = Z[u, j]
+            G[u, j] += g * Z[v, j]
+            G[v, j] += g * z
+    return float(loss * share)

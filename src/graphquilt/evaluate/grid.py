@@ -1,0 +1,213 @@
+"""The paper's classifier for large data: a grid of perceptrons, trained on batches read as needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.evaluate.checks import checked_labels
+from graphquilt.evaluate.classify import Split
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Grid", "GridResult", "Perceptron", "mlp_grid"]
+
+Nodes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """One point of the grid: width of the hidden layers, number of layers (the last included), dropout, step size."""
+
+    hidden: int
+    layers: int
+    dropout: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which perceptrons are tried, and how each is trained; the defaults are those of the paper (108 of them)."""
+
+    hidden: tuple[int, ...] = (128, 256, 512, 1024)
+    layers: tuple[int, ...] = (2, 3, 4)
+    dropout: tuple[float, ...] = (0.0, 0.25, 0.5)
+    learning_rate: tuple[float, ...] = (0.01, 0.001, 0.0001)
+    batch_size: int = 100_000
+    max_epochs: int = 1000
+    patience: int = 20
+
+    def __iter__(self) -> Iterator[Perceptron]:
+        for values in itertools.product(self.hidden, self.layers, self.dropout, self.learning_rate):
+            yield Perceptron(*values)
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """What the grid gave.
+
+    Attributes
+    ----------
+    best : Perceptron
+        The one with the lowest validation loss.
+    accuracy : float
+        Its accuracy on the test nodes; no other perceptron has seen them.
+    trials : tuple of dict
+        For each perceptron its settings, validation loss and accuracy, and epochs.
+    """
+
+    best: Perceptron
+    accuracy: float
+    trials: tuple[dict[str, Any], ...]
+
+
+def mlp_grid(
+    X: npt.NDArray[Any],
+    y: npt.ArrayLike,
+    split: Split,
+    *,
+    seed: int,
+    grid: Grid | None = None,
+    device: str = "cpu",
+    progress: ProgressCallback | None = None,
+) -> GridResult:
+    """Train every perceptron of a grid with early stopping on the validation loss, and test the best.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Only the rows of a batch are read at a time, so a memory map of any size will do.
+    y : int array (n,)
+        Classes; nodes with -1 are left out.
+    split : Split
+        Nodes to learn from, to stop by and to test on.
+    seed : int
+        Initial weights, dropout and the order of the batches.
+    grid : Grid, optional
+    device : str
+        Of torch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.arange(300) % 3
+    >>> X = np.eye(3, dtype=np.float32)[y] + np.random.default_rng(0).normal(0, 0.1, (300, 3)).astype(np.float32)
+    >>> split = Split(np.arange(200), np.arange(200, 250), np.arange(250, 300))
+    >>> small = Grid(hidden=(16,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=100)
+    >>> mlp_grid(X, y, split, seed=0, grid=small).accuracy
+    1.0
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("mlp_grid", "torch") from error
+    grid = grid or Grid()
+    labels = checked_labels(y, len(X))
+    names = np.unique(labels[split.train][labels[split.train] >= 0])
+    if len(names) < 2:
+        raise InputError(f"the training nodes hold {len(names)} class; a classifier needs at least two.")
+    known = np.isin(labels, names)
+    parts = Split(*(nodes[known[nodes]] for nodes in (split.train, split.validation, split.test)))
+    for word, nodes in vars(parts).items():
+        if len(nodes) == 0:
+            raise InputError(f"no {word} node has a label of a class that is trained on.")
+    data = _Data(X, np.searchsorted(names, labels), grid.batch_size, device)
+    trials, best, lowest = [], None, np.inf
+    settings = list(grid)
+    for number, setting in enumerate(settings):
+        report(progress, "perceptrons", number, len(settings))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = _network(X.shape[1], len(names), setting).to(device)
+            trial = _train(model, data, parts, rate=setting.learning_rate, grid=grid, seed=seed)
+        trials.append({**vars(setting), **trial})
+        if trial["validation_loss"] < lowest:
+            lowest, best = trial["validation_loss"], (setting, model)
+    report(progress, "perceptrons", len(settings), len(settings))
+    if best is None:
+        raise InputError(
+            f"no perceptron of {len(settings)} reached a finite validation loss; lower the learning rates."
+        )
+    return GridResult(best[0], data.score(best[1], parts.test)[1], tuple(trials))
+
+
+class _Data:
+    """Reads batches of rows from memory or disk, in the order of the rows, and checks what it reads."""
+
+    def __init__(self, X: npt.NDArray[Any], classes: Nodes, batch_size: int, device: str) -> None:
+        self._X, self._classes, self._size, self._device = X, classes, batch_size, device
+
+    def batches(self, nodes: Nodes) -> Iterator[tuple[Any, Any]]:
+        import torch
+
+        for part in np.array_split(nodes, -(-len(nodes) // self._size)):
+            rows = np.sort(part)  # a memory map is read forwards
+            block = np.asarray(self._X[rows], dtype=np.float32)
+            bad = ~np.isfinite(block).all(axis=1)
+            if bad.any():
+                raise InputError(
+                    f"{int(bad.sum())} of {len(rows)} rows of a batch are not finite, the first is that of node "
+                    f"{int(rows[bad.argmax()])}; leave those nodes out of the split."
+                )
+            classes = torch.from_numpy(self._classes[rows])
+            yield torch.from_numpy(block).to(self._device), classes.to(self._device)
+
+    def score(self, model: Any, nodes: Nodes) -> tuple[float, float]:
+        """Return mean cross entropy and accuracy on these nodes."""
+        import torch
+
+        model.eval()
+        loss, hits = 0.0, 0
+        with torch.no_grad():
+            for block, classes in self.batches(nodes):
+                scores = model(block)
+                loss += float(torch.nn.functional.cross_entropy(scores, classes, reduction="sum"))
+                hits += int((scores.argmax(1) == classes).sum())
+        return loss / len(nodes), hits / len(nodes)
+
+
+def _network(width: int, n_classes: int, setting: Perceptron) -> Any:
+    """Build linear, batch norm, ReLU, dropout for each hidden layer, and a linear layer at the end."""
+    from torch import nn
+
+    parts: list[nn.Module] = []
+    for _ in range(setting.layers - 1):
+        parts += [
+            nn.Linear(width, setting.hidden),
+            nn.BatchNorm1d(setting.hidden),
+            nn.ReLU(),
+            nn.Dropout(setting.dropout),
+        ]
+        width = setting.hidden
+    return nn.Sequential(*parts, nn.Linear(width, n_classes))
+
+
+def _train(model: Any, data: _Data, split: Split, *, rate: float, grid: Grid, seed: int) -> dict[str, Any]:
+    """Train until the validation loss has not fallen for ``patience`` epochs, and leave the best weights in place."""
+    import torch
+
+    rng = np.random.default_rng(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    lowest, accuracy, stale, epoch = np.inf, 0.0, 0, 0
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    while epoch < grid.max_epochs and stale < grid.patience:
+        epoch += 1
+        model.train()
+        for block, classes in data.batches(rng.permutation(split.train)):
+            if len(block) < 2:
+                continue  # batch norm has no variance to divide by
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(block), classes).backward()
+            optimiser.step()
+        loss, right = data.score(model, split.validation)
+        stale += 1
+        if loss < lowest:
+            lowest, accuracy, stale = loss, right, 0
+            kept = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(kept)
+    return {"validation_loss": float(lowest), "validation_accuracy": accuracy, "epochs": epoch}

@@ -1,0 +1,209 @@
+"""The small-scale study as tables and pictures, from whatever cells are finished."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphquilt.datasets import load_dataset
+from graphquilt.errors import JobError, MissingExtraError
+from graphquilt.studies.cells import read_cells
+
+__all__ = ["draw_maps", "summarise", "tables", "write_report"]
+
+Row = dict[str, Any]
+ROUTES = ("full", "l2g", "no-trans")
+COLOURS = {"full": "#444444", "l2g": "#0b6fb8", "no-trans": "#d1495b", "rotation-only": "#58a05c"}
+TITLES = {"cora": "Cora", "amazon-photo": "Amazon photo", "pubmed": "Pubmed"}
+MODEL_TITLES = {"vgae": "VGAE", "dgi": "DGI"}
+
+
+def summarise(results: Iterable[Row]) -> list[Row]:
+    """Keep the run with the best AUC of each data set, model, dimension and route, and say how the runs spread.
+
+    Returns
+    -------
+    list of dict
+        dataset, model, dim, route, runs, auc, accuracy, accuracy_std (over splits) of the run kept, and the least
+        and greatest auc and the mean and standard deviation of the accuracy over runs.
+    """
+    groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
+    for result in results:
+        p = result["parameters"]
+        for route, values in result["routes"].items():
+            groups[p["dataset"], p["model"], p["dim"], route].append({**values, "run": p["run_number"]})
+    rows = []
+    for (dataset, model, dim, route), runs in groups.items():
+        kept = max(runs, key=lambda run: run["auc"])
+        accuracies = [run["accuracy"] for run in runs]
+        rows.append(
+            {
+                "dataset": dataset,
+                "model": model,
+                "dim": dim,
+                "route": route,
+                "runs": len(runs),
+                **kept,
+                "auc_min": min(run["auc"] for run in runs),
+                "auc_max": max(run["auc"] for run in runs),
+                "accuracy_mean": float(np.mean(accuracies)),
+                "accuracy_over_runs": float(np.std(accuracies)),
+            }
+        )
+    order = {name: place for place, name in enumerate(TITLES)}
+    return sorted(rows, key=lambda r: (order.get(r["dataset"], 9), r["model"] != "vgae", r["dim"], r["route"]))
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
+
+
+def _index(rows: Iterable[Row]) -> dict[tuple[str, str, int, str], Row]:
+    return {(r["dataset"], r["model"], r["dim"], r["route"]): r for r in rows}
+
+
+def gap_table(rows: Sequence[Row]) -> str:
+    """Return the headline: accuracy of l2g minus that of full, in points, for each dimension."""
+    index = _index(rows)
+    dims = sorted({r["dim"] for r in rows})
+    lines: list[list[str]] = []
+    for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in rows):
+        cells: list[str] = []
+        for dim in dims:
+            pair = [index.get((dataset, model, dim, route)) for route in ("l2g", "full")]
+            if pair[0] is None or pair[1] is None:
+                cells.append("–")
+            else:
+                cells.append(f"{100 * (pair[0]['accuracy'] - pair[1]['accuracy']):+.1f}")
+        lines.append([f"{TITLES.get(dataset, dataset)}", MODEL_TITLES[model], *cells])
+    return _table(["data", "model", *(f"d = {dim}" for dim in dims)], lines)
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return the study as Markdown: the gap, then AUC and accuracy of every route for each data set and model."""
+    index = _index(rows)
+    parts = ["## Accuracy of l2g minus accuracy of full, in points\n", gap_table(rows)]
+    for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in rows):
+        dims = sorted({r["dim"] for r in rows if (r["dataset"], r["model"]) == (dataset, model)})
+        runs = sorted({r["runs"] for r in rows if (r["dataset"], r["model"]) == (dataset, model)})
+        counted = " to ".join(str(n) for n in dict.fromkeys((runs[0], runs[-1])))
+        parts.append(f"\n## {TITLES.get(dataset, dataset)}, {MODEL_TITLES[model]} (runs: {counted})\n")
+        lines = []
+        for route in (*ROUTES, "rotation-only"):
+            found = [index.get((dataset, model, dim, route)) for dim in dims]
+            lines.append([f"{route}, AUC", *("–" if r is None else f"{r['auc']:.3f}" for r in found)])
+            lines.append(
+                [
+                    f"{route}, accuracy",
+                    *("–" if r is None else f"{r['accuracy']:.3f} ± {r['accuracy_std']:.3f}" for r in found),
+                ]
+            )
+        parts.append(_table(["route", *(f"d = {dim}" for dim in dims)], lines))
+    return "\n".join(parts)
+
+
+def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> list[Row]:
+    """Write ``results.json``, ``tables.md`` and the figures from the finished cells in ``out``; return the summary."""
+    results = read_cells(out)
+    if not results:
+        raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
+    rows = summarise(results)
+    (out / "results.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
+    (out / "tables.md").write_text(tables(rows))
+    for model in dict.fromkeys(r["model"] for r in rows):
+        draw_curves([r for r in rows if r["model"] == model], out / f"{model}-curves")
+        if maps:
+            draw_maps(rows, out, model, data=data)
+    return rows
+
+
+def _figure(columns: int, lines: int, width: float, height: float) -> tuple[Any, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("drawing the study", "viz") from error
+    figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
+    return figure, figure.subplots(lines, columns, squeeze=False)
+
+
+def draw_curves(rows: Sequence[Row], path: Path) -> None:
+    """Draw AUC and accuracy against the dimension, one column a data set, as ``path``.png and .svg."""
+    datasets = list(dict.fromkeys(r["dataset"] for r in rows))
+    figure, axes = _figure(len(datasets), 2, 3.6, 2.9)
+    for column, dataset in enumerate(datasets):
+        for line, measure in enumerate(("auc", "accuracy")):
+            axis = axes[line][column]
+            for route in ROUTES:
+                found = [r for r in rows if (r["dataset"], r["route"]) == (dataset, route)]
+                dims = [r["dim"] for r in found]
+                values = np.array([r[measure] for r in found])
+                axis.plot(dims, values, marker="o", markersize=4, color=COLOURS[route], label=route)
+                if measure == "accuracy":
+                    spread = np.array([r["accuracy_std"] for r in found])
+                    axis.fill_between(dims, values - spread, values + spread, color=COLOURS[route], alpha=0.15, lw=0)
+            axis.set_xscale("log", base=2)
+            ticks = sorted({r["dim"] for r in rows})
+            axis.set_xticks(ticks, [str(tick) for tick in ticks])
+            axis.grid(alpha=0.3)
+            if line == 0:
+                axis.set_title(TITLES.get(dataset, dataset))
+            else:
+                axis.set_xlabel("dimension d")
+    axes[0][0].set_ylabel("reconstruction AUC")
+    axes[1][0].set_ylabel("classification accuracy")
+    axes[0][0].legend(frameon=False)
+    figure.suptitle(f"{MODEL_TITLES[rows[0]['model']]}: one model on all, patches aligned, patches as they are")
+    for kind in ("png", "svg"):
+        figure.savefig(path.with_suffix(f".{kind}"), dpi=150, metadata={"Date": None} if kind == "svg" else None)
+
+
+def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: str | None = None) -> None:
+    """Draw UMAP pictures of the kept embeddings at the largest dimension, coloured by class, as ``MODEL-umap.png``."""
+    chosen = [r for r in rows if r["model"] == model and r["route"] in ROUTES]
+    top = max(r["dim"] for r in chosen)
+    found = {}
+    for r in chosen:
+        name = f"{r['dataset']}-{model}-d{top:03d}-run{r['run']}-{r['route']}.npy"
+        if r["dim"] == top and (out / "cells" / name).exists():
+            found[r["dataset"], r["route"]] = out / "cells" / name
+    if not found:
+        return
+    datasets = list(dict.fromkeys(dataset for dataset, _ in found))
+    figure, axes = _figure(len(ROUTES), len(datasets), 3.2, 3.2)
+    for line, dataset in enumerate(datasets):
+        labels = load_dataset(dataset, data=data).labels
+        for column, route in enumerate(ROUTES):
+            axis = axes[line][column]
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if (dataset, route) in found:
+                points = _plane(found[dataset, route])
+                axis.scatter(*points.T, c=labels, cmap="tab10", s=0.8, linewidths=0, rasterized=True)
+            axis.set_title(f"{TITLES.get(dataset, dataset)}, {route}", fontsize=10)
+    figure.suptitle(f"{MODEL_TITLES[model]}, d = {top}, UMAP, coloured by class")
+    figure.savefig(out / f"{model}-umap.png", dpi=150)
+
+
+def _plane(path: Path) -> Any:
+    """Return UMAP's picture of an embedding in the plane, (n, 2), and keep it beside the embedding."""
+    kept = path.with_suffix(".umap.npz")
+    if kept.exists():
+        with np.load(kept) as file:
+            return file["points"]
+    try:
+        import umap
+    except ImportError as error:
+        raise MissingExtraError("UMAP pictures", "viz") from error
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a seed makes it single-threaded, and it says so every time
+        points = umap.UMAP(random_state=0).fit_transform(np.load(path))
+    np.savez(kept, points=points.astype(np.float32))
+    return points

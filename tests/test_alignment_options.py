@@ -1,0 +1,162 @@
+"""Robust and hierarchical alignment, one more patch, the summary, the centroid's options."""
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.synthetic import patchwork, quilt
+from test_alignment import fitted
+from test_synchronize import rotation_error
+
+
+def turned(alignment, made):
+    """Error of the rotations against the truth."""
+    return rotation_error(alignment.rotations, made.rotations)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_robust_alignment_withstands_wrong_overlaps(seed):
+    options = {"degree": 8, "noise": 0.3, "seed": seed}
+    clean, spoilt = quilt(40, 32, **options), quilt(40, 32, wrong=0.3, **options)
+    reference = turned(gq.align(clean.patches, clean.edges), clean)
+    plain = turned(gq.align(spoilt.patches, spoilt.edges), spoilt)
+    alignment = gq.align(spoilt.patches, spoilt.edges, robust=True)
+    assert turned(alignment, spoilt) <= 0.5 * plain
+    assert turned(alignment, spoilt) <= 2 * reference
+    assert turned(gq.align(clean.patches, clean.edges, robust=True), clean) <= 1.02 * reference
+    wrong = {tuple(edge) for edge in spoilt.edges[spoilt.wrong].tolist()}
+    named = {tuple(edge) for edge in alignment.distrusted.tolist()}
+    assert len(named & wrong) >= 0.95 * len(wrong)
+    assert len(named - wrong) <= 0.05 * len(wrong)
+    assert "distrusts" in alignment.summary()
+
+
+def test_robust_alignment_costs_nothing_without_noise():
+    made = quilt(12, 4, scaled=True, seed=3)
+    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
+    assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
+    assert len(alignment.distrusted) == 0
+
+
+@pytest.mark.parametrize("branching", [2, 5, 12, 100])
+def test_hierarchical_equals_flat_without_noise(branching):
+    made = quilt(40, 3, scaled=True, seed=4)
+    alignment = gq.align_hierarchical(made.patches, made.edges, branching=branching, scale=True)
+    assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
+    assert np.all(alignment.edge_errors < 1e-8)
+    assert alignment.edges.tolist() == made.edges.tolist()
+    flat = gq.align(made.patches, made.edges, scale=True)
+    np.testing.assert_allclose(alignment.edge_weights, flat.edge_weights)
+
+
+def test_hierarchical_with_noise_is_nearly_as_good():
+    made = quilt(60, 4, degree=6, noise=0.1, seed=5)
+    flat = gq.centroid(made.patches, gq.align(made.patches, made.edges))
+    steps = gq.align_hierarchical(made.patches, made.edges, branching=10)
+    assert fitted(made.points, gq.centroid(made.patches, steps))[1] < 1.5 * fitted(made.points, flat)[1]
+    assert 0 < steps.spectral_gap < 2
+    assert steps.residual < 1e-4
+
+
+def test_given_clusters_that_fall_apart_are_split():
+    made = quilt(12, 3, degree=2, seed=6)  # a ring: even and odd patches do not touch
+    alignment = gq.align_hierarchical(made.patches, made.edges, clusters=np.arange(12) // 3 % 2)
+    assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
+    scattered = gq.align_hierarchical(made.patches, made.edges, clusters=np.arange(12) % 2)
+    assert fitted(made.points, gq.centroid(made.patches, scattered))[1] < 1e-8
+
+
+def test_robust_reaches_every_level():
+    made = quilt(60, 4, degree=12, noise=0.1, wrong=0.2, seed=7)
+    plain = gq.align_hierarchical(made.patches, made.edges, branching=20)
+    robust = gq.align_hierarchical(made.patches, made.edges, branching=20, robust=True)
+    assert turned(robust, made) < 0.7 * turned(plain, made)
+    wrong = {tuple(edge) for edge in made.edges[made.wrong].tolist()}
+    assert len(wrong & {tuple(edge) for edge in robust.distrusted.tolist()}) > 10
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_clusters_are_aligned_by_any_executor(pool):
+    made = quilt(20, 3, noise=0.1, seed=8)
+    alone = gq.align_hierarchical(made.patches, made.edges, branching=5)
+    with pool(2) as executor:
+        shared = gq.align_hierarchical(made.patches, made.edges, branching=5, executor=executor)
+    np.testing.assert_array_equal(alone.rotations, shared.rotations)
+
+
+def test_one_more_patch_lands_where_it_belongs():
+    made = quilt(12, 3, scaled=True, seed=9)
+    known = made.edges[(made.edges < 11).all(axis=1)]
+    alignment = gq.align(made.patches[:11], known, scale=True)
+    longer = alignment.extend(made.patches[:11], made.patches[11])
+    assert longer.n_patches == 12
+    assert fitted(made.points, gq.centroid(made.patches, longer))[1] < 1e-8
+    assert longer.drift < 1e-8
+    assert np.all(longer.edge_errors < 1e-8)
+
+
+def test_a_replaced_patch_and_the_distance_to_a_full_solve():
+    made, again = quilt(15, 3, degree=6, noise=0.1, seed=10), quilt(15, 3, degree=6, noise=0.1, seed=10)
+    nodes, Y = again.patches[4]
+    fresh = (nodes, Y + 0.1 * np.random.default_rng(0).normal(size=Y.shape))
+    alignment = gq.align(made.patches, made.edges)
+    replaced = alignment.extend(made.patches, fresh, replaces=4)
+    assert replaced.n_patches == 15
+    patches = [fresh if k == 4 else patch for k, patch in enumerate(made.patches)]
+    full = gq.align(patches, replaced.edges)
+    distance = rotation_error(replaced.rotations, full.rotations)
+    assert 0 < distance <= replaced.drift
+    assert "without a full solve" in replaced.summary()
+
+
+def test_a_new_patch_that_shares_too_little_is_refused():
+    made = quilt(5, 3, seed=11)
+    alignment = gq.align(made.patches, made.edges)
+    with pytest.raises(gq.OverlapError, match=r"at most 2 nodes .* needs 4"):
+        alignment.extend(made.patches, (np.array([0, 1, 900, 901]), np.eye(4, 3)))
+    with pytest.raises(gq.InputError, match="patch 7 cannot be replaced; there are 5"):
+        alignment.extend(made.patches, made.patches[0], replaces=7)
+    with pytest.raises(gq.InputError, match="has 5 patches, but 4 were given"):
+        alignment.extend(made.patches[:4], made.patches[0])
+
+
+def test_the_summary_speaks_plainly():
+    good = gq.align(patchwork().patches)
+    assert "Good: the overlaps agree" in good.summary()
+    noisy = quilt(12, 3, noise=3.0, seed=12)
+    assert "Bad" in gq.align(noisy.patches, noisy.edges).summary()
+    chain = quilt(60, 2, degree=2, noise=0.01, seed=13)
+    text = gq.align(chain.patches, chain.edges[:-1]).summary()
+    assert "Weak" in text or "Soft" in text
+    assert "nothing is known" in gq.Alignment.identity(2, 2).summary()
+
+
+def test_no_trans_is_the_identity():
+    made = quilt(5, 3, noise=0.1, seed=14)
+    X = gq.centroid(made.patches, gq.Alignment.identity(5, 3))
+    sums, counts = np.zeros_like(X), np.zeros(len(X))
+    for nodes, Y in made.patches:
+        sums[nodes] += Y
+        counts[nodes] += 1
+    np.testing.assert_allclose(X, sums / counts[:, None])
+
+
+def test_weights_of_patches_and_of_nodes():
+    patches = [([0, 1], [[0.0], [2.0]]), ([1, 2], [[5.0], [6.0]])]
+    still = gq.Alignment.identity(2, 1)
+    assert gq.centroid(patches, still, weights=[1, 2]).ravel().tolist() == [0, 4, 6]
+    assert gq.centroid(patches, still, weights=[[1, 3], [1, 1]])[1, 0] == pytest.approx(2.75)
+
+
+def test_missing_nodes_and_out(tmp_path):
+    patches = [([0, 1], [[0.0], [2.0]]), ([1, 3], [[4.0], [6.0]])]
+    still = gq.Alignment.identity(2, 1)
+    with pytest.raises(gq.CoverError, match=r"1 of 4 nodes are in no patch .* \[2\]"):
+        gq.centroid(patches, still)
+    X = gq.centroid(patches, still, missing="nan", n_nodes=6)
+    assert np.isnan(X[[2, 4, 5]]).all()
+    out = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(4, 1))
+    assert gq.centroid(patches, still, missing="nan", out=out) is out
+    assert np.load(tmp_path / "X.npy")[1, 0] == 3

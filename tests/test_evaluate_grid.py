@@ -1,0 +1,128 @@
+"""The grid of perceptrons, and full, aligned and unaligned side by side."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import graphquilt as gq
+
+torch = pytest.importorskip("torch")
+SMALL = gq.Grid(hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30)
+
+
+def problem(n=600, dim=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    X = (2 * rng.normal(size=(3, dim))[y] + rng.normal(size=(n, dim))).astype(np.float32)
+    order = rng.permutation(n)
+    return X, y, gq.Split(order[:400], order[400:500], order[500:])
+
+
+def test_the_grid_of_the_paper_has_108_points():
+    assert len(list(gq.Grid())) == 108
+
+
+def test_a_memory_map_gives_what_memory_gives(tmp_path):
+    X, y, split = problem()
+    np.save(tmp_path / "x.npy", X)
+    kept = gq.mlp_grid(X, y, split, seed=0, grid=SMALL)
+    mapped = gq.mlp_grid(np.load(tmp_path / "x.npy", mmap_mode="r"), y, split, seed=0, grid=SMALL)
+    assert kept == mapped
+    assert kept.accuracy > 0.8
+    assert len(kept.trials) == 4
+    best = min(kept.trials, key=lambda trial: trial["validation_loss"])
+    assert (best["hidden"], best["layers"]) == (kept.best.hidden, kept.best.layers)
+
+
+def test_only_the_rows_of_the_split_are_read(tmp_path):
+    """A terabyte of which nothing but a few rows may be touched: the file has holes everywhere else."""
+    X, y, split = problem(n=600)
+    path = tmp_path / "x.npy"
+    large = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(10_000_000, 5))
+    large[:600] = X
+    large.flush()
+    labels = np.full(len(large), -1)
+    labels[:600] = y
+    once = gq.Grid(hidden=(16,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=5)
+    answer = gq.mlp_grid(np.load(path, mmap_mode="r"), labels, split, seed=0, grid=once)
+    assert answer.accuracy == gq.mlp_grid(X, y, split, seed=0, grid=once).accuracy
+
+
+def test_nodes_without_label_and_last_batches_of_one_do_no_harm():
+    X, y, split = problem()
+    hidden = y.copy()
+    hidden[split.train[::4]] = -1
+    hidden[split.test[::2]] = -1
+    odd = gq.Split(split.train[:257], split.validation, split.test)
+    grid = gq.Grid(hidden=(8,), layers=(2,), dropout=(0.5,), learning_rate=(0.01,), batch_size=1, max_epochs=2)
+    assert 0 <= gq.mlp_grid(X, hidden, odd, seed=0, grid=grid).accuracy <= 1
+
+
+def test_the_seed_of_torch_is_left_as_it_was():
+    X, y, split = problem()
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    gq.mlp_grid(X, y, split, seed=0, grid=gq.Grid((8,), (2,), (0.0,), (0.01,), max_epochs=1))
+    assert torch.rand(1) == expected
+
+
+def test_what_the_grid_cannot_use_is_named():
+    X, y, split = problem()
+    with pytest.raises(gq.InputError, match="hold 1 class"):
+        gq.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
+    other = y.copy()
+    other[split.test] = 9
+    with pytest.raises(gq.InputError, match="no test node"):
+        gq.mlp_grid(X, other, split, seed=0, grid=SMALL)
+    X[split.train[3]] = np.nan
+    with pytest.raises(gq.InputError, match=f"node {split.train[3]}; leave"):
+        gq.mlp_grid(X, y, split, seed=0, grid=SMALL)
+
+
+def quilt():
+    """A graph of close points, cut into three windows that overlap, each moved on its own."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.linspace(-3, 3, 240), rng.normal(size=240), rng.normal(size=240)])
+    near = ((X[:, None] - X[None]) ** 2).sum(-1) < 0.8
+    np.fill_diagonal(near, False)
+    graph = gq.Graph(sp.csr_array(near.astype(float)), labels=np.repeat([0, 1, 2], 80))
+    patches = []
+    for nodes in (np.arange(120), np.arange(60, 190), np.arange(130, 240)):
+        Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        patches.append(gq.Patch(nodes, X[nodes] @ Q + 4 * rng.normal(size=3)))
+    return graph, X, patches
+
+
+def test_alignment_wins_over_patches_as_they_are_and_equals_full_without_noise():
+    graph, X, patches = quilt()
+    seen = gq.compare_routes(graph, patches, gq.align(patches, [[0, 1], [1, 2]]), full=X, seed=0, splits=5)
+    assert list(seen) == ["full", "l2g", "no-trans"]
+    assert seen["l2g"].accuracy == pytest.approx(seen["full"].accuracy, abs=0.05)
+    assert seen["l2g"].accuracy > seen["no-trans"].accuracy
+    assert len(str(seen).splitlines()) == 5
+    assert f"{seen['l2g'].auc:.3f}" in str(seen)
+
+
+def test_a_graph_without_labels_is_compared_by_its_links():
+    graph, _, patches = quilt()
+    bare = gq.Graph(graph.adjacency)
+    seen = gq.compare_routes(bare, patches, gq.align(patches, [[0, 1], [1, 2]]), seed=0)
+    assert list(seen) == ["l2g", "no-trans"]
+    assert seen["l2g"].accuracy is None
+    assert "–" in str(seen)
+
+
+def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
+    graph = gq.load_dataset("blocks")
+    result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
+    parts = gq.compare_routes(graph, result.patches, result.alignment, seed=0, splits=2)
+    assert gq.compare(tmp_path / "job", graph, seed=0, splits=2) == parts
+    with pytest.raises(gq.JobError, match="job of 1200 nodes; this graph has 240"):
+        gq.compare(tmp_path / "job", quilt()[0], seed=0)
+    half = gq.DirectoryStore(tmp_path / "half")
+    labels = gq.Metis(4)(graph)
+    patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
+    gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
+    with pytest.raises(gq.JobError, match="not aligned yet"):
+        gq.compare(half, graph, seed=0)

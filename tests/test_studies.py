@@ -1,0 +1,140 @@
+"""Studies: cells that survive a kill, the same numbers from every executor, and the small study from end to end."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.studies.cells import cell_seed, read_cells, run_cells
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+    limit: int = 99
+    exponent: int = 2
+
+    @property
+    def name(self):
+        return f"square{self.number}"
+
+    @property
+    def parameters(self):
+        return {"number": self.number, "exponent": self.exponent}
+
+    def run(self, folder):
+        if self.number >= self.limit:
+            raise KeyboardInterrupt
+        log = folder / "log"
+        log.write_text((log.read_text() if log.exists() else "") + f"{self.number} ")
+        return {"value": self.number**self.exponent, "drawn": np.random.default_rng(cell_seed(self.number)).random()}
+
+
+def values(results):
+    return {result["name"]: (result["value"], result["drawn"]) for result in results}
+
+
+def test_a_killed_study_goes_on_where_it_was(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_cells([Square(k, limit=3) for k in range(5)], tmp_path)
+    assert [result["value"] for result in read_cells(tmp_path)] == [0, 1, 4]
+    results = run_cells([Square(k) for k in range(5)], tmp_path)
+    assert [result["value"] for result in results] == [0, 1, 4, 9, 16]
+    assert (tmp_path / "cells" / "log").read_text() == "0 1 2 3 4 "  # none was computed twice
+    assert results[0]["machine"]["graphquilt"] == gq.__version__
+
+
+def test_every_executor_gives_the_same_numbers(tmp_path):
+    cells = [Square(k) for k in range(4)]
+    alone = values(run_cells(cells, tmp_path / "a"))
+    with ThreadPoolExecutor(2) as pool:
+        assert values(run_cells(cells, tmp_path / "b", executor=pool)) == alone
+    events = []
+    run_cells(cells, tmp_path / "b", progress=events.append)
+    assert [(event.done, event.total) for event in events] == [(4, 4)]
+
+
+def test_results_of_other_parameters_are_not_mixed_in(tmp_path):
+    run_cells([Square(2)], tmp_path)
+    with pytest.raises(gq.JobError, match=r"other values of exponent: \{'exponent': 2\} instead of \{'exponent': 3\}"):
+        run_cells([Square(2, exponent=3)], tmp_path)
+
+
+def test_seeds_depend_on_every_part():
+    parts = [(0, "cora", 2), (1, "cora", 2), (0, "pubmed", 2), (0, "cora", 4)]
+    assert len({cell_seed(*each) for each in parts}) == 4
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    pytest.importorskip("torch")
+    from graphquilt.studies.small_scale import reproduce_small, small_cells
+
+    out = tmp_path_factory.mktemp("small")
+    cells = small_cells(["blocks"], ["vgae", "dgi"], [2], 2, splits=3)
+    return out, reproduce_small(cells, out, maps=False)
+
+
+def test_the_small_study_leaves_tables_figures_and_raw_numbers(small):
+    out, rows = small
+    assert {(r["model"], r["dim"], r["route"]) for r in rows} == {
+        (model, dim, route)
+        for model in ("vgae", "dgi")
+        for dim in (2,)
+        for route in ("full", "l2g", "no-trans", "rotation-only")
+    }
+    assert all(r["runs"] == 2 and r["auc"] == r["auc_max"] >= r["auc_min"] for r in rows)
+    raw = json.loads((out / "results.json").read_text())
+    assert len(raw["cells"]) == 4
+    assert raw["cells"][0]["stages"]["full"] > 0
+    text = (out / "tables.md").read_text()
+    assert text.startswith("## Accuracy of l2g minus accuracy of full, in points")
+    assert "| route | d = 2 |" in text
+    for model in ("vgae", "dgi"):
+        assert (out / f"{model}-curves.png").stat().st_size > 10_000
+        assert (out / f"{model}-curves.svg").read_text().startswith("<?xml")
+    assert len(list((out / "cells").glob("*-d002-*.npy"))) == 16
+
+
+def test_the_kept_run_is_the_one_with_the_best_auc():
+    from graphquilt.studies.small_scale_report import summarise
+
+    def cell(run, auc, accuracy):
+        route = {"auc": auc, "accuracy": accuracy, "accuracy_std": 0.0}
+        where = {"dataset": "cora", "model": "vgae", "dim": 2, "run_number": run}
+        return {"parameters": where, "routes": {"full": route}}
+
+    (row,) = summarise([cell(0, 0.8, 0.9), cell(1, 0.9, 0.5)])
+    assert (row["auc"], row["accuracy"], row["run"], row["runs"]) == (0.9, 0.5, 1, 2)
+    assert row["accuracy_mean"] == pytest.approx(0.7)
+
+
+def test_unknown_names_are_refused_before_anything_runs():
+    from graphquilt.studies.small_scale import small_cells
+
+    with pytest.raises(gq.InputError, match="no data set 'core'; it knows cora"):
+        small_cells(["core"], ["vgae"], [2], 1)
+    with pytest.raises(gq.InputError, match="no model 'gcn'"):
+        small_cells(["cora"], ["gcn"], [2], 1)
+    with pytest.raises(gq.InputError, match="runs is 0"):
+        small_cells(["cora"], ["vgae"], [2], 0)
+
+
+def test_a_report_needs_a_finished_cell(tmp_path):
+    from graphquilt.studies.small_scale_report import write_report
+
+    with pytest.raises(gq.JobError, match="no cell is finished"):
+        write_report(tmp_path)
+
+
+@pytest.mark.slow
+def test_pictures_of_the_largest_dimension(small):
+    pytest.importorskip("umap")
+    from graphquilt.studies.small_scale_report import write_report
+
+    out, _ = small
+    write_report(out)
+    assert (out / "vgae-umap.png").stat().st_size > 10_000

@@ -1,0 +1,229 @@
+"""Procrustes and synchronization against dense and SciPy oracles."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphquilt as gq
+from graphquilt.procrustes import nearest_orthogonal, relative_rotation, relative_scale
+from graphquilt.synchronize import (
+    groups,
+    reweighted,
+    synchronize_rotations,
+    synchronize_scales,
+    synchronize_translations,
+)
+from graphquilt.synchronize import laplacian as laplacian_module
+from graphquilt.synchronize.connection import Connection
+from graphquilt.synchronize.eigen import lowest_eigenpairs, orthonormal
+from graphquilt.synchronize.laplacian import components, laplacian, solve_laplacian
+from graphquilt.synthetic import random_rotations, rotation_measurements
+from graphquilt.synthetic.quilts import ring_with_chords
+
+
+def rotation_error(S, truth):
+    """Root mean square over patches of the distance of rotations, after the best global rotation, over sqrt(d)."""
+    turn = nearest_orthogonal(np.einsum("pij,pik->jk", S, truth))
+    return np.sqrt(np.sum((S @ turn - truth) ** 2) / (S.shape[0] * S.shape[1]))
+
+
+seeds = st.integers(0, 10**6)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), seeds)
+def test_relative_rotation_equals_scipys_procrustes(d, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(3 * d, d)), rng.normal(size=(3 * d, d))
+    expected, _ = scipy.linalg.orthogonal_procrustes(a - a.mean(axis=0), b - b.mean(axis=0))
+    np.testing.assert_allclose(relative_rotation(a, b), expected, atol=1e-8)
+
+
+def test_relative_transforms_of_two_views_are_quotients():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(20, 4))
+    Q = random_rotations(2, 4, rng)
+    a, b = 2 * Z @ Q[0] + 1, 5 * Z @ Q[1] - 3
+    assert relative_scale(a, b) == pytest.approx(2 / 5)
+    # R_ij = S_i S_j^T where X_i S_i is aligned: the aligned patch is X S, without the transpose of the paper.
+    S = Q.transpose(0, 2, 1)
+    np.testing.assert_allclose(relative_rotation(a, b), S[0] @ S[1].T, atol=1e-12)
+    np.testing.assert_allclose((a - 1) / 2 @ S[0], (b + 3) / 5 @ S[1], atol=1e-12)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.integers(2, 5), seeds)
+def test_scales_agree_with_the_perron_vector_without_noise(n, degree, seed):
+    rng = np.random.default_rng(seed)
+    edges = ring_with_chords(n, degree, rng)
+    truth = np.exp(rng.normal(size=n))
+    weights = rng.uniform(1, 9, len(edges))
+    ratios = truth[edges[:, 0]] / truth[edges[:, 1]]
+    found = synchronize_scales(edges, ratios, weights=weights, n=n)
+    np.testing.assert_allclose(found, truth / truth.mean(), rtol=1e-9)
+    M = np.zeros((n, n))
+    M[edges[:, 0], edges[:, 1]] = weights * ratios
+    M[edges[:, 1], edges[:, 0]] = weights / ratios
+    M /= np.zeros((n, 1)) + np.bincount(edges.ravel(), np.repeat(weights, 2))[:, None]
+    values, vectors = np.linalg.eig(M)
+    perron = np.abs(vectors[:, values.real.argmax()].real)
+    np.testing.assert_allclose(found, perron / perron.mean(), rtol=1e-7)
+
+
+def test_log_least_squares_and_perron_differ_to_second_order_only():
+    rng = np.random.default_rng(1)
+    n = 12
+    edges = ring_with_chords(n, 5, rng)
+    noise = rng.normal(size=len(edges))
+    distances = []
+    for level in (0.02, 0.01):
+        ratios = np.exp(level * noise)
+        found = synchronize_scales(edges, ratios, weights=np.ones(len(edges)), n=n)
+        M = np.zeros((n, n))
+        M[edges[:, 0], edges[:, 1]] = ratios
+        M[edges[:, 1], edges[:, 0]] = 1 / ratios
+        M /= np.bincount(edges.ravel())[:, None]
+        values, vectors = np.linalg.eig(M)
+        perron = np.abs(vectors[:, values.real.argmax()].real)
+        distances.append(np.linalg.norm(found - perron / perron.mean()))
+    assert distances[1] < 0.3 * distances[0]
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.integers(1, 4), seeds)
+def test_translations_are_the_least_squares_solution(n, d, seed):
+    rng = np.random.default_rng(seed)
+    edges = ring_with_chords(n, 4, rng)
+    offsets, weights = rng.normal(size=(len(edges), d)), rng.uniform(0.5, 2, len(edges))
+    B = np.zeros((len(edges), n))
+    B[np.arange(len(edges)), edges[:, 1]] = 1
+    B[np.arange(len(edges)), edges[:, 0]] = -1
+    root = np.sqrt(weights)[:, None]
+    expected = np.linalg.lstsq(root * B, root * offsets, rcond=None)[0]
+    np.testing.assert_allclose(synchronize_translations(edges, offsets, weights=weights, n=n), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["expander", "ring"])
+def test_large_laplacians_are_solved_by_whatever_suits_them(shape, monkeypatch):
+    monkeypatch.setattr(laplacian_module, "DENSE_LIMIT", 10)
+    n = 1200
+    rng = np.random.default_rng(2)
+    edges = ring_with_chords(n, 10 if shape == "expander" else 2, rng)
+    weights = rng.uniform(0.5, 2, len(edges))
+    rhs = rng.normal(size=(n, 3))
+    rhs -= rhs.mean(axis=0)
+    x = solve_laplacian(edges, weights, rhs, n=n)
+    np.testing.assert_allclose(laplacian(edges, weights, n) @ x, rhs, atol=1e-8)
+
+
+def dense_answer(edges, measured, weights, n):
+    d = measured.shape[1]
+    A = np.zeros((n, d, n, d))
+    degrees = np.bincount(edges.ravel(), np.repeat(weights, 2))
+    for (i, j), R, w in zip(edges.tolist(), measured, weights, strict=True):
+        A[i, :, j] = w * R / np.sqrt(degrees[i] * degrees[j])
+        A[j, :, i] = A[i, :, j].T
+    values, vectors = np.linalg.eigh(A.reshape(n * d, n * d))
+    return values[::-1], nearest_orthogonal(vectors[:, ::-1][:, :d].reshape(n, d, d))
+
+
+@pytest.mark.parametrize(("n", "d", "degree", "noise"), [(30, 8, 4, 0.3), (60, 8, 2, 0.1), (25, 16, 6, 0.6)])
+def test_the_iteration_finds_what_dense_eigh_finds(n, d, degree, noise, monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    edges, measured, _ = rotation_measurements(n, d, degree=degree, noise=noise, seed=3)
+    weights = np.random.default_rng(4).uniform(1, 3, len(edges))
+    values, expected = dense_answer(edges, measured, weights, n)
+    found = synchronize_rotations(edges, measured, weights=weights, n=n, tol=1e-9)
+    assert found.iterations > 0
+    np.testing.assert_allclose(found.eigenvalues[:d], values[:d], atol=1e-9)
+    assert rotation_error(found.rotations, expected) < 1e-6
+    assert found.residual <= 1e-9
+    # The next eigenvalue is as sure as it says, and no worse than a tenth of the gap.
+    assert abs(found.eigenvalues[d] - values[d]) <= found.next_residual + 1e-6
+    assert found.next_residual <= 0.11 * (values[d - 1] - values[d]) + 1e-4
+
+
+def test_row_normalised_matrix_and_symmetric_form_give_the_same_rotations():
+    edges, measured, _ = rotation_measurements(9, 3, degree=4, noise=0.3, seed=5)
+    weights = np.random.default_rng(6).uniform(1, 3, len(edges))
+    _, expected = dense_answer(edges, measured, weights, 9)
+    M = np.zeros((9, 3, 9, 3))
+    degrees = np.bincount(edges.ravel(), np.repeat(weights, 2))
+    for (i, j), R, w in zip(edges.tolist(), measured, weights, strict=True):
+        M[i, :, j], M[j, :, i] = w * R / degrees[i], w * R.T / degrees[j]
+    values, vectors = np.linalg.eig(M.reshape(27, 27))
+    leading = vectors[:, np.argsort(-values.real)[:3]].real
+    # Orthonormal in the D inner product.
+    gram = leading.T @ (np.repeat(degrees, 3)[:, None] * leading)
+    blocks = (leading @ np.linalg.inv(np.linalg.cholesky(gram)).T).reshape(9, 3, 3)
+    assert rotation_error(nearest_orthogonal(blocks), expected) < 1e-6
+
+
+def test_single_precision_blocks_are_used_as_they_are():
+    edges, measured, truth = rotation_measurements(40, 16, degree=4, noise=0.1, seed=7)
+    double = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=40)
+    single = synchronize_rotations(edges, measured.astype(np.float32), weights=np.ones(len(edges)), n=40)
+    assert rotation_error(single.rotations, double.rotations) < 1e-4
+    assert rotation_error(single.rotations, truth) == pytest.approx(rotation_error(double.rotations, truth), rel=1e-3)
+
+
+def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
+    monkeypatch.setattr("graphquilt.synchronize.connection.DENSE_LIMIT", 10)
+    for degree, noise in ((10, 0.2), (2, 0.02)):
+        edges, measured, _ = rotation_measurements(150, 4, degree=degree, noise=noise, seed=8)
+        weights = np.ones(len(edges))
+        values, expected = dense_answer(edges, measured, weights, 150)
+        found = synchronize_rotations(edges, measured, weights=weights, n=150, tol=1e-8)
+        assert rotation_error(found.rotations, expected) < 1e-4
+        np.testing.assert_allclose(found.eigenvalues[:4], values[:4], atol=1e-8)
+
+
+def test_what_does_not_converge_says_how_far_it_came():
+    edges, measured, _ = rotation_measurements(60, 8, degree=4, noise=0.5, seed=9)
+    with pytest.raises(gq.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked") as caught:
+        synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=60, tol=1e-12, max_iterations=2)
+    assert 1e-12 < caught.value.residual < 1
+
+
+def test_the_operator_equals_its_dense_matrix():
+    edges, measured, _ = rotation_measurements(12, 3, degree=4, noise=0.5, seed=10)
+    connection = Connection(edges, measured, np.random.default_rng(0).uniform(1, 2, len(edges)), 12)
+    X = np.random.default_rng(1).normal(size=(36, 5))
+    np.testing.assert_allclose(connection(X), connection.dense() @ X, atol=1e-12)
+
+
+def test_lowest_eigenpairs_stay_away_from_what_is_deflated():
+    A = np.diag(np.arange(1.0, 41.0))
+    deflate = np.eye(40)[:, :3]
+    start = np.random.default_rng(0).normal(size=(40, 2))
+    inverse = np.diag(1 / np.arange(1.0, 41.0))
+    pairs = lowest_eigenpairs(lambda X: A @ X, start, preconditioner=lambda X: inverse @ X, deflate=deflate, tol=1e-9)
+    np.testing.assert_allclose(pairs.values, [4, 5], atol=1e-9)
+
+
+def test_orthonormal_drops_what_depends_on_the_rest():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    basis = orthonormal(np.hstack([X, X[:, :2] @ np.ones((2, 1)), np.zeros((30, 1))]))
+    assert basis.shape == (30, 4)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(4), atol=1e-12)
+
+
+def test_reweighting_finds_the_edge_that_lies():
+    edges = ring_with_chords(8, 6, np.random.default_rng(0))
+    truth = np.random.default_rng(1).normal(size=(8, 2))
+    offsets = truth[edges[:, 1]] - truth[edges[:, 0]]
+    offsets[3] += 10
+
+    def solve(weights, _):
+        t = synchronize_translations(edges, offsets, weights=weights, n=8)
+        return t, np.linalg.norm(t[edges[:, 1]] - t[edges[:, 0]] - offsets, axis=1)
+
+    found, trust = reweighted(solve, np.ones(len(edges)))
+    assert trust.argmin() == 3
+    np.testing.assert_allclose(found, truth - truth.mean(axis=0), atol=1e-2)
+
+
+def test_components_are_numbered():
+    assert components(np.empty((0, 2), dtype=int), 3).tolist() == [0, 1, 2]
