@@ -27,6 +27,9 @@ from graphquilt.embedders import VGAE as VGAE
 from graphquilt.embedders import Embedder as Embedder
 from graphquilt.embedders import Encoder as Encoder
 from graphquilt.embedders import Fit as Fit
+from graphquilt.embedders import FunctionEmbedder as FunctionEmbedder
+from graphquilt.embedders import PyGEmbedder as PyGEmbedder
+from graphquilt.embedders import TransformerEmbedder as TransformerEmbedder
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
 from graphquilt.errors import CoverError as CoverError

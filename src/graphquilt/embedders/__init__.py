@@ -1,5 +1,6 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
+from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
 from graphquilt.embedders.bipartite import bipartite_svd
 from graphquilt.embedders.contract import Embedder, Fit, checked_fit, motions
 from graphquilt.embedders.dgi import DGI
@@ -7,4 +8,18 @@ from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.svd import SVD
 from graphquilt.embedders.vgae import GAE, VGAE
 
-__all__ = ["DGI", "GAE", "SVD", "VGAE", "Embedder", "Encoder", "Fit", "bipartite_svd", "checked_fit", "motions"]
+__all__ = [
+    "DGI",
+    "GAE",
+    "SVD",
+    "VGAE",
+    "Embedder",
+    "Encoder",
+    "Fit",
+    "FunctionEmbedder",
+    "PyGEmbedder",
+    "TransformerEmbedder",
+    "bipartite_svd",
+    "checked_fit",
+    "motions",
+]

@@ -10,6 +10,11 @@ from graphquilt.embedders import _kernels as kernels
 __all__ = ["Workspace", "add_bias_prelu", "add_bias_relu", "pair_gradient", "prelu_gradient", "relu_gradient"]
 
 
+def on_cpu(x: Tensor) -> bool:
+    """Return whether numba can see the numbers of x."""
+    return bool(x.device.type == "cpu")
+
+
 class Workspace:
     """Arrays that live as long as a training.
 
@@ -31,7 +36,7 @@ class Workspace:
 
 def add_bias_relu(Y: Tensor, bias: Tensor) -> None:
     """Y ← max(Y + bias, 0), for Y (n, h)."""
-    if Y.device.type == "cpu":
+    if on_cpu(Y):
         kernels.add_bias_relu(Y.numpy(), bias.numpy())
     else:
         Y.add_(bias).relu_()
@@ -39,7 +44,7 @@ def add_bias_relu(Y: Tensor, bias: Tensor) -> None:
 
 def relu_gradient(g: Tensor, Y: Tensor, out: Tensor, bias: Tensor) -> None:
     """Out ← g where Y > 0, else 0; bias ← its column sums."""
-    if g.device.type == "cpu":
+    if on_cpu(g):
         kernels.relu_gradient(g.contiguous().numpy(), Y.numpy(), out.numpy(), bias.numpy())
     else:
         torch.mul(g, Y > 0, out=out)
@@ -48,7 +53,7 @@ def relu_gradient(g: Tensor, Y: Tensor, out: Tensor, bias: Tensor) -> None:
 
 def add_bias_prelu(Y: Tensor, bias: Tensor, slope: Tensor, out: Tensor) -> None:
     """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
-    if Y.device.type == "cpu":
+    if on_cpu(Y):
         kernels.add_bias_prelu(Y.numpy(), bias.numpy(), slope.numpy(), out.numpy())
     else:
         Y.add_(bias)
@@ -57,7 +62,7 @@ def add_bias_prelu(Y: Tensor, bias: Tensor, slope: Tensor, out: Tensor) -> None:
 
 def prelu_gradient(g: Tensor, Y: Tensor, slope: Tensor, out: Tensor, sums: Tensor) -> None:
     """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
-    if g.device.type == "cpu":
+    if on_cpu(g):
         kernels.prelu_gradient(g.contiguous().numpy(), Y.numpy(), slope.numpy(), out.numpy(), sums.numpy())
     else:
         out.copy_(torch.where(Y > 0, g, slope * g))
@@ -67,7 +72,7 @@ def prelu_gradient(g: Tensor, Y: Tensor, slope: Tensor, out: Tensor, sums: Tenso
 
 def pair_gradient(Z: Tensor, pairs: Tensor, sign: float, G: Tensor) -> Tensor:
     """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
-    if Z.device.type == "cpu":
+    if on_cpu(Z):
         return torch.tensor(kernels.pair_gradient(Z.numpy(), pairs.numpy(), sign, G.numpy()), dtype=Z.dtype)
     u, v = Z.index_select(0, pairs[0]), Z.index_select(0, pairs[1])
     x = sign * (u * v).sum(dim=1)

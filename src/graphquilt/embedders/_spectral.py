@@ -17,7 +17,7 @@ Operator = Callable[[FloatArray], FloatArray]
 # Below this many rows, or when a large share of all vectors is wanted, a dense solver is the faster one.
 DENSE_ROWS = 1000
 # Columns multiplied at once. An eigenvalue of higher multiplicity than this is found by starting again with more.
-BLOCKS = (16, 64, 256)
+BLOCKS = (32, 128, 512)
 MAX_RESTARTS = 200
 # A direction shorter than this is rounding error.
 NEGLIGIBLE = 1e-12
@@ -74,7 +74,7 @@ def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) 
 
 
 def block_lanczos(
-    product: Operator, n: int, k: int, *, tol: float = 1e-9, block: int = 16
+    product: Operator, n: int, k: int, *, tol: float = 1e-9, block: int = 32
 ) -> tuple[FloatArray, FloatArray]:
     """Return what :func:`leading_eigenpairs` does, by a block Lanczos method with thick restarts.
 
@@ -87,18 +87,17 @@ def block_lanczos(
     V = np.empty((n, size + block), order="F")
     T = np.zeros((size + block, size + block))
     V[:, :block] = np.linalg.qr(rng.standard_normal((n, block)))[0]
-    done = 0
+    done = kept = 0
     residual = np.inf
     for _ in range(MAX_RESTARTS):
         while done + block <= size:
             have = done + block
             W = product(np.ascontiguousarray(V[:, done:have]))
-            coefficients = V[:, :have].T @ W
-            W -= V[:, :have] @ coefficients
-            T[:have, done:have] = coefficients
-            again = V[:, :have].T @ W
-            W -= V[:, :have] @ again
-            T[:have, done:have] += again
+            # W leans on the last two blocks, or after a restart on all of them: what it leans on is subtracted twice.
+            for first in (0 if done == kept else done - block, 0):
+                coefficients = V[:, first:have].T @ W
+                W -= V[:, first:have] @ coefficients
+                T[first:have, done:have] += coefficients
             V[:, have : have + block], T[have : have + block, done:have] = _next_block(W, V[:, :have], rng)
             done = have
         head = T[:done, :done]
@@ -114,7 +113,6 @@ def block_lanczos(
         T[:] = 0
         T[np.arange(kept), np.arange(kept)] = values[:kept]
         T[kept : kept + block, :kept] = tail[:, :kept]
-        T[:kept, kept : kept + block] = tail[:, :kept].T
         done = kept
     raise ConvergenceError(
         f"the eigensolver reached a residual of {residual:.1e} in {MAX_RESTARTS} restarts and was to reach {tol:.0e}, "

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.embedders._features import STAND_INS, features_of
-from graphquilt.embedders.contract import DEFAULT_MOTIONS, Fit, check_dim
+from graphquilt.embedders.contract import DEFAULT_MOTIONS, MOTIONS, Fit, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.errors import InputError, MissingExtraError
 
@@ -94,6 +94,8 @@ class Network:
             raise InputError(f"weight_decay of {name} must not be negative; it is {self.weight_decay}.")
         if self.featureless not in (None, *STAND_INS):
             raise InputError(f"featureless of {name} is one of {STAND_INS} or None, not {self.featureless!r}.")
+        if not frozenset(self.group) <= MOTIONS:
+            raise InputError(f"group of {name} is made of {sorted(MOTIONS)}; it is {sorted(self.group)}.")
         if self.dtype not in {"float32", "float64"}:
             raise InputError(f"dtype of {name} is 'float32' or 'float64', not {self.dtype!r}.")
 

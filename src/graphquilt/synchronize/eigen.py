@@ -107,6 +107,9 @@ def lowest_eigenpairs(
             return Eigenpairs(values, X, residuals, iterations)
         iterations += 1
         W = orthonormal(_without(_without(preconditioner(R), deflate), XP))
+        # Where the step lies nearly in the block, scaling it up has scaled up what was left of the block in it: without
+        # a second pass the basis is no longer orthonormal and the Ritz values fall below the spectrum.
+        W = orthonormal(_without(W, XP))
         basis, image = np.hstack([XP, W]), np.hstack([AXP, operator(W)])
         border = basis.T @ image[:, XP.shape[1] :]
         corner = len(known)

@@ -1,0 +1,100 @@
+"""A check that an embedder of your own keeps the contract."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.embedders.contract import Embedder, checked_fit, motions
+from graphquilt.errors import InputError, QuiltError
+from graphquilt.graph import Graph
+
+__all__ = ["check_embedder"]
+
+
+def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
+    """Check that an embedder keeps the contract of :class:`graphquilt.Embedder`.
+
+    On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
+    pickling, and leave the graph as it was. Isolated nodes, a graph without features, a graph without edges and a
+    graph of one node may be refused with an :class:`~graphquilt.InputError`; an answer must be finite.
+
+    Parameters
+    ----------
+    embedder : Embedder
+    n_nodes : int, optional
+        Size of the graphs; None means 4 ``dim``, and at least 40.
+    width : int
+        Number of features.
+
+    Raises
+    ------
+    AssertionError
+        The embedder breaks a rule; the message says which.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> check_embedder(SVD(2))
+    """
+    dim = getattr(embedder, "dim", None)
+    assert isinstance(dim, int | np.integer), f"dim is {dim!r}, not an integer"
+    assert dim >= 1, f"dim is {dim}, below 1"
+    try:
+        motions(embedder)
+    except InputError as wrong:
+        raise AssertionError(str(wrong)) from wrong
+    n = max(40, 4 * dim) if n_nodes is None else n_nodes
+    graph = _ring_with_chords(n, width)
+    before = _contents(graph)
+    try:
+        X = checked_fit(embedder, graph, 1, where="a connected graph").embedding
+    except QuiltError as wrong:
+        raise AssertionError(
+            f"a connected graph of {n} nodes with {width} features was not embedded: {wrong}"
+        ) from wrong
+    assert _contents(graph) == before, "the graph it was given has changed"
+    assert np.array_equal(X, np.asarray(embedder(graph, 1))), "the same seed gave another answer"
+    try:
+        copy = pickle.loads(pickle.dumps(embedder))
+    except Exception as wrong:
+        raise AssertionError(f"it cannot be pickled, so no other process can run it: {wrong}") from wrong
+    assert np.array_equal(X, np.asarray(copy(graph, 1))), "its pickled copy gave another answer"
+    isolated = sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array((3, 3))]))
+    features = np.vstack([graph.features, np.ones((3, width))])
+    _embed_or_refuse(embedder, Graph(isolated, features), "a graph with isolated nodes")
+    _embed_or_refuse(embedder, Graph(graph.adjacency), "a graph without features")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), graph.features), "a graph without edges")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), graph.features[:1]), "a graph of one node")
+
+
+def _embed_or_refuse(embedder: Embedder, graph: Graph, what: str) -> None:
+    """Embed the graph; an InputError that the embedder itself raises is an answer too."""
+    try:
+        X = np.asarray(embedder(graph, 1))
+    except InputError:
+        return
+    except Exception as wrong:
+        raise AssertionError(f"{what} raised {type(wrong).__name__} instead of InputError: {wrong}") from wrong
+    wanted = (graph.n_nodes, embedder.dim)
+    assert X.shape == wanted, f"{what} gave an array of shape {X.shape}, not {wanted}"
+    assert np.isfinite(X).all(), f"{what} gave values that are not finite"
+
+
+def _ring_with_chords(n: int, width: int) -> Graph:
+    """Return a connected graph of n nodes with 2n edges and non-negative features."""
+    rng = np.random.default_rng(0)
+    ring = np.arange(n)
+    rows, columns = np.concatenate([ring, ring]), np.concatenate([(ring + 1) % n, rng.integers(n, size=n)])
+    A = sp.csr_array((np.ones(2 * n), (rows, columns)), shape=(n, n))
+    A = sp.csr_array(((A + A.T) > 0).astype(np.float64) - sp.diags_array((A.diagonal() > 0).astype(np.float64)))
+    return Graph(A, rng.random((n, width), dtype=np.float32))
+
+
+def _contents(graph: Graph) -> list[bytes]:
+    arrays: list[npt.NDArray[Any]] = [np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.features)]
+    return [array.tobytes() for array in arrays]
