@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.partition import Partitioner
     from graphquilt.sparsify import EdgeWeight
+    from graphquilt.store import DirectoryStore
 
 EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
 PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
@@ -139,6 +140,18 @@ def origin(path: Path, **others: Any) -> dict[str, Any]:
     if path.is_file():
         said["bytes"] = path.stat().st_size
     return said | {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in others.items()}
+
+
+def cores(workers: int | None, n_patches: int) -> int:
+    """Return how many processes to use: as many as asked for, or one for each core there is work for."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return workers or max(1, min(here, n_patches))
+
+
+def made_for(store: DirectoryStore) -> int:
+    """Return the dimension that a job's patches were made for."""
+    dim: int = store["patch_graph"].parameters.get("made_with", {}).get("dim", 64)
+    return dim
 
 
 @contextlib.contextmanager

@@ -192,8 +192,7 @@ def embed(
 
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
-    made_for = store["patch_graph"].parameters.get("made_with", {}).get("dim", 64)
-    model = choices.embedder(embedder, dim or made_for, settings)
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
     quilt.check_dim(model.dim)
     only = choices.share(shard, quilt.n_patches)
     with resumable(_again()), watching() as progress:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from graphquilt.cli import app, options
-from graphquilt.cli.display import show
+from graphquilt.cli.display import show, watching
 
 
 @app.command(epilog="Example: `graphquilt evaluate job --labels y.npy`")
@@ -81,3 +81,51 @@ def export(
 
     path = export_embedding(DirectoryStore(job), file, format=format)
     show({"file": str(path), "bytes": path.stat().st_size}, as_json=json)
+
+
+@app.command(epilog="Example: `graphquilt plan job --embedder vgae --dim 128 --workers 8`")
+def plan(
+    job: options.Job,
+    *,
+    embedder: options.Embedder = "svd",
+    dim: Annotated[
+        int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
+    ] = None,
+    settings: options.Settings = None,
+    workers: options.Workers = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
+    import dataclasses
+
+    from graphquilt.cli import choices
+    from graphquilt.planning import plan_job
+    from graphquilt.records import kept_patch_graph
+    from graphquilt.store import DirectoryStore
+
+    store = DirectoryStore(job)
+    quilt = kept_patch_graph(store)
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
+    quilt.check_dim(model.dim)
+    n = choices.cores(workers, quilt.n_patches)
+    with watching() as progress:
+        found = plan_job(store, model, workers=n, seed=seed, progress=progress)
+    if json:
+        show(dataclasses.asdict(found) | {"workers": n}, as_json=True)
+        return
+    typer.echo(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n} workers)")
+    for stage in found.stages:
+        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
+        typer.echo(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
+    free = f"{found.memory_available / 1e9:.1f} GB of memory, {found.disk_available / 1e9:.1f} GB of disk"
+    typer.echo(f"free: {free}")
+    for line in found.advice or ("It fits.",):
+        typer.echo(line)
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
