@@ -47,4 +47,11 @@ def main() -> None:
         sys.exit(2)
 
 
-from graphquilt.cli import jobs, results, studies, temporal  # noqa: E402, F401  (each adds its commands to ``app``)
+# Each adds its commands to ``app``.
+from graphquilt.cli import (  # noqa: E402, F401
+    graphs,
+    jobs,
+    results,
+    studies,
+    temporal,
+)
