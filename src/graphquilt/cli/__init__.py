@@ -49,6 +49,7 @@ def main() -> None:
 
 # Each adds its commands to ``app``.
 from graphquilt.cli import (  # noqa: E402, F401
+    demo,
     graphs,
     jobs,
     results,
