@@ -77,7 +77,8 @@ class Run:
     def prepare(self, patch: int, *, afresh: bool = False) -> Call:
         """Return the call that embeds a patch, whose data is in the store by then."""
         attempt = self.attempts.get(patch, 0)
-        call = Call(patch, self.embedders[patch], patch_seed(self.seed, patch), attempt, self.driver)
+        embedder, seed = self.embedders[patch], patch_seed(self.seed, patch)
+        call = Call(patch, embedder, seed, attempt, self.driver, made_with(embedder, seed))
         if self.store is None:
             return dataclasses.replace(call, graph=self._cut(patch))
         if isinstance(self.store, DirectoryStore) and not self.locked:
