@@ -69,6 +69,15 @@ def test_the_estimate_is_as_good_as_it_says():
     assert 0.05 < ratio.std() < 0.12  # sqrt(2 / 200) = 0.1, less the clipping
 
 
+def test_the_estimate_of_a_long_ring(caplog):
+    n = 2000
+    edges = np.sort(np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1), axis=1)
+    with caplog.at_level("INFO", logger="graphquilt"):
+        estimate = projected_resistance(edges, np.ones(n), n, projections=50)
+    assert "factorising instead" in caplog.text
+    assert abs(estimate.mean() - 1) < 0.12  # (n - 1) / n, less the clipping at 1
+
+
 def test_resistance_switches_where_it_says(caplog):
     edges, c = connected_pairs(30, 60, 0)
     with caplog.at_level("INFO", logger="graphquilt"):
