@@ -35,12 +35,12 @@ def measure(data, settings, names):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sources", type=int, default=1500)
+    parser.add_argument("--sources", type=int, default=1000)
     parser.add_argument("--destinations", type=int, default=0, help="20 a source where not given")
     parser.add_argument("--days", type=int, default=89)
     parser.add_argument("--dim", type=int, default=20)
-    parser.add_argument("--campaigns", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--campaigns", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--darpa", action=argparse.BooleanOptionalAction, default=True)
     chosen = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -55,7 +55,7 @@ def main() -> None:
         path = Path(os.environ["GRAPHQUILT_DATA"], "darpa-1998", "darpa.npz")
         for width, options in (
             ("1d", Settings(dim=5, lags=(1, 2, 3, 7, 14), min_observations=10, history=28)),
-            ("1h", Settings(dim=5, lags=(1, 2, 3, 12, 24, 48, 168), min_observations=21, history=168, refit=24)),
+            ("6h", Settings(dim=5, lags=(1, 2, 3, 4, 8, 28, 56), min_observations=21, history=56, refit=14)),
         ):
             data = darpa_windows(path, width)
             rows = measure(data, options, DETECTORS)

@@ -149,10 +149,16 @@ def _one_is_missing(product: Operator, U: FloatArray, least: float, block: int) 
     V = np.linalg.qr(V - U @ (U.T @ V))[0]
     basis = V
     for _ in range(5):
-        W = product(np.ascontiguousarray(basis[:, -block:]))
+        W = product(np.ascontiguousarray(V))
         W -= U @ (U.T @ W)
         for _ in range(2):
             W -= basis @ (basis.T @ W)
-        basis = np.concatenate([basis, np.linalg.qr(W)[0]], axis=1)
+        # A matrix of low rank runs out of directions; what rounding leaves of them is not orthogonal to the others.
+        left, sizes, _ = np.linalg.svd(W, full_matrices=False)
+        V = left[:, sizes > NEGLIGIBLE]
+        if not V.shape[1]:
+            break
+        V = np.linalg.qr(V - basis @ (basis.T @ V))[0]
+        basis = np.concatenate([basis, V], axis=1)
     head = basis.T @ product(basis)
     return bool(np.linalg.eigvalsh((head + head.T) / 2)[-1] > least)

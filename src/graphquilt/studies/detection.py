@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,14 @@ def judge(scores: Scores, data: Labelled, settings: Settings) -> dict[str, dict[
     """Measure scores against the truth: by side for (host, window), and for (pair, window), for each kind of attack.
 
     A host is attacked, or attacks, in a window if one of its pairs is an attack there. A pair scores as the higher of
-    its two ends. When one kind is judged, hosts and pairs of other kinds are left out.
+    its two ends. When one kind is judged, hosts and pairs of other kinds are left out. Hosts are those that had been
+    in ``min_observations`` windows before: nobody can say what is unusual for a stranger; ``known_attacks`` is their
+    share of all attacks.
     """
     judged = range(data.first, len(data.windows))
+    known = {
+        side: np.stack(list(_known(data, side, settings.min_observations)), axis=1)[:, data.first :] for side in SIDES
+    }
     here = {side: np.stack([_touched(data.windows[t].matrix, side) for t in judged], axis=1) for side in SIDES}
     any_attack = {side: np.stack([_touched(data.attacks["all"][t], side) for t in judged], axis=1) for side in SIDES}
     out: dict[str, dict[str, dict[str, float]]] = {}
@@ -131,15 +136,26 @@ def judge(scores: Scores, data: Labelled, settings: Settings) -> dict[str, dict[
         results: dict[str, dict[str, float]] = {}
         for side in SIDES:
             truth = np.stack([_touched(marks[t], side) for t in judged], axis=1)
-            if truth.any():
-                present = here[side] & (truth | ~any_attack[side])
+            if (truth & known[side]).any():
+                share = float((truth & known[side]).sum() / truth.sum())
+                truth &= known[side]
+                present = here[side] & known[side] & (truth | ~any_attack[side])
                 values = np.where(present, scores[side][:, data.first :], np.nan)
-                results[side] = alert_quality(values, truth, present=present, budgets=settings.budgets)
+                quality = alert_quality(values, truth, present=present, budgets=settings.budgets)
+                results[side] = {"known_attacks": share, **quality}
         pairs = _pair_quality(scores, data, kind, settings)
         if pairs is not None:
             results["pair"] = pairs
         out[kind] = results
     return out
+
+
+def _known(data: Labelled, side: str, least: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Give, window by window, which nodes have been in at least ``least`` windows before."""
+    count = np.zeros(data.shape[SIDES.index(side)], dtype=np.int64)
+    for window in data.windows:
+        yield count >= least
+        count += _touched(window.matrix, side)
 
 
 def _pair_quality(scores: Scores, data: Labelled, kind: str, settings: Settings) -> dict[str, float] | None:
