@@ -36,11 +36,12 @@ FLOORS = {
     "evaluate": 7,
     "datasets": 7,
     "pipeline": 8,
-    "report": 9,
-    "planning": 9,
-    "export": 9,
-    "studies": 10,
-    "cli": 11,
+    "stages": 9,
+    "report": 10,
+    "planning": 10,
+    "export": 10,
+    "studies": 11,
+    "cli": 12,
 }
 SIDE_RAIL = {"conformance", "synthetic"}  # imported only by cli, studies and tests
 HEAVY = {

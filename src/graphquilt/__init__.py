@@ -66,6 +66,7 @@ _HOMES = {
     "WindowScores": "anomaly",
     "alert_quality": "evaluate",
     "align": "alignment",
+    "align_components": "alignment",
     "align_hierarchical": "alignment",
     "average_precision": "evaluate",
     "bipartite_svd": "embedders",

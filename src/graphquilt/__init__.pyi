@@ -1,5 +1,6 @@
 from graphquilt.alignment import Alignment as Alignment
 from graphquilt.alignment import align as align
+from graphquilt.alignment import align_components as align_components
 from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
