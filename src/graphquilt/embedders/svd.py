@@ -27,6 +27,8 @@ class SVD:
     ----------
     dim : int
         Number of vectors.
+    tol : float
+        The largest residual norm of a vector.
     group : frozenset of str
         The motions that embeddings of overlapping graphs differ by: all of them.
 
@@ -44,10 +46,13 @@ class SVD:
     """
 
     dim: int
+    tol: float = 1e-6
     group: frozenset[str] = MOTIONS
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "SVD")
+        if not self.tol > 0:
+            raise InputError(f"tol of SVD must be positive, not {self.tol}.")
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:  # noqa: ARG002
         """Return the embedding (n, dim)."""
@@ -73,7 +78,7 @@ class SVD:
             y: FloatArray = A @ x - 2 * (trivial @ (trivial_t @ x))
             return y
 
-        _, U = leading_eigenpairs(deflated, len(kept), self.dim)
+        _, U = leading_eigenpairs(deflated, len(kept), self.dim, tol=self.tol)
         X = np.zeros((graph.n_nodes, self.dim))
         X[kept] = np.sqrt(weight.sum()) * scale[:, None] * U
         return X
