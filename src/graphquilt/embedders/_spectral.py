@@ -101,7 +101,7 @@ def block_lanczos(
         krylov.grow()
         _, S = krylov.ritz()
         U = krylov.vectors(S[:, :k])
-        W = product(U)
+        W = product(np.ascontiguousarray(U))
         values, turn = np.linalg.eigh(U.T @ W)
         U, W, values = U @ turn[:, ::-1], W @ turn[:, ::-1], values[::-1]
         residual = float(np.linalg.norm(W - U * values, axis=0).max())
@@ -227,5 +227,5 @@ def _one_is_missing(product: Operator, U: FloatArray, least: float, block: int) 
         for _ in range(2):
             W -= basis @ (basis.T @ W)
         basis = np.concatenate([basis, np.linalg.qr(W)[0]], axis=1)
-    head = basis.T @ product(basis)
+    head = basis.T @ product(np.ascontiguousarray(basis))
     return bool(np.linalg.eigvalsh((head + head.T) / 2)[-1] > least)
