@@ -4,7 +4,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
@@ -53,6 +53,7 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
     p, d, k, seed = shape
     made = quilt(p, d, degree=k, noise=0.1, scaled=True, seed=seed)
     alignment, X = stitched(made, scale=True)
+    assume(alignment.spectral_gap > 0.01)  # a frustrated ring in one dimension has two equally good answers
     rng = np.random.default_rng(seed)
     k = which % p
     Q, s, t = random_rotations(1, d, rng)[0], float(np.exp(rng.normal())), rng.normal(size=d)

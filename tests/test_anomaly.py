@@ -217,6 +217,19 @@ def test_background_places_stars_and_refuses_what_has_no_rank():
         bipartite_svd(stars, 1, background=-1.0)
 
 
+def test_a_flood_from_spoofed_addresses_is_embedded():
+    """A thousand sources that all do the same leave a matrix of low rank."""
+    rng = np.random.default_rng(0)
+    usual = (rng.random((40, 60)) < 0.2).astype(float)
+    flood = np.zeros((1200, 60))
+    flood[:, 7] = 1
+    day = sp.csr_array(np.vstack([usual, flood]))
+    for background in (0.0, 1.0):
+        source, _ = embed_window(day, 5, background)
+        spoofed = source.coordinates[source.nodes >= 40]
+        assert np.ptp(spoofed, axis=0).max() < 1e-4, "equals lie together"
+
+
 def test_a_window_too_small_is_named_and_left_out(traffic, caplog):
     _, matrices = traffic
     few = list(matrices[:25])

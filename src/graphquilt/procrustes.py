@@ -16,6 +16,8 @@ __all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation
 
 FloatArray = npt.NDArray[np.float64]
 
+CHUNK = 1024  # matrices of a long stack that are decomposed at a time
+
 
 class Polar(NamedTuple):
     """Nearest orthogonal matrices ``(..., d, d)`` and the singular values ``(..., d)`` they were found through."""
@@ -54,7 +56,10 @@ def nearest_orthogonal(matrices: npt.ArrayLike) -> FloatArray:
     >>> nearest_orthogonal([[-3.0]]).tolist()
     [[-1.0]]
     """
-    return polar(matrices).rotation
+    stack = np.asarray(matrices, dtype=np.float64)
+    if stack.ndim != 3 or len(stack) <= CHUNK:
+        return polar(stack).rotation
+    return np.concatenate([polar(stack[k : k + CHUNK]).rotation for k in range(0, len(stack), CHUNK)])
 
 
 def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:

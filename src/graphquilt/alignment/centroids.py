@@ -11,6 +11,7 @@ import numpy.typing as npt
 from graphquilt.alignment.overlap import PatchLike, checked_patch
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.errors import CoverError, InputError
+from graphquilt.patches import Patch
 
 __all__ = ["centroid"]
 
@@ -63,7 +64,7 @@ def centroid(
         raise InputError(
             f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
         )
-    largest = max(int(np.max(checked_patch(patches[k], k).nodes)) for k in range(len(patches)))
+    largest = max(_largest(patches[k], k) for k in range(len(patches)))
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
@@ -92,6 +93,11 @@ def centroid(
         out[:] = total
         return out
     return total
+
+
+def _largest(patch: PatchLike, k: int) -> int:
+    nodes, _ = patch if isinstance(patch, Patch) or len(patch) == 2 else checked_patch(patch, k)
+    return int(np.max(nodes)) if np.size(nodes) else -1
 
 
 def _weights(given: Any, k: int, rows: int) -> FloatArray:

@@ -54,7 +54,7 @@ def place(
     if index.dim != rotations.shape[1]:
         raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {rotations.shape[1]}.")
     local = np.stack([np.full(at, at), np.arange(at)], axis=1)
-    measured = measure(everyone, index, local, needs_spread=True, executor=None)
+    measured = measure(everyone, index, local, least=index.dim + 1, executor=None)
     weights = measured.sizes.astype(np.float64)
     share = weights / weights.sum()
     wanted = measured.rotations @ rotations[neighbours]

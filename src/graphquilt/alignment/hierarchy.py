@@ -16,6 +16,7 @@ from graphquilt.alignment.overlap import (
     PatchIndex,
     PatchLike,
     check_edges,
+    check_overlap,
     edge_errors,
     index_patches,
     shared_rows,
@@ -102,9 +103,12 @@ def align_hierarchical(
             f"branching is how many patches are aligned at once and must be at least 2; it is {branching}."
         )
     index = index_patches(patches)
-    pairs = check_edges(index, edges, least=index.dim + 1 if rotate else 2 if scale else 1)
+    pairs = check_edges(index, edges)
     options = _Options(scale, rotate, translate, robust, tol)
-    sizes = np.array([len(shared_rows(index, i, j)[0]) for i, j in pairs.tolist()], dtype=np.float64)
+    sizes = np.empty(len(pairs))
+    for e, (i, j) in enumerate(pairs.tolist()):
+        sizes[e] = len(shared_rows(index, i, j)[0])
+        check_overlap(i, j, int(sizes[e]), least=index.dim + 1 if rotate else 2 if scale else 1, dim=index.dim)
     labels = _first_labels(clusters, index, pairs, sizes, branching)
     result = _level(patches, pairs, sizes, labels, branching=branching, options=options, executor=executor)
     errors = edge_errors(patches, index, pairs, partial(place, result), executor=executor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "Measurements",
     "PatchIndex",
     "check_edges",
+    "check_overlap",
     "checked_patch",
     "coordinates",
     "edge_errors",
@@ -39,6 +41,7 @@ PatchLike = Patch | tuple[Any, Any]
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
 SINGLE_ABOVE = 2**27  # rotations with more entries than this are kept in single precision (1 GiB in double)
+RECENT = 32  # patches of a lazy sequence that stay open for the edges that follow
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
 
 
@@ -121,7 +124,7 @@ def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[Ids, Ids]:
     return in_a if order_i is None else order_i[in_a], in_b if order_j is None else order_j[in_b]
 
 
-def check_edges(index: PatchIndex, edges: npt.ArrayLike | None, *, least: int) -> IntArray:
+def check_edges(index: PatchIndex, edges: npt.ArrayLike | None) -> IntArray:
     """Return the patch edges ``(m, 2)`` with i < j, after checking that they make one connected graph.
 
     Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
@@ -131,15 +134,17 @@ def check_edges(index: PatchIndex, edges: npt.ArrayLike | None, *, least: int) -
     labels = components(pairs, p)
     if labels.max() > 0:
         raise DisconnectedError(_apart(labels, index.dim, given=edges is not None))
-    for i, j in pairs.tolist():
-        share = len(shared_rows(index, i, j)[0])
-        if share < least:
-            raise OverlapError(
-                f"patches {i} and {j} share {share} nodes; aligning in {index.dim} dimensions needs at least {least}. "
-                f"Drop the edge ({i}, {j}), enlarge the overlap"
-                + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
-            )
     return pairs
+
+
+def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
+    """Refuse an edge (i, j) whose patches share fewer than ``least`` nodes."""
+    if share < least:
+        raise OverlapError(
+            f"patches {i} and {j} share {share} nodes; aligning in {dim} dimensions needs at least {least}. "
+            f"Drop the edge ({i}, {j}), enlarge the overlap"
+            + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
+        )
 
 
 def _given_pairs(edges: npt.ArrayLike, p: int) -> IntArray:
@@ -199,9 +204,12 @@ def _shortened(numbers: list[int]) -> str:
 
 
 def measure(
-    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, *, needs_spread: bool, executor: Executor | None
+    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, *, least: int, executor: Executor | None
 ) -> Measurements:
-    """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches."""
+    """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches.
+
+    An overlap of fewer than ``least`` nodes is an error; so is one that is a single point, unless ``least`` is 1.
+    """
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
     result = Measurements(
@@ -212,7 +220,7 @@ def measure(
         np.empty(m, np.int64),
     )
     jobs = (
-        (_measure_chunk, (part, where, edges[rows], needs_spread, dtype))
+        (_measure_chunk, (part, where, edges[rows], least, dtype))
         for rows, part, where in _chunks(patches, index, edges, executor)
     )
     start = 0
@@ -224,22 +232,19 @@ def measure(
     return result
 
 
-def _measure_chunk(
-    patches: Any, index: PatchIndex, edges: IntArray, needs_spread: bool, dtype: npt.DTypeLike
-) -> Measurements:
+def _measure_chunk(patches: Any, index: PatchIndex, edges: IntArray, least: int, dtype: npt.DTypeLike) -> Measurements:
     m, d = len(edges), index.dim
     sizes, ratios, means = np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d))
     cross = np.empty((m, d, d))
+    opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
         for e, (i, j) in enumerate(edges.tolist()):
             rows_i, rows_j = shared_rows(index, i, j)
-            (a, means[e, 0]), (b, means[e, 1]) = (
-                centred(coordinates(patches[i])[rows_i]),
-                centred(coordinates(patches[j])[rows_j]),
-            )
+            check_overlap(i, j, len(rows_i), least=least, dim=d)
+            (a, means[e, 0]), (b, means[e, 1]) = centred(opened(i)[rows_i]), centred(opened(j)[rows_j])
             sizes[e] = len(a)
             spread = np.linalg.norm(a), np.linalg.norm(b)
-            if needs_spread:
+            if least > 1:
                 for k, size, mean in zip((i, j), spread, means[e], strict=True):
                     if size <= 1e-12 * max(1.0, float(np.abs(mean).max())) * np.sqrt(len(a)):
                         raise OverlapError(
@@ -276,10 +281,11 @@ def _errors_chunk(
     patches: Any, index: PatchIndex, edges: IntArray, place: Callable[[int, Any], FloatArray]
 ) -> FloatArray:
     errors = np.empty(len(edges))
+    opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
         for e, (i, j) in enumerate(edges.tolist()):
             rows_i, rows_j = shared_rows(index, i, j)
-            a, b = place(i, coordinates(patches[i])[rows_i]), place(j, coordinates(patches[j])[rows_j])
+            a, b = place(i, opened(i)[rows_i]), place(j, opened(j)[rows_j])
             spread = np.hypot(np.linalg.norm(centred(a)[0]), np.linalg.norm(centred(b)[0]))
             misfit = np.linalg.norm(a - b)
             errors[e] = misfit / spread if spread > 0 else float(misfit > 0)

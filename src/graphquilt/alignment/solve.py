@@ -99,14 +99,14 @@ def align(
     index = index_patches(patches)
     p, d = index.n_patches, index.dim
     least = d + 1 if rotate else 2 if scale else 1
-    given = check_edges(index, edges, least=least)
+    given = check_edges(index, edges)
     if p == 1:
         return Alignment.identity(1, d)
     # Sorted by the second patch: the rotation solver then uses the measurements as they lie, without a copy.
     order = np.lexsort((given[:, 0], given[:, 1]))
     pairs = given[order]
     report(progress, "relative transforms", 0, len(pairs))
-    measured = measure(patches, index, pairs, needs_spread=scale or rotate, executor=executor)
+    measured = measure(patches, index, pairs, least=least, executor=executor)
     report(progress, "relative transforms", len(pairs), len(pairs))
     solved = _synchronize(pairs, measured, p, scale=scale, rotate=rotate, translate=translate, robust=robust, tol=tol)
     report(progress, "synchronized", 1, 1)

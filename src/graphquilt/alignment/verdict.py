@@ -10,7 +10,8 @@ import numpy.typing as npt
 __all__ = ["Fit", "verdict"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
-FIRM, WEAK = 0.1, 0.01  # spectral gaps
+FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
+THIN = 0.02  # a spectral gap below this is that of a chain: there are few cycles on which errors could show
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +66,26 @@ def _errors(fit: Fit) -> str:
         else "Embed these patches again, drop these edges, or use robust=True."
     )
     word = "Bad" if share > 0.5 else "Doubtful"
-    return f"{word}: {len(bad)} overlaps hardly agree, {_named(fit.edges[order[: len(bad)]])}. {figures} {advice}"
+    names = _named(fit.edges[order[: len(bad)]])
+    return f"{word}: {len(bad)} of {len(fit.edges)} overlaps hardly agree, {names}. {figures} {advice}"
 
 
 def _gap(fit: Fit) -> str:
     last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
-    gap = last - following
+    # Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
+    filled = (1 - last) / max(1 - following, 1e-300)
     figures = (
-        f"the {fit.dim}-th eigenvalue is {last:.4f}, the next {following:.4f} ± {fit.next_residual:.1g} "
-        f"(eigenvectors solved to {fit.residual:.0e})"
+        f"eigenvalue {fit.dim} is {last:.4f} and the next {following:.4f} ± {fit.next_residual:.1g}, so noise fills "
+        f"{filled:.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
     )
-    if gap > FIRM:
+    if filled <= FIRM and last - following < THIN:
+        return (
+            f"Thin: the patch graph is long and thin, errors add up along it unseen; {figures}. Add patch edges across."
+        )
+    if filled <= FIRM:
         return f"Firm: the rotations are well determined; {figures}."
-    if gap > WEAK:
-        return f"Soft: the patch graph is loosely joined and errors add up across it; {figures}. Add patch edges."
+    if filled <= WEAK:
+        return f"Soft: the rotations are determined, with little to spare; {figures}. More patch edges would help."
     return f"Weak: the rotations are hardly determined; {figures}. Add patch edges, or embed in fewer dimensions."
 
 

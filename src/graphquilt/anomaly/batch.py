@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from graphquilt.anomaly.explanations import SIDES
 from graphquilt.anomaly.scores import deviations, leave_one_out_zscore, threshold
-from graphquilt.errors import DisconnectedError, InputError
+from graphquilt.errors import ConvergenceError, DisconnectedError, InputError
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.windows import lag_edges
@@ -253,7 +253,7 @@ def _embedded(
 def _try_embed(matrix: Any, dim: int, background: float) -> tuple[Patch, Patch] | str:
     try:
         return embed_window(matrix, dim, background)
-    except InputError as problem:
+    except (InputError, ConvergenceError) as problem:
         return str(problem)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from graphquilt.anomaly.batch import LAGS, Alert, Pattern, embed_window
 from graphquilt.anomaly.explanations import SIDES, Explanation, explain
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import ConvergenceError, FormatError, InputError
 from graphquilt.procrustes import centred, nearest_orthogonal, relative_rotation
 
 __all__ = ["SideWindow", "Tracker", "WindowScores"]
@@ -182,7 +182,7 @@ class Tracker:
         limits = {side: self._limit(side) for side in SIDES}
         try:
             patches = embed_window(matrix, self.dim, self.background)
-        except InputError as problem:
+        except (InputError, ConvergenceError) as problem:
             return self._left_out(number, str(problem), limits)
         sides, learnt = {}, {}
         for side, (nodes, X) in zip(SIDES, patches, strict=True):

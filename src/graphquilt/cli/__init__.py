@@ -38,4 +38,4 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-from graphquilt.cli import studies, temporal  # noqa: E402, F401  (they register their commands)
+from graphquilt.cli import demo, graphs, studies, temporal  # noqa: E402, F401  (they register their commands)

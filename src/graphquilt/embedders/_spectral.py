@@ -117,7 +117,8 @@ def block_lanczos(
 
 def _chebyshev(product: Operator, bound: float, top: float) -> Operator:
     """Return the product by T_m(L(A)), where L maps [-1, bound] to [-1, 1]; above the bound it grows fast."""
-    growth = np.arccosh((2 * top + 1 - bound) / (1 + bound))
+    bound = max(bound, -0.9)
+    growth = np.arccosh(max(2 * top + 1 - bound, 1 + bound) / (1 + bound))
     degree = int(np.clip(LARGEST_GROWTH / max(growth, 1e-3), 1, 10))
     stretch, shift = 2 / (1 + bound), (1 - bound) / (1 + bound)
 
@@ -222,10 +223,16 @@ def _one_is_missing(product: Operator, U: FloatArray, least: float, block: int) 
     V = np.linalg.qr(V - U @ (U.T @ V))[0]
     basis = V
     for _ in range(5):
-        W = product(np.ascontiguousarray(basis[:, -block:]))
+        W = product(np.ascontiguousarray(V))
         W -= U @ (U.T @ W)
         for _ in range(2):
             W -= basis @ (basis.T @ W)
-        basis = np.concatenate([basis, np.linalg.qr(W)[0]], axis=1)
+        # A matrix of low rank runs out of directions; what rounding leaves of them is not orthogonal to the others.
+        left, sizes, _ = np.linalg.svd(W, full_matrices=False)
+        V = left[:, sizes > NEGLIGIBLE]
+        if not V.shape[1]:
+            break
+        V = np.linalg.qr(V - basis @ (basis.T @ V))[0]
+        basis = np.concatenate([basis, V], axis=1)
     head = basis.T @ product(np.ascontiguousarray(basis))
     return bool(np.linalg.eigvalsh((head + head.T) / 2)[-1] > least)

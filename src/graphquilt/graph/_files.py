@@ -27,7 +27,7 @@ from graphquilt.errors import FormatError, InputError
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
 
-__all__ = ["describe", "open_array", "open_graph", "save", "write_array", "write_description"]
+__all__ = ["attach", "describe", "open_array", "open_graph", "save", "write_array", "write_description"]
 
 FORMAT = "graphquilt-graph"
 VERSION = 1
@@ -90,12 +90,8 @@ def save(graph: Graph, folder: str | PathLike[str]) -> None:
     }
     if graph.weights is not None:
         arrays["weights"] = graph.weights
-    if sp.issparse(graph.features):
-        X = sp.csr_array(graph.features)
-        arrays |= {"features_data": X.data, "features_indices": X.indices, "features_indptr": X.indptr}
-        arrays["features_shape"] = np.array(X.shape, dtype=np.int64)
-    elif graph.features is not None:
-        arrays["features"] = np.asanyarray(graph.features)
+    if graph.features is not None:
+        arrays |= _feature_arrays(graph.features)
     for name, values in (("labels", graph.labels), ("node_ids", graph.node_ids)):
         if values is not None:
             arrays[name] = values
@@ -103,6 +99,33 @@ def save(graph: Graph, folder: str | PathLike[str]) -> None:
         write_array(target / f"{name}.npy", values)
     description = describe(n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=sorted(arrays))
     write_description(target, description)
+
+
+def attach(folder: str | PathLike[str], *, features: Any = None, labels: npt.NDArray[Any] | None = None) -> None:
+    """Add features or labels to a graph on disk without writing its edges again."""
+    target = Path(folder)
+    graph = open_graph(target)
+    description = json.loads((target / DESCRIPTION).read_text())
+    arrays: dict[str, npt.NDArray[Any]] = {} if labels is None else {"labels": labels}
+    if features is not None:
+        arrays |= _feature_arrays(features)
+    for name, values in arrays.items():
+        if name in ("features", "labels") and len(values) != graph.n_nodes:
+            raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {len(values)} rows.")
+        write_array(target / f"{name}.npy", values)
+    write_description(target, description | {"arrays": sorted({*description["arrays"], *arrays})})
+
+
+def _feature_arrays(features: Any) -> dict[str, npt.NDArray[Any]]:
+    if not sp.issparse(features):
+        return {"features": np.asanyarray(features)}
+    X = sp.csr_array(features)
+    return {
+        "features_data": X.data,
+        "features_indices": X.indices,
+        "features_indptr": X.indptr,
+        "features_shape": np.array(X.shape, dtype=np.int64),
+    }
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:

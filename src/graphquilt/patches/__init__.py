@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.errors import InputError
-from graphquilt.patches._construct import Limits, patch_graph
+from graphquilt.patches._construct import patch_graph
+from graphquilt.patches._expand import Limits
 from graphquilt.patches._quilt import NodeSets, PatchGraph
 
 __all__ = ["Limits", "NodeSets", "Patch", "PatchGraph", "patch_graph"]

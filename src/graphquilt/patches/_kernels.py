@@ -1,4 +1,4 @@
-"""Growing one patch, and counting what patches share, compiled."""
+"""Growing patches, and counting what they share, compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from graphquilt.graph._kernels import jit
 
-__all__ = ["edges_inside", "expand_patch", "overlap_sizes"]
+__all__ = ["edges_inside", "frontiers", "grow", "inner_graph", "overlap_sizes"]
 
 
 @jit
@@ -33,138 +33,155 @@ def _append(array: Any, used: int, value: Any) -> Any:  # pragma: no cover - com
 
 
 @jit
-def _frontiers(
-    csr: Any, labels: Any, own: Any, neighbours: Any, mark: Any, stamp: int
-) -> tuple[Any, Any]:  # pragma: no cover
-    """Find N(C_i) ∩ C_j for every neighbour j in one scan of the cluster's edges: nodes by neighbour, and ends."""
-    indptr, indices = csr
-    found = np.empty(256, np.int64)
-    n_found = 0
-    for u in own:
-        for e in range(indptr[u], indptr[u + 1]):
-            v = indices[e]
-            if mark[v] != stamp:
-                t = np.searchsorted(neighbours, labels[v])
-                if t < len(neighbours) and neighbours[t] == labels[v]:
-                    mark[v] = stamp
-                    found = _append(found, n_found, v)
-                    n_found += 1
-    # Sorted, so that a sample does not depend on the order in which the frontier was found.
-    found = np.sort(found[:n_found])
-    slots = np.searchsorted(neighbours, labels[found])
-    ends = np.zeros(len(neighbours) + 1, np.int64)
-    for t in slots:
-        ends[t + 1] += 1
-    return found[np.argsort(slots, kind="mergesort")], np.cumsum(ends)
+def _sample(values: Any, wanted: int, state: Any) -> Any:  # pragma: no cover - compiled
+    """Return ``wanted`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
+    for f in range(wanted):
+        pick = f + np.int64(_next(state) % np.uint64(len(values) - f))
+        values[f], values[pick] = values[pick], values[f]
+    return values[:wanted]
 
 
 @jit
-def _following(csr: Any, labels: Any, frontier: Any, j: int, mark: Any, stamp: int) -> Any:  # pragma: no cover
-    """Return (N(F) ∩ C_j) without what the patch has, and mark it."""
-    indptr, indices = csr
-    found = np.empty(64, np.int64)
-    n_found = 0
-    for u in frontier:
-        for e in range(indptr[u], indptr[u + 1]):
-            v = indices[e]
-            if labels[v] == j and mark[v] != stamp:
-                mark[v] = stamp
-                found = _append(found, n_found, v)
-                n_found += 1
-    return np.sort(found[:n_found])
-
-
-@jit
-def _grow_into(
-    csr: Any, clusters: Any, j: int, frontier: Any, need: int, cap: int, seed: int, mark: Any, stamp: int
-) -> tuple[Any, int]:  # pragma: no cover - compiled
-    """Take nodes of cluster j, ring by ring, until there are ``need`` and never more than ``cap``."""
-    labels, members, starts = clusters
-    state = np.full(1, seed, np.uint64)
-    pool = members[starts[j] : starts[j + 1]].copy()
-    untried = len(pool)
-    taken = np.empty(cap, np.int64)
-    n_taken: Any = 0
-    reseeded = 0
-    while n_taken < need:
-        if len(frontier) == 0:
-            # Differs from the paper: an exhausted frontier is seeded again with a random node of the cluster.
-            reseeded += 1
-            while len(frontier) == 0 and untried > 0:
-                k = np.int64(_next(state) % np.uint64(untried))
-                untried -= 1
-                v = pool[k]
-                pool[k] = pool[untried]
-                if mark[v] != stamp:
-                    mark[v] = stamp
-                    frontier = np.full(1, v, np.int64)
-        space = cap - n_taken
-        if len(frontier) > space:
-            for f in range(space):
-                pick = f + np.int64(_next(state) % np.uint64(len(frontier) - f))
-                frontier[f], frontier[pick] = frontier[pick], frontier[f]
-            frontier = frontier[:space]
-        taken[n_taken : n_taken + len(frontier)] = frontier
-        n_taken += len(frontier)
-        if n_taken < need:
-            frontier = _following(csr, labels, frontier, j, mark, stamp)
-    return taken[:n_taken], reseeded
-
-
-@jit
-def expand_patch(
+def frontiers(
     csr: Any, clusters: Any, cluster: int, neighbours: Any, demand: Any, mark: Any
-) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
-    """Grow patch ``cluster`` into each of ``neighbours`` until it holds enough of its nodes (Algorithm 2).
-
-    The clusters are disjoint, so growing into one does not depend on growing into another: each pair has a random
-    stream of its own, and the order of the pairs is of no consequence.
+) -> Any:  # pragma: no cover
+    """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the cluster's edges, none larger than its cap.
 
     Parameters
     ----------
     csr : indptr, indices
     clusters : labels (n,), members (n,) by cluster, starts (p + 1,)
-    cluster : which to grow
-    neighbours : clusters to grow into, ascending
-    demand : for each neighbour, the least and the largest number of nodes to take, and a random seed
-    mark : int array (n,), stamped with cluster + 1
+    cluster : the cluster C_i
+    neighbours : the clusters C_j, ascending
+    demand : for each neighbour, the largest number of nodes to take, and a random seed
+    mark : array (n,) of zeros, left so
 
     Returns
     -------
-    The nodes of the patch, how many came from each neighbour, and how often the frontier had to be seeded again.
+    The nodes neighbour by neighbour, ascending unless sampled, and where each neighbour's end.
     """
-    _, members, starts = clusters
-    need, cap, seeds = demand
-    stamp = cluster + 1
-    own = members[starts[cluster] : starts[cluster + 1]]
-    for u in own:
-        mark[u] = stamp
-    nodes, ends = _frontiers(csr, clusters[0], own, neighbours, mark, stamp)
-    taken = np.zeros(len(neighbours), np.int64)
-    reseeded = np.zeros(len(neighbours), np.int64)
-    patch = np.empty(len(own) + cap.sum(), np.int64)
-    patch[: len(own)] = own
-    size = len(own)
+    indptr, indices = csr
+    labels, members, starts = clusters
+    cap, seeds = demand
+    slot = np.full(len(starts) - 1, -1, np.int32)
     for t in range(len(neighbours)):
-        frontier = nodes[ends[t] : ends[t + 1]].copy()
-        more, reseeded[t] = _grow_into(csr, clusters, neighbours[t], frontier, need[t], cap[t], seeds[t], mark, stamp)
-        patch[size : size + len(more)] = more
-        size += len(more)
-        taken[t] = len(more)
-    return np.sort(patch[:size]), taken, reseeded
+        slot[neighbours[t]] = t
+    found = np.empty(256, np.int64)
+    n_found = 0
+    for u in members[starts[cluster] : starts[cluster + 1]]:
+        for e in range(indptr[u], indptr[u + 1]):
+            v = indices[e]
+            # The clusters first: most edges lead to none of the neighbours, and the table is small.
+            if slot[labels[v]] >= 0 and mark[v] == 0:
+                mark[v] = 1
+                found = _append(found, n_found, v)
+                n_found += 1
+    for k in range(n_found):
+        mark[found[k]] = 0
+    # Sorted, so that a sample does not depend on the order in which the frontier was found.
+    found = np.sort(found[:n_found])
+    slots = slot[labels[found]]
+    found = found[np.argsort(slots, kind="mergesort")]
+    ends = np.zeros(len(neighbours) + 1, np.int64)
+    for t in slots:
+        ends[t + 1] += 1
+    ends = np.cumsum(ends)
+    kept = np.empty(n_found, np.int64)
+    kept_ends = np.zeros(len(neighbours) + 1, np.int64)
+    state = np.empty(1, np.uint64)
+    for t in range(len(neighbours)):
+        part = found[ends[t] : ends[t + 1]]
+        if len(part) > cap[t]:
+            state[0] = seeds[t]
+            part = _sample(part, cap[t], state)
+        kept[kept_ends[t] : kept_ends[t] + len(part)] = part
+        kept_ends[t + 1] = kept_ends[t] + len(part)
+    return kept[: kept_ends[-1]], kept_ends
 
 
 @jit
-def edges_inside(indptr: Any, indices: Any, nodes: Any, mark: Any, stamp: int) -> int:  # pragma: no cover - compiled
-    """Count the entries of the subgraph induced by the sorted ``nodes``.
+def inner_graph(csr: Any, clusters: Any, cluster: int, position: Any) -> Any:  # pragma: no cover - compiled
+    """Return the CSR arrays of the subgraph of one cluster, in positions within the cluster."""
+    indptr, indices = csr
+    labels, members, starts = clusters
+    own = members[starts[cluster] : starts[cluster + 1]]
+    ends = np.zeros(len(own) + 1, np.int64)
+    found = np.empty(256, np.int64)
+    n_found = 0
+    for k in range(len(own)):
+        for e in range(indptr[own[k]], indptr[own[k] + 1]):
+            v = indices[e]
+            if labels[v] == cluster:
+                found = _append(found, n_found, position[v])
+                n_found += 1
+        ends[k + 1] = n_found
+    return ends, found[:n_found]
+
+
+@jit
+def grow(inner: Any, frontier: Any, need: int, cap: int, seed: int, mark: Any) -> Any:  # pragma: no cover - compiled
+    """Take nodes of a cluster, ring by ring from ``frontier``, until there are ``need``, never more than ``cap``.
+
+    The second half of Algorithm 2, in positions within the cluster; ``mark`` is a clean array of booleans.
+
+    Returns
+    -------
+    The positions taken, and how often an exhausted frontier had to be seeded again.
+    """
+    indptr, indices = inner
+    n = len(indptr) - 1
+    state = np.full(1, seed, np.uint64)
+    pool = np.empty(0, np.int64)
+    untried = n
+    taken = np.empty(cap, np.int64)
+    n_taken: Any = 0
+    reseeded = 0
+    for v in frontier:
+        mark[v] = True
+    while True:
+        if len(frontier) > cap - n_taken:
+            frontier = _sample(frontier, cap - n_taken, state)
+        taken[n_taken : n_taken + len(frontier)] = frontier
+        n_taken += len(frontier)
+        if n_taken >= need:
+            return taken[:n_taken], reseeded
+        found = np.empty(64, np.int64)
+        n_found = 0
+        for u in frontier:
+            for e in range(indptr[u], indptr[u + 1]):
+                v = indices[e]
+                if not mark[v]:
+                    mark[v] = True
+                    found = _append(found, n_found, v)
+                    n_found += 1
+        if n_found == 0:
+            # Differs from the paper: an exhausted frontier is seeded again with a random node of the cluster.
+            if reseeded == 0:
+                pool = np.arange(n)
+            reseeded += 1
+            while n_found == 0:
+                k = np.int64(_next(state) % np.uint64(untried))
+                untried -= 1
+                v = pool[k]
+                pool[k] = pool[untried]
+                if not mark[v]:
+                    mark[v] = True
+                    found[0] = v
+                    n_found = 1
+        frontier = np.sort(found[:n_found])
+
+
+@jit
+def edges_inside(csr: Any, nodes: Any, mark: Any) -> int:  # pragma: no cover - compiled
+    """Count the entries of the subgraph induced by the sorted ``nodes``; ``mark`` (n,) is zeros, and left so.
 
     A node with far more neighbours than the patch has nodes is looked up from the patch's side.
     """
-    for k in range(len(nodes)):
-        mark[nodes[k]] = stamp
+    indptr, indices = csr
+    for u in nodes:
+        mark[u] = 1
     total = 0
-    for k in range(len(nodes)):
-        u = nodes[k]
+    for u in nodes:
         a, b = indptr[u], indptr[u + 1]
         if b - a > 16 * len(nodes):
             row = indices[a:b]
@@ -174,8 +191,9 @@ def edges_inside(indptr: Any, indices: Any, nodes: Any, mark: Any, stamp: int) -
                     total += 1
         else:
             for e in range(a, b):
-                if mark[indices[e]] == stamp:
-                    total += 1
+                total += mark[indices[e]]
+    for u in nodes:
+        mark[u] = 0
     return total
 
 

@@ -70,14 +70,14 @@ class Connection:
         A = sp.csr_array((np.r_[self.coupling, self.coupling], (np.r_[i, j], np.r_[j, i])), shape=(self.n, self.n))
         return sp.csr_array(sp.eye_array(self.n) - A)
 
-    def __call__(self, X: Block) -> Block:
-        """Apply L to ``X (n*d, c)``, in the precision of X.
+    def __call__(self, X: Block, out: Block) -> None:
+        """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
 
         Two products for each vertex j, of all its rotations at once: one sends X_j to its neighbours, the
         transpose gathers theirs.
         """
         d, c = self.dim, X.shape[1]
-        out = X.copy()
+        out[:] = X
         blocks, result = X.reshape(self.n, d, c), out.reshape(self.n, d, c)
         coupling = self.coupling.astype(X.dtype)
         starts = np.searchsorted(self.edges[:, 1], np.arange(self.n + 1))
@@ -88,7 +88,6 @@ class Connection:
             weights = coupling[here, None, None]
             result[neighbours] -= weights * (stacked @ blocks[j]).reshape(-1, d, c)
             result[j] -= stacked.T @ (weights * blocks[neighbours]).reshape(-1, c)
-        return out
 
     def dense(self) -> FloatArray:
         """Return L as a matrix (n*d, n*d), for small problems."""
@@ -137,36 +136,47 @@ def fiedler(connection: Connection) -> tuple[float, FloatArray]:
 
 def scalar_preconditioner(
     connection: Connection, gauge: Block, second: float, dtype: npt.DTypeLike
-) -> Callable[[Block], Block]:
-    """Return an approximate inverse of L: that of the scalar Laplacian, in the frame of ``gauge (n, d, d)``.
+) -> Callable[[Block], None]:
+    """Return an approximate inverse of L, in place: that of the scalar Laplacian, in the frame of ``gauge (n, d, d)``.
 
     Seen from a good guess of the answer every rotation is near the identity, and L is near the scalar Laplacian
     times the identity. Small graphs are inverted, long thin ones factorised, and large well connected ones
     (``second`` eigenvalue away from 0) get a few Chebyshev steps, because their factors fill in.
     """
     n, d = connection.n, connection.dim
-    scalar = connection.scalar
-    null = np.sqrt(connection.degrees / connection.degrees.sum())
     turn = np.asarray(gauge, dtype=dtype)
-    inverse: Callable[[Block], Block]
-    if n <= DENSE_LIMIT:
-        dense = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
-        inverse = dense.__matmul__
-    elif second > WELL_CONNECTED:
-        inverse = _chebyshev(sp.csr_array(scalar.astype(dtype)), second, 2.0)
-    else:
-        from scipy.sparse.linalg import splu
+    inverse = _scalar_inverse(connection, second, dtype)
 
-        factor = splu(sp.csc_array(scalar + 1e-3 * second * sp.eye_array(n)))
-        inverse = lambda B: factor.solve(B.astype(np.float64)).astype(dtype)  # noqa: E731
-
-    def apply(R: Block) -> Block:
+    def apply(R: Block) -> None:
         c = R.shape[1]
-        turned = np.matmul(turn.transpose(0, 2, 1), R.reshape(n, d, c)).reshape(n, d * c)
-        back: Block = np.matmul(turn, inverse(turned).reshape(n, d, c)).reshape(n * d, c)
-        return back
+        blocks = R.reshape(n, d, c)
+        _turn(turn.transpose(0, 2, 1), blocks)
+        for k in range(d):  # one row of every block at a time: the rest waits where it is
+            blocks[:, k] = inverse(np.ascontiguousarray(blocks[:, k]))
+        _turn(turn, blocks)
 
     return apply
+
+
+def _turn(rotations: Block, blocks: Block) -> None:
+    """Multiply each of ``blocks (n, d, c)`` by its rotation, in place."""
+    for start in range(0, len(blocks), 256):
+        here = slice(start, start + 256)
+        blocks[here] = np.matmul(rotations[here], blocks[here])
+
+
+def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike) -> Callable[[Block], Block]:
+    n, scalar = connection.n, connection.scalar
+    if n <= DENSE_LIMIT:
+        null = np.sqrt(connection.degrees / connection.degrees.sum())
+        dense: Block = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
+        return dense.__matmul__
+    if second > WELL_CONNECTED:
+        return _chebyshev(sp.csr_array(scalar.astype(dtype)), second, 2.0)
+    from scipy.sparse.linalg import splu
+
+    factor = splu(sp.csc_array(scalar + 1e-3 * second * sp.eye_array(n)))
+    return lambda B: np.asarray(factor.solve(B.astype(np.float64)), dtype=dtype)
 
 
 def _chebyshev(A: Any, low: float, high: float) -> Callable[[Block], Block]:

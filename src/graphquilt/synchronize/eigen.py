@@ -13,61 +13,72 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Eigenpairs", "lowest_eigenpairs", "orthonormal"]
+__all__ = ["Eigenpairs", "lowest_eigenpairs", "orthonormalize"]
 
 Block = npt.NDArray[np.floating[Any]]
-Operator = Callable[[Block], Block]
+Small = npt.NDArray[np.float64]
+Operator = Callable[[Block, Block], None]
 
 WELL_CONDITIONED = 0.03  # a Gram matrix with no smaller ratio of eigenvalues needs no second pass
+ROWS = 8192  # tall matrices are changed in place, this many rows at a time
 
 
 class Eigenpairs(NamedTuple):
     """``values (c,)`` ascending, orthonormal ``vectors (n, c)``, the residual norms ``(c,)`` and the steps taken."""
 
-    values: npt.NDArray[np.float64]
+    values: Small
     vectors: Block
-    residuals: npt.NDArray[np.float64]
+    residuals: Small
     iterations: int
 
 
-def orthonormal(block: Block) -> Block:
-    """Return an orthonormal basis of the columns of ``block (n, c)``; columns that depend on others are dropped.
+def orthonormalize(block: Block) -> int:
+    """Make the columns of ``block (n, c)`` orthonormal in place and return how many there are.
+
+    Columns that depend on others are dropped: the first k of the block are the basis, the rest is left over.
 
     Examples
     --------
     >>> import numpy as np
-    >>> orthonormal(np.array([[3.0, 6.0], [4.0, 8.0]])).round(3).tolist()
-    [[0.6], [0.8]]
+    >>> block = np.array([[3.0, 6.0], [4.0, 8.0]])
+    >>> orthonormalize(block), abs(block[:, 0]).round(3).tolist()
+    (1, [0.6, 0.8])
     """
-    norms = np.linalg.norm(block, axis=0)
-    keep = norms > 0
-    basis = block[:, keep] / norms[keep]
+    k = block.shape[1]
     for _ in range(2):
-        values, vectors = np.linalg.eigh((basis.T @ basis).astype(np.float64))
+        part = block[:, :k]
+        gram = (part.T @ part).astype(np.float64)
+        norms = np.sqrt(np.diag(gram))
+        scale = np.divide(1.0, norms, out=np.zeros(k), where=norms > 0)
+        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         # A Gram matrix squares the condition: what lies below the root of the precision is noise.
-        sound = values > len(values) * np.finfo(block.dtype).eps * values.max(initial=0.0)
-        basis = basis @ (vectors[:, sound] / np.sqrt(values[sound])).astype(block.dtype)
+        sound = values > k * np.finfo(block.dtype).eps * values.max(initial=0.0)
+        k = _combine(part, scale[:, None] * vectors[:, sound] / np.sqrt(values[sound]))
         if values.min(initial=1.0) > WELL_CONDITIONED * values.max(initial=0.0):
             break
-    return np.asarray(basis)
+    return int(k)
 
 
 def lowest_eigenpairs(
     operator: Operator,
     start: Block,
     *,
-    preconditioner: Operator,
+    preconditioner: Callable[[Block], None],
     deflate: Block | None = None,
     tol: float,
     max_iterations: int = 100,
-    stop: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], bool] | None = None,
+    stop: Callable[[Small, Small], bool] | None = None,
 ) -> Eigenpairs:
     """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns.
 
+    Beside two blocks of three times the size of ``start``, for the basis and its image, nothing tall is allocated.
+
     Parameters
     ----------
-    operator, preconditioner : functions of a block (n, k)
-        The symmetric operator, and an approximation of its inverse on residuals.
+    operator : function of (X, out)
+        Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
+    preconditioner : function of R
+        Replaces residuals ``R (n, k)`` by an approximate inverse applied to them, in place.
     start : array (n, c)
         A guess; its precision is the precision of the iteration.
     deflate : array (n, k), optional
@@ -85,49 +96,94 @@ def lowest_eigenpairs(
     Examples
     --------
     >>> import numpy as np
-    >>> A = np.diag(np.arange(1.0, 30.0))
+    >>> diagonal = np.arange(1.0, 30.0)[:, None]
+    >>> def apply(X, out):
+    ...     out[:] = diagonal * X
+    >>> def invert(R):
+    ...     R /= diagonal
     >>> start = np.random.default_rng(0).normal(size=(29, 2))
-    >>> inverse = np.linalg.inv(A)
-    >>> pairs = lowest_eigenpairs(lambda X: A @ X, start, preconditioner=lambda X: inverse @ X, tol=1e-9)
-    >>> pairs.values.round(6).tolist()
+    >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
     [1.0, 2.0]
     """
-    c = start.shape[1]
-    X = orthonormal(_without(start, deflate))
-    AX = operator(X)
-    values, rotation = _ritz(X.T @ AX)
-    X, AX = X @ rotation, AX @ rotation
-    XP, AXP, known = X, AX, np.diag(values)
-    iterations = 0
+    n, c = start.shape
+    width = c if max_iterations == 0 else 3 * c
+    basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
+    X, AX = basis[:, :c], image[:, :c]
+    X[:] = start
+    _remove(X, deflate)
+    if orthonormalize(X) < c:
+        raise ValueError("the columns of the starting block depend on each other")
+    operator(X, AX)
+    values, turn = _ritz(X.T @ AX)
+    _combine(X, turn)
+    _combine(AX, turn)
+    known, iterations = np.diag(values), 0
     while True:
-        R = AX - X * values.astype(X.dtype)
-        residuals = np.linalg.norm(R, axis=0).astype(np.float64)
+        residuals = _residuals(X, AX, values)
         done = bool(residuals.max(initial=0.0) <= tol) or iterations == max_iterations
         if done or (stop is not None and stop(values, residuals)):
-            return Eigenpairs(values, X, residuals, iterations)
+            return Eigenpairs(values, X if width == c else X.copy(), residuals, iterations)
         iterations += 1
-        W = orthonormal(_without(_without(preconditioner(R), deflate), XP))
-        basis, image = np.hstack([XP, W]), np.hstack([AXP, operator(W)])
-        border = basis.T @ image[:, XP.shape[1] :]
-        corner = len(known)
-        small = np.block([[known, border[:corner]], [border[:corner].T, border[corner:]]])
+        k = len(known)
+        W = basis[:, k : k + c]
+        _residual_into(W, X, AX, values)
+        preconditioner(W)
+        _remove(W, deflate)
+        _remove(W, basis[:, :k])
+        total = k + orthonormalize(W)
+        operator(basis[:, k:total], image[:, k:total])
+        border = (basis[:, :total].T @ image[:, k:total]).astype(np.float64)
+        small = np.block([[known, border[:k]], [border[:k].T, border[k:]]])
         values, vectors = _ritz(small)
-        values, C = values[:c], vectors[:, :c]
-        back = C.copy()
-        back[:c] = 0
-        back = orthonormal(_without(_without(back, C), C))
-        coefficients = np.hstack([C, back])
-        known = (coefficients.T @ small @ coefficients).astype(np.float64)
-        XP, AXP = basis @ coefficients.astype(X.dtype), image @ coefficients.astype(X.dtype)
-        X, AX = XP[:, :c], AXP[:, :c]
+        values, coefficients = values[:c], _with_the_step_back(vectors[:, :c], c)
+        known = coefficients.T @ small @ coefficients
+        _combine(basis[:, :total], coefficients)
+        _combine(image[:, :total], coefficients)
 
 
-def _without(block: Block, basis: Block | None) -> Block:
-    """Remove from ``block`` its part in the span of the orthonormal ``basis``."""
-    return block if basis is None or basis.shape[1] == 0 else block - basis @ (basis.T @ block)
+def _with_the_step_back(C: Small, c: int) -> Small:
+    """Add to the coefficients ``C`` of the new block those of the step to it, orthonormal to them."""
+    back = C.copy()
+    back[:c] = 0
+    for _ in range(2):
+        back -= C @ (C.T @ back)
+    return np.hstack([C, back[:, : orthonormalize(back)]])
 
 
-def _ritz(small: Block) -> tuple[npt.NDArray[np.float64], Block]:
+def _combine(block: Block, coefficients: Small) -> int:
+    """Replace the first k columns of ``block (n, c)`` by ``block @ coefficients (c, k)``; return k."""
+    C = coefficients.astype(block.dtype)
+    for start in range(0, len(block), ROWS):
+        rows = block[start : start + ROWS]
+        rows[:, : C.shape[1]] = rows @ C
+    return int(C.shape[1])
+
+
+def _remove(block: Block, basis: Block | None) -> None:
+    """Remove from ``block`` its part in the span of the orthonormal ``basis``, in place."""
+    if basis is None or basis.shape[1] == 0:
+        return
+    share = basis.T @ block
+    for start in range(0, len(block), ROWS):
+        rows = slice(start, start + ROWS)
+        block[rows] -= basis[rows] @ share
+
+
+def _residual_into(out: Block, X: Block, AX: Block, values: Small) -> None:
+    for start in range(0, len(X), ROWS):
+        rows = slice(start, start + ROWS)
+        out[rows] = AX[rows] - X[rows] * values.astype(X.dtype)
+
+
+def _residuals(X: Block, AX: Block, values: Small) -> Small:
+    squares = np.zeros(len(values))
+    for start in range(0, len(X), ROWS):
+        rows = slice(start, start + ROWS)
+        squares += ((AX[rows] - X[rows] * values.astype(X.dtype)) ** 2).sum(axis=0)
+    return np.sqrt(squares)
+
+
+def _ritz(small: Block) -> tuple[Small, Small]:
     symmetric = (small.astype(np.float64) + small.T) / 2
     values, vectors = np.linalg.eigh(symmetric)
-    return values, vectors.astype(small.dtype)
+    return values, vectors

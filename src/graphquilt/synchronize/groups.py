@@ -230,12 +230,12 @@ def _in_single(connection: Connection) -> Connection:
 def _rayleigh_ritz(connection: Connection, block: Block) -> Eigenpairs:
     """Judge a block in float64: its Ritz values and true residuals."""
     return lowest_eigenpairs(
-        connection, np.asarray(block, dtype=np.float64), preconditioner=lambda R: R, tol=np.inf, max_iterations=0
+        connection, np.asarray(block, dtype=np.float64), preconditioner=lambda _: None, tol=np.inf, max_iterations=0
     )
 
 
 def _next_eigenpair(
-    connection: Connection, found: Eigenpairs, preconditioner: Callable[[Block], Block], gauge: Block, slow: FloatArray
+    connection: Connection, found: Eigenpairs, preconditioner: Callable[[Block], None], gauge: Block, slow: FloatArray
 ) -> Eigenpairs:
     """Look for the (d+1)-st eigenvector in the complement of the d found.
 

@@ -1,0 +1,90 @@
+"""What is checked where arrays enter, and small lookups over node ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError
+
+__all__ = ["Position", "check_labels", "check_weights", "group"]
+
+IntArray = npt.NDArray[np.integer[Any]]
+FloatArray = npt.NDArray[np.floating[Any]]
+
+_TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows
+
+
+def check_weights(weights: FloatArray) -> None:
+    """Raise unless all weights are finite and not negative."""
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        first = int(bad.argmax())
+        raise InputError(
+            f"edge weights must be finite and not negative; {int(bad.sum())} of {len(weights)} are not, the first is "
+            f"{weights[first]} (entry {first}). Drop or repair those edges."
+        )
+
+
+class Position:
+    """Where each of ``rows`` stands among them, -1 for a node that is not there."""
+
+    def __init__(self, rows: npt.NDArray[np.int64], n_nodes: int) -> None:
+        self.ascending = bool(np.all(rows[1:] > rows[:-1]))
+        self.table: npt.NDArray[np.int64] | None = None
+        if n_nodes <= max(_TABLE, 4 * len(rows)):
+            self.table = np.full(n_nodes, -1, dtype=np.int64)
+            self.table[rows] = np.arange(len(rows))
+        else:
+            self.order = np.argsort(rows, kind="stable")
+            self.rows = rows[self.order]
+
+    def __call__(self, nodes: IntArray) -> npt.NDArray[np.int64]:
+        if self.table is not None:
+            return self.table[nodes]
+        if len(self.rows) == 0:
+            return np.full(len(nodes), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.rows, nodes), len(self.rows) - 1)
+        return np.where(self.rows[place] == nodes, self.order[place], -1)
+
+
+def check_labels(labels: npt.ArrayLike, n_nodes: int) -> npt.NDArray[np.int64]:
+    """Return ``labels`` as 64-bit integers after checking that they are one cluster a node, 0..p-1 without gaps."""
+    given = np.asarray(labels)
+    if given.shape != (n_nodes,):
+        raise InputError(f"the graph has {n_nodes} nodes and the cluster labels have shape {given.shape}.")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise InputError(f"cluster labels must be integers, not {given.dtype}.")
+    if n_nodes == 0:
+        raise InputError("the graph has no nodes; there is nothing to partition.")
+    if given.min() < 0:
+        raise InputError(f"cluster labels must not be negative; node {int(given.argmin())} has {int(given.min())}.")
+    p = int(given.max()) + 1
+    if p > n_nodes:
+        raise InputError(
+            f"the cluster labels run to {p - 1} but there are only {n_nodes} nodes, so some clusters are empty. "
+            "Number the clusters 0..p-1: np.unique(labels, return_inverse=True)[1]."
+        )
+    sizes = np.bincount(given, minlength=p)
+    if not sizes.all():
+        empty = np.flatnonzero(sizes == 0)
+        raise InputError(
+            f"{len(empty)} of the clusters 0..{p - 1} have no nodes, the first is {empty[0]}. "
+            "Number them without gaps: np.unique(labels, return_inverse=True)[1]."
+        )
+    return given.astype(np.int64)
+
+
+def group(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the nodes in the order of their clusters, and where each cluster starts: (n,) and (p + 1,).
+
+    Examples
+    --------
+    >>> members, starts = group(np.array([1, 0, 1]))
+    >>> members.tolist(), starts.tolist()
+    ([1, 0, 2], [0, 1, 3])
+    """
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels))]).astype(np.int64)
+    return np.argsort(labels, kind="stable"), starts

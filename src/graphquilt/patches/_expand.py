@@ -1,0 +1,193 @@
+"""Algorithm 2: how far each patch grows into its neighbours, and growing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import InputError, OverlapError
+from graphquilt.graph import Graph, group
+from graphquilt.patches._quilt import NodeSets
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Demand", "Limits", "expand", "share_out"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a patch may grow, so that none swallows the graph.
+
+    On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre takes
+    nodes from every other cluster. These limits bound that; ``Limits.none()`` is the paper's plain rule.
+
+    Parameters
+    ----------
+    growth : float
+        A patch may hold this many times its cluster (or the mean cluster, if that is larger).
+    degree : int, optional
+        The largest number of patch edges at one patch; by default as many as ``growth`` has room for at half of the
+        least overlap each, and at least 2.
+
+    Examples
+    --------
+    >>> Limits(growth=5).room(np.array([100, 300])).tolist()
+    [800, 1200]
+    """
+
+    growth: float = 10.0
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.growth > 1:
+            raise InputError(f"a patch must be allowed to grow; growth is {self.growth} and must be above 1.")
+        if self.degree is not None and self.degree < 2:
+            raise InputError(f"patches with at most {self.degree} patch edges cannot be connected; allow at least 2.")
+
+    @classmethod
+    def none(cls) -> Limits:
+        """No limits: the paper's plain rule."""
+        return cls(growth=float("inf"))
+
+    def room(self, sizes: Ints) -> Ints:
+        """Return how many nodes each patch may add to its cluster, (p,)."""
+        room = np.minimum((self.growth - 1) * np.maximum(sizes, sizes.mean()), 2.0**62)
+        return np.asarray(room, dtype=np.int64)
+
+    def degrees(self, sizes: Ints, half: int) -> Ints:
+        """Return the largest degree of each patch, (p,), where each edge adds at least ``half`` nodes."""
+        allowed = np.maximum(self.room(sizes) // max(half, 1), 2)
+        return allowed if self.degree is None else np.minimum(allowed, self.degree)
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """How many nodes the first and the second patch of each edge take from the other's cluster: at least, at most."""
+
+    need: Ints  # (m, 2)
+    cap: Ints  # (m, 2)
+    capped: int  # edges that aim at less than u because of the growth limit
+    shifted: int  # edges where one side has to take more than its half because the other may not
+
+
+def share_out(edges: Ints, sizes: Ints, overlap: tuple[int, int], limits: Limits) -> Demand:
+    """Share each edge's overlap between its two patches, within what the growth limit leaves to each.
+
+    Each side takes half, unless the room of its patch, shared evenly by its edges, is less: then the other side,
+    if it has the room and the cluster has the nodes, takes what is missing. What nobody has room for is taken in
+    halves all the same, and the patch appears among ``patches_beyond_growth``.
+    """
+    least, most = overlap
+    half = np.array([-(-least // 2), least // 2])
+    giving = sizes[edges[:, ::-1]]  # column 0: the cluster that the first patch takes from
+    short = np.argwhere(giving < half)
+    if len(short):
+        k, side = short[0]
+        i, j = edges[k][:: 1 if side == 0 else -1]
+        raise OverlapError(
+            f"patches {i} and {j} cannot share {least} nodes: patch {i} has to take {half[side]} nodes of cluster {j}, "
+            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={-(-least // 2)}), ask for "
+            f"an overlap of at most {2 * int(sizes[j])}, or for fewer patches."
+        )
+    counts = np.maximum(np.bincount(edges.ravel(), minlength=len(sizes)), 1)
+    share = (limits.room(sizes) // counts)[edges]
+    need = np.minimum(half, share)
+    missing = least - need.sum(axis=1)
+    for side in (1, 0):  # the side that did not fall short is the one with room
+        spare = np.maximum(np.minimum(share[:, side], giving[:, side]) - need[:, side], 0)
+        extra = np.minimum(missing, spare)
+        need[:, side] += extra
+        missing = missing - extra
+    need[missing > 0] = half
+    wish = np.array([-(-most // 2), most // 2])
+    cap = np.minimum(np.maximum(np.minimum(wish, share), need), giving)
+    return Demand(
+        need, cap, int((share < np.minimum(wish, giving)).any(axis=1).sum()), int((need > half).any(axis=1).sum())
+    )
+
+
+def expand(
+    graph: Graph,
+    labels: Ints,
+    edges: Ints,
+    demand: Demand,
+    *,
+    seeds: np.random.SeedSequence,
+    progress: ProgressCallback | None = None,
+) -> tuple[NodeSets, int, int]:
+    """Grow every patch into the clusters it is joined to (Algorithm 2).
+
+    Clusters are disjoint, so growing patch i into cluster j depends on no other pair: each pair has a random stream
+    of its own and the order is of no consequence. First, one scan of each cluster's edges finds where its patch
+    touches the others; then one cluster after the other is taken out of the graph, and every patch that still needs
+    some of its nodes grows inside it, ring by ring.
+
+    Returns
+    -------
+    patches : NodeSets
+    inside : int
+        Entries of the induced subgraphs of all patches together.
+    reseeded : int
+        Pairs (i, j) where the frontier was exhausted and had to be seeded again.
+    """
+    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.patches import _kernels
+
+    members, starts = group(labels)
+    p = len(starts) - 1
+    pairs = np.concatenate([edges, edges[:, ::-1]])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    pairs, need, cap = pairs[order], demand.need.T.ravel()[order], demand.cap.T.ravel()[order]
+    seed = np.random.default_rng(seeds).integers(0, 2**64, size=len(order), dtype=np.uint64)[order]
+    ends = np.searchsorted(pairs[:, 0], np.arange(p + 1))
+    announce(_kernels.frontiers, "patch expansion")
+    csr = frozen(graph.indptr), frozen(graph.indices)
+    clusters = frozen(labels.astype(np.int32)), frozen(members), frozen(starts)
+    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
+    taken: list[Ints] = []
+    for i in range(p):
+        mine = slice(ends[i], ends[i + 1])
+        found, stops = _kernels.frontiers(csr, clusters, i, pairs[mine, 1].copy(), (cap[mine], seed[mine]), mark)
+        taken += [found[a:b].copy() for a, b in pairwise(stops)]
+        report(progress, "patch borders", i + 1, p)
+    position = np.empty(graph.n_nodes, dtype=np.int32)
+    position[members] = np.arange(graph.n_nodes) - np.repeat(starts[:-1], np.diff(starts))
+    short = np.array([len(nodes) for nodes in taken], dtype=np.int64) < need
+    by_target = np.flatnonzero(short)[np.argsort(pairs[short, 1], kind="stable")]
+    stops_at = np.searchsorted(pairs[by_target, 1], np.arange(p + 1))
+    reseeded = 0
+    for j in range(p):
+        waiting = by_target[stops_at[j] : stops_at[j + 1]]
+        if len(waiting):
+            own = members[starts[j] : starts[j + 1]]
+            inner = _kernels.inner_graph(csr, clusters, j, frozen(position))
+            for k in waiting:
+                first = position[taken[k]].astype(np.int64)
+                more, again = _kernels.grow(inner, first, need[k], cap[k], seed[k], np.zeros(len(own), dtype=np.bool_))
+                taken[k] = own[more]
+                reseeded += again > 0
+        report(progress, "patch expansion", j + 1, p)
+    return *_collect(graph, members, starts, taken, ends), reseeded
+
+
+def _collect(graph: Graph, members: Ints, starts: Ints, taken: list[Ints], ends: Ints) -> tuple[NodeSets, int]:
+    from graphquilt.graph._kernels import frozen
+    from graphquilt.patches import _kernels
+
+    p = len(starts) - 1
+    sizes = np.diff(starts) + np.array([sum(len(t) for t in taken[ends[i] : ends[i + 1]]) for i in range(p)])
+    stops = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    nodes = np.empty(stops[-1], dtype=np.int64)
+    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
+    csr = frozen(graph.indptr), frozen(graph.indices)
+    inside = 0
+    for i in range(p):
+        patch = nodes[stops[i] : stops[i + 1]]
+        np.concatenate([members[starts[i] : starts[i + 1]], *taken[ends[i] : ends[i + 1]]], out=patch)
+        patch.sort()
+        inside += _kernels.edges_inside(csr, patch, mark)
+    return NodeSets(nodes, stops), inside

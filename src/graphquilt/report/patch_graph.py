@@ -1,0 +1,152 @@
+"""A picture of a patch graph: patches as discs, patch edges as lines, and how sizes and overlaps spread."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.errors import MissingExtraError
+from graphquilt.patches import PatchGraph
+
+__all__ = ["draw_patch_graph"]
+
+_INK = "#22303c"
+_MANY = 600  # patches from which labels would be a smear
+
+
+def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None, *, seed: int = 0) -> Any:
+    """Draw the patch graph, and the distributions of patch sizes, degrees and overlaps.
+
+    A disc's area is the size of its patch, its colour the number of patch edges; a line's width is the overlap.
+
+    Parameters
+    ----------
+    quilt : PatchGraph
+    path : path, optional
+        Write the picture there (``.png``, ``.svg``, ``.pdf``).
+    seed : int
+        Of the layout.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = draw_patch_graph(PatchGraph.from_patches([[0, 1, 2], [1, 2, 3], [2, 3, 0]]))
+    >>> len(figure.axes)  # the patch graph, its scale of colours, three histograms
+    5
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("draw_patch_graph", "viz") from error
+    figure = Figure(figsize=(11, 6.6), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
+    _draw_network(figure.add_subplot(grid[:, 0]), quilt, layout(quilt, seed=seed))
+    summary = quilt.summary()
+    _draw_histogram(figure.add_subplot(grid[0, 1]), quilt.sizes, "nodes in a patch", "#3b6ea5")
+    _draw_histogram(figure.add_subplot(grid[1, 1]), quilt.degrees, "patch edges at a patch", "#c46a3a")
+    _draw_histogram(figure.add_subplot(grid[2, 1]), quilt.overlaps, "nodes shared across a patch edge", "#4b8a5f")
+    figure.suptitle(
+        f"{quilt.n_patches:,} patches of {quilt.n_nodes:,} nodes, {len(quilt.edges):,} patch edges; each node is in "
+        f"{summary['node_oversampling']:.2f} patches on average",
+        fontsize=12,
+        color=_INK,
+    )
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def layout(quilt: PatchGraph, *, seed: int = 0, steps: int = 150) -> npt.NDArray[np.float64]:
+    """Place the patches in the plane: springs along edges, repulsion between all (Fruchterman and Reingold 1991).
+
+    Returns
+    -------
+    float array (p, 2)
+        Within the unit square; components lie apart.
+
+    Examples
+    --------
+    >>> layout(PatchGraph.from_patches([[0, 1], [1, 2]])).shape
+    (2, 2)
+    """
+    rng = np.random.default_rng(seed)
+    p = quilt.n_patches
+    X = rng.uniform(-0.5, 0.5, (p, 2))
+    ideal = 1 / np.sqrt(max(p, 1))
+    i, j = quilt.edges[:, 0], quilt.edges[:, 1]
+    # Beyond a few hundred patches each is repelled by a sample of the others, drawn anew every step.
+    sample = min(p, 400)
+    for step in range(steps):
+        others = np.arange(p) if sample == p else rng.choice(p, sample, replace=False)
+        gap = X[:, None] - X[None, others]
+        squared = np.maximum((gap**2).sum(axis=2), 1e-6)
+        force = (gap * (ideal**2 / squared)[:, :, None]).sum(axis=1) * (p / sample)
+        along = X[i] - X[j]
+        pull = along * (np.sqrt((along**2).sum(axis=1)) / ideal)[:, None]
+        np.subtract.at(force, i, pull)
+        np.add.at(force, j, pull)
+        force -= 0.3 * ideal * p**0.5 * X  # keeps components from drifting away
+        length = np.maximum(np.sqrt((force**2).sum(axis=1)), 1e-9)
+        heat = 0.15 * (1 - step / steps) + 1e-3
+        X = X + force / length[:, None] * np.minimum(length, heat)[:, None]
+    X -= X.min(axis=0)
+    return np.asarray(X / np.maximum(X.max(axis=0), 1e-9))
+
+
+def _draw_network(axes: Any, quilt: PatchGraph, X: npt.NDArray[np.float64]) -> None:
+    from matplotlib.collections import LineCollection
+
+    p = quilt.n_patches
+    if len(quilt.edges):
+        share = quilt.overlaps / quilt.overlaps.max()
+        lines = LineCollection(
+            list(X[quilt.edges]), linewidths=(0.3 + 2.5 * share) if p <= _MANY else 0.3, colors="#9aa7b2", alpha=0.7
+        )
+        axes.add_collection(lines)
+    area = quilt.sizes / quilt.sizes.max() * (1400 if p <= 60 else 60_000 / p)
+    discs = axes.scatter(
+        X[:, 0],
+        X[:, 1],
+        s=np.maximum(area, 4),
+        c=quilt.degrees,
+        cmap="YlOrBr",
+        edgecolors=_INK,
+        linewidths=0.6,
+        zorder=2,
+    )
+    if p <= 60:
+        middle = quilt.degrees.min() + 0.65 * np.ptp(quilt.degrees)
+        for k in range(p):
+            dark = quilt.degrees[k] > middle
+            axes.text(*X[k], str(k), ha="center", va="center", fontsize=8, color="white" if dark else _INK, zorder=3)
+    axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02, label="patch edges at the patch")
+    axes.margins(0.08)
+    axes.set_axis_off()
+    if quilt.placement_arbitrary:
+        axes.set_title("several components: where one lies relative to another means nothing", fontsize=9, color=_INK)
+
+
+def _draw_histogram(axes: Any, values: npt.NDArray[np.int64], label: str, colour: str) -> None:
+    if len(values) == 0:
+        axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes, color=_INK)
+    else:
+        low, high = int(values.min()), int(values.max())
+        whole = high - low < 25
+        bins = np.arange(low - 0.5, high + 1.5) if whole else np.linspace(low, high, 25)
+        axes.hist(values, bins=bins, color=colour, edgecolor="white", linewidth=0.5)
+        axes.axvline(values.mean(), color=_INK, linewidth=1, linestyle="--")
+        axes.set_title(
+            f"least {low:,}, mean {values.mean():,.1f}, largest {high:,}", fontsize=8, color=_INK, loc="right"
+        )
+    axes.set_xlabel(label, fontsize=9, color=_INK)
+    axes.tick_params(labelsize=8, colors=_INK)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,76 @@
+"""The paper's schematic, drawn from a real alignment: patches as given, turned, moved, and averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment import Alignment, centroid
+from graphquilt.errors import InputError
+from graphquilt.patches import Patch
+
+__all__ = ["draw_stages"]
+
+
+def draw_stages(
+    patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: npt.NDArray[Any] | None = None
+) -> None:
+    """Draw four panels of a quilt in the plane to ``path`` (PNG or SVG, by its ending).
+
+    Patches as given, rotations synchronised, translations synchronised, centroid.
+
+    Parameters
+    ----------
+    colours : float array (n, 3), optional
+        A colour for each node, so that one sees where it goes; by default nodes are coloured by where they end.
+    """
+    if alignment.dim != 2:
+        raise InputError(f"the picture is of the plane; this alignment has {alignment.dim} dimensions.")
+    from matplotlib.figure import Figure
+
+    X = centroid(patches, alignment, missing="nan")
+    shades = plane_colours(X) if colours is None else colours
+    still = Alignment.identity(alignment.n_patches, 2)
+    turned = replace(still, scales=alignment.scales, rotations=alignment.rotations)
+    panels = [
+        ("a  patches as given", still),
+        ("b  rotations synchronised", turned),
+        ("c  translations synchronised", alignment),
+        ("d  centroid", None),
+    ]
+    figure = Figure(figsize=(11, 7.4), layout="constrained")
+    for axes, (title, stage) in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
+        if stage is None:
+            axes.scatter(*X.T, c=shades, s=7, linewidths=0)
+        else:
+            for k, (nodes, Y) in enumerate(patches):
+                Z = stage.apply(k, Y)
+                axes.scatter(*Z.T, c=shades[nodes], s=5, linewidths=0, alpha=0.8)
+                hull = _outline(Z)
+                axes.plot(*hull.T, color="0.35", linewidth=0.5, alpha=0.7)
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_aspect("equal")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def plane_colours(X: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Give each point of the plane ``X (n, 2)`` a colour ``(n, 3)`` that changes smoothly with its place."""
+    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
+    shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
+    return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
+
+
+def _outline(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    from scipy.spatial import ConvexHull
+
+    corners = ConvexHull(points).vertices
+    return np.asarray(points[np.r_[corners, corners[0]]])

@@ -1,0 +1,29 @@
+"""The demonstration of the alignment, as a person would run it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.report.quilt import draw_stages
+from graphquilt.synthetic import quilt
+
+
+def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):
+    command = [sys.executable, "-c", "from graphquilt.cli import main; main()", "demo", "quilt", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Good: the overlaps agree" in done.stdout
+    figures = json.loads((tmp_path / "quilt.json").read_text())
+    assert figures["patches"] == 60
+    assert figures["root mean square error against the truth"] < 0.05
+    assert figures["the same without alignment (no-trans)"] > 1
+    assert (tmp_path / "quilt.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_the_plane_is_drawn(tmp_path):
+    made = quilt(4, 3)
+    with pytest.raises(gq.InputError, match="this alignment has 3 dimensions"):
+        draw_stages(made.patches, gq.align(made.patches), tmp_path / "no.png", colours=np.zeros((len(made.points), 3)))
