@@ -321,7 +321,7 @@ def main():
     parser.add_argument("--write", type=Path, help="write the table to this Markdown file")
     options = parser.parse_args()
     if options.rows == ["rmat"]:
-        rmat(21, 12_400_000).save(options.write)
+        rmat(22, 10_300_000).save(options.write)
         return
     if options.here:
         print(json.dumps(ROWS[options.rows[0]]()))

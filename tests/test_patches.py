@@ -1,5 +1,8 @@
 """Partitions, sparsification and patches: the laws, and each error provoked."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,8 +22,12 @@ from graphquilt import (
     PatchGraph,
     Resistance,
     patch_graph,
+    read_edges,
 )
 from graphquilt.sparsify import conductance, effective_resistance, projected_resistance, sparsify
+
+DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
 
 
 def ring(n, chords=0, seed=0):
@@ -67,6 +74,15 @@ def test_the_estimate_is_as_good_as_it_says():
     ratio = projected_resistance(edges, c, 200, projections=200) / effective_resistance(edges, c, 200)
     assert abs(ratio.mean() - 1) < 0.02
     assert 0.05 < ratio.std() < 0.12  # sqrt(2 / 200) = 0.1, less the clipping
+
+
+def test_the_estimate_of_a_long_ring(caplog):
+    n = 2000
+    edges = np.sort(np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1), axis=1)
+    with caplog.at_level("INFO", logger="graphquilt"):
+        estimate = projected_resistance(edges, np.ones(n), n, projections=50)
+    assert "factorising instead" in caplog.text
+    assert abs(estimate.mean() - 1) < 0.12  # (n - 1) / n, less the clipping at 1
 
 
 def test_resistance_switches_where_it_says(caplog):
@@ -141,6 +157,9 @@ def test_laws_of_patches(sizes, least, more):
         assert set(labels[quilt.patches[k]].tolist()) <= near
     again = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
     assert all(np.array_equal(a, b) for a, b in zip(quilt.patches, again.patches, strict=True))
+    inside = sum(graph.subgraph(nodes).n_edges for nodes in quilt.patches)
+    assert np.isclose(quilt.report["edge_oversampling"], inside / graph.n_edges)
+    assert np.isclose(quilt.summary()["node_oversampling"], sum(map(len, quilt.patches)) / n)
     full = graph.quotient(labels).n_edges // 2
     assert len(quilt.edges) == min(full, max(p - 1, int(3 * p / 2)))
 
@@ -191,6 +210,19 @@ def test_directed_and_disconnected_graphs():
     assert quilt.summary()["placement_arbitrary"]
     isolated = Graph(sp.block_diag([ring(40).adjacency, sp.csr_array((5, 5))]).tocsr())
     assert patch_graph(isolated, Metis(3)(isolated), degree=2, overlap=(4, 8)).n_nodes == 45
+
+
+@needs_data
+@pytest.mark.parametrize(("name", "p", "k"), [("cora", 10, 4), ("amazon-photo", 10, 4), ("pubmed", 20, 5)])
+def test_limits_leave_the_paper_s_patches_alone(name, p, k):
+    graph, _ = read_edges(DATA / name / f"{name}.npz").largest_component()
+    labels = Metis(p)(graph)
+    quilt = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
+    plain = patch_graph(graph, labels, degree=k, overlap=(256, 1024), limits=Limits.none())
+    assert all(np.array_equal(a, b) for a, b in zip(quilt.patches, plain.patches, strict=True))
+    assert quilt.overlaps.min() >= 256
+    assert quilt.degrees.mean() == k
+    assert quilt.report["edges_capped_by_growth"] == 0
 
 
 def test_one_patch():

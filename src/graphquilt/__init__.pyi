@@ -1,5 +1,6 @@
 from graphquilt.alignment import Alignment as Alignment
 from graphquilt.alignment import align as align
+from graphquilt.alignment import align_components as align_components
 from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
 from graphquilt.alignment import undetermined_directions as undetermined_directions
@@ -96,5 +97,9 @@ from graphquilt.windows import Window as Window
 from graphquilt.windows import lag_edges as lag_edges
 from graphquilt.windows import snapshots as snapshots
 from graphquilt.workers import Processes as Processes
+
+from . import conformance as conformance
+from . import datasets as datasets
+from . import synthetic as synthetic
 
 __version__: str

@@ -97,6 +97,28 @@ def small(
     typer.echo(json.dumps(rows) if as_json else tables(rows))
 
 
+@reproduce.command("ablation")
+def ablation(
+    *,
+    out: OutOption = Path("ablation"),
+    sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo",
+    dim: Annotated[int, typer.Option("--dim", min=1, help="Dimension of the embedding.")] = 32,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, averaged.")] = 3,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
+    seed: SeedOption = 0,
+    data: DataOption = None,
+    workers: WorkersOption = 0,
+    dask: DaskOption = None,
+) -> None:
+    """Change how the graph is cut, one choice at a time, and see what it does."""
+    from graphquilt.studies.ablation import ablation_cells, reproduce_ablation
+
+    where = None if data is None else str(data)
+    cells = ablation_cells(_words(sets), runs, dim=dim, seed=seed, splits=splits, data=where)
+    with _executor(workers, dask) as pool:
+        typer.echo(reproduce_ablation(cells, out, executor=pool, progress=_say))
+
+
 @datasets.command("list")
 def list_datasets(
     data: DataOption = None,

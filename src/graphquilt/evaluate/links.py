@@ -28,7 +28,7 @@ Pairs = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.floating[Any]]
 Score = Callable[[Any, Any], Any]
 
-_PAIRS = 1 << 13  # pairs scored in one go: both gathered blocks stay in the cache at d = 128
+_PAIRS = 1 << 10  # pairs scored in one go: both gathered blocks stay in the cache at d = 128
 _EXACT = 1 << 25  # up to so many scores the ranks are exact; beyond, scores are counted in bins
 _LISTED = 1 << 23  # up to so many pairs of nodes, the non-edges are listed instead of drawn
 
@@ -136,7 +136,7 @@ def reconstruction_auc(
         return _auc(X, _edge_blocks(graph), _non_edge_blocks(graph, total, rng), total, score)
     if count > total // 2:  # most of them: list all and leave some out
         edges = np.concatenate(list(_edge_blocks(graph)))
-        edges = edges if count == total else edges[rng.permutation(total)[:count]]
+        edges = edges if count == total else edges[np.sort(rng.choice(total, count, replace=False))]
     else:
         edges = _sample_edges(graph, count, rng)
     return _auc(X, [edges], [sample_non_edges(graph, count, seed=rng)], count, score)
@@ -249,25 +249,39 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     while len(found) < count:
         wanted = min(int((count - len(found)) * pairs / left * 1.05) + 64, 1 << 22)
         drawn = _draw_non_edges(graph, wanted, rng)
-        keys = np.concatenate([found, drawn[:, 0] * n + drawn[:, 1]])
-        found = keys[np.sort(np.unique(keys, return_index=True)[1])]  # in the order drawn, or low ids would win
-    found = found[:count]
-    return np.column_stack([found // n, found % n])
+        found = _distinct(np.concatenate([found, drawn[:, 0] * n + drawn[:, 1]]))
+    return _pairs_of(found, count, n, rng)
+
+
+def _distinct(keys: Pairs) -> Pairs:
+    """Sort and drop repetitions; several times faster than numpy.unique, which hashes."""
+    keys = np.sort(keys)
+    return np.asarray(keys[np.diff(keys, prepend=-1) != 0])
+
+
+def _pairs_of(keys: Pairs, count: int, n_nodes: int, rng: np.random.Generator) -> Pairs:
+    """Return ``count`` of the pairs (i, j) with these sorted keys i n + j, ascending; which ones is left to chance."""
+    extra = rng.choice(len(keys), len(keys) - count, replace=False)
+    rows, columns = np.divmod(np.delete(keys, extra), n_nodes)
+    return np.column_stack([rows, columns])
 
 
 def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
-    """Draw pairs with replacement and keep those that are neither loops nor edges, (at most count, 2)."""
-    pairs = rng.integers(0, graph.n_nodes, size=(count, 2))
+    """Draw pairs with replacement and keep those that are neither loops nor edges, ascending, (at most count, 2)."""
+    i, j = rng.integers(0, graph.n_nodes, size=(2, count))
     if not graph.directed:
-        pairs.sort(axis=1)
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        i, j = np.minimum(i, j), np.maximum(i, j)
+    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order, so that memory is walked through and not jumped about
+    pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
     return np.asarray(pairs[~_joined(graph, pairs)])
 
 
 def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Pairs]:
     """Yield non-edges drawn with replacement, for counts that cannot be kept in memory to tell repetitions."""
     while count > 0:
-        block = _draw_non_edges(graph, 1 << 20, rng)[:count]
+        block = _draw_non_edges(graph, 1 << 20, rng)
+        if len(block) > count:
+            block = block[rng.choice(len(block), count, replace=False)]
         count -= len(block)
         yield block
 
@@ -286,13 +300,20 @@ def _joined(graph: Graph, pairs: Pairs) -> npt.NDArray[np.bool_]:
     return np.asarray(inside & (graph.indices[np.where(inside, low, 0)] == target))
 
 
-def _edge_blocks(graph: Graph) -> Iterator[Pairs]:
-    """Yield the edges without loops, (k, 2); each undirected edge once, i < j."""
+def _entries(graph: Graph) -> Iterator[tuple[Pairs, Pairs]]:
+    """Yield rows and columns of all entries, some millions at a time."""
     step = 1 << 22
     for start in range(0, graph.n_edges, step):
         stop = min(start + step, graph.n_edges)
-        columns = np.asarray(graph.indices[start:stop], dtype=np.int64)
-        rows = np.searchsorted(graph.indptr, np.arange(start, stop), side="right") - 1
+        first = int(np.searchsorted(graph.indptr, start, side="right")) - 1
+        last = int(np.searchsorted(graph.indptr, stop, side="left"))
+        ends = np.clip(np.asarray(graph.indptr[first : last + 1], dtype=np.int64), start, stop)
+        yield np.repeat(np.arange(first, last), np.diff(ends)), np.asarray(graph.indices[start:stop], dtype=np.int64)
+
+
+def _edge_blocks(graph: Graph) -> Iterator[Pairs]:
+    """Yield the edges without loops, (k, 2); each undirected edge once, i < j."""
+    for rows, columns in _entries(graph):
         keep = rows != columns if graph.directed else rows < columns
         yield np.column_stack([rows[keep], columns[keep]])
     if graph.n_edges == 0:
@@ -301,12 +322,7 @@ def _edge_blocks(graph: Graph) -> Iterator[Pairs]:
 
 def _count_pairs(graph: Graph) -> int:
     """Count the edges without loops; an undirected edge once."""
-    step = 1 << 22
-    loops = 0
-    for start in range(0, graph.n_edges, step):
-        stop = min(start + step, graph.n_edges)
-        rows = np.searchsorted(graph.indptr, np.arange(start, stop), side="right") - 1
-        loops += int(np.count_nonzero(rows == graph.indices[start:stop]))
+    loops = sum(int(np.count_nonzero(rows == columns)) for rows, columns in _entries(graph))
     return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
 
 
@@ -315,15 +331,13 @@ def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
     n = graph.n_nodes
     found = np.empty(0, dtype=np.int64)
     while len(found) < count:
-        entries = rng.integers(0, graph.n_edges, size=int((count - len(found)) * 1.2) + 64)
-        rows = np.searchsorted(graph.indptr, entries, side="right") - 1
-        pairs = np.column_stack([rows, graph.indices[entries].astype(np.int64)])
+        entries = np.sort(rng.integers(0, graph.n_edges, size=int((count - len(found)) * 1.2) + 64))
+        i = np.searchsorted(graph.indptr, entries, side="right") - 1
+        j = np.asarray(graph.indices[entries], dtype=np.int64)
         if not graph.directed:
-            pairs.sort(axis=1)
-        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        keys = np.concatenate([found, pairs[:, 0] * n + pairs[:, 1]])
-        found = keys[np.sort(np.unique(keys, return_index=True)[1])]
-    return np.column_stack([found[:count] // n, found[:count] % n])
+            i, j = np.minimum(i, j), np.maximum(i, j)
+        found = _distinct(np.concatenate([found, (i * n + j)[i != j]]))
+    return _pairs_of(found, count, n, rng)
 
 
 def _scores(X: Scores, pairs: Pairs, score: Score) -> Scores:

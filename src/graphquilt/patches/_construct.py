@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
-from graphquilt.patches._expand import Limits, expand, share_out
+from graphquilt.patches._expand import Limits, entries_inside, expand, share_out
 from graphquilt.patches._quilt import PatchGraph, disconnected
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.sparsify import EdgeWeight, Resistance, conductance, sparsify
@@ -87,7 +87,7 @@ def patch_graph(
     kept = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
     report(progress, "patch graph", 3, 3)
     demand = share_out(kept.edges, sizes, (least, most), limits)
-    sets, inside, reseeded = expand(graph, found, kept.edges, demand, seeds=for_nodes, progress=progress)
+    sets, reseeded = expand(graph, found, kept.edges, demand, seeds=for_nodes, progress=progress)
     patch_sizes = np.diff(sets.starts)
     overgrown = np.flatnonzero(patch_sizes - sizes > limits.room(sizes))
     made = {
@@ -96,7 +96,7 @@ def patch_graph(
         "degree_asked": float(degree),
         "seed": int(seed),
         "edge_weight": repr(edge_weight or Resistance()),
-        "edge_oversampling": float(inside / max(graph.n_edges, 1)),
+        "edge_oversampling": entries_inside(graph, sets) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
         "edges_dropped_by_limit": kept.wanted - len(kept.edges),

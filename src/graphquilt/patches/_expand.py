@@ -13,7 +13,7 @@ from graphquilt.graph import Graph, group
 from graphquilt.patches._quilt import NodeSets
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Demand", "Limits", "expand", "share_out"]
+__all__ = ["Demand", "Limits", "entries_inside", "expand", "share_out"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -118,7 +118,7 @@ def expand(
     *,
     seeds: np.random.SeedSequence,
     progress: ProgressCallback | None = None,
-) -> tuple[NodeSets, int, int]:
+) -> tuple[NodeSets, int]:
     """Grow every patch into the clusters it is joined to (Algorithm 2).
 
     Clusters are disjoint, so growing patch i into cluster j depends on no other pair: each pair has a random stream
@@ -129,8 +129,6 @@ def expand(
     Returns
     -------
     patches : NodeSets
-    inside : int
-        Entries of the induced subgraphs of all patches together.
     reseeded : int
         Pairs (i, j) where the frontier was exhausted and had to be seeded again.
     """
@@ -171,23 +169,35 @@ def expand(
                 taken[k] = own[more]
                 reseeded += again > 0
         report(progress, "patch expansion", j + 1, p)
-    return *_collect(graph, members, starts, taken, ends), reseeded
+    return _collect(members, starts, taken, ends), reseeded
 
 
-def _collect(graph: Graph, members: Ints, starts: Ints, taken: list[Ints], ends: Ints) -> tuple[NodeSets, int]:
-    from graphquilt.graph._kernels import frozen
-    from graphquilt.patches import _kernels
-
+def _collect(members: Ints, starts: Ints, taken: list[Ints], ends: Ints) -> NodeSets:
     p = len(starts) - 1
     sizes = np.diff(starts) + np.array([sum(len(t) for t in taken[ends[i] : ends[i + 1]]) for i in range(p)])
     stops = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     nodes = np.empty(stops[-1], dtype=np.int64)
-    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
-    csr = frozen(graph.indptr), frozen(graph.indices)
-    inside = 0
     for i in range(p):
         patch = nodes[stops[i] : stops[i + 1]]
         np.concatenate([members[starts[i] : starts[i + 1]], *taken[ends[i] : ends[i + 1]]], out=patch)
         patch.sort()
-        inside += _kernels.edges_inside(csr, patch, mark)
-    return NodeSets(nodes, stops), inside
+    return NodeSets(nodes, stops)
+
+
+def entries_inside(graph: Graph, sets: NodeSets) -> int:
+    """Count the entries of the induced subgraphs of all patches together.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+    >>> entries_inside(path, NodeSets.gather([[0, 1, 2], [1, 2, 3]]))
+    8
+    """
+    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.patches import _kernels
+
+    announce(_kernels.edges_inside, "edges inside patches")
+    csr = frozen(graph.indptr), frozen(graph.indices)
+    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
+    return sum(int(_kernels.edges_inside(csr, frozen(nodes), mark)) for nodes in sets)

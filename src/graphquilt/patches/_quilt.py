@@ -302,7 +302,7 @@ def disconnected(component: Ints, sizes: Ints) -> DisconnectedError:
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
         f"Keep the largest ({patches[largest]} patches): take graph.largest_component() before partitioning; or pass "
-        'components="each" to align each component alone, with their placement arbitrary.'
+        'components="each" and use align_components to align each alone, with their placement arbitrary.'
     )
 
 

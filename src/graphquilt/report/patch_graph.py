@@ -14,7 +14,7 @@ from graphquilt.patches import PatchGraph
 __all__ = ["draw_patch_graph"]
 
 _INK = "#22303c"
-_MANY = 600  # patches from which labels would be a smear
+_FEW = 60  # patches up to which each can bear its number
 
 
 def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None, *, seed: int = 0) -> Any:
@@ -64,7 +64,7 @@ def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None,
     return figure
 
 
-def layout(quilt: PatchGraph, *, seed: int = 0, steps: int = 150) -> npt.NDArray[np.float64]:
+def layout(quilt: PatchGraph, *, seed: int = 0) -> npt.NDArray[np.float64]:
     """Place the patches in the plane: springs along edges, repulsion between all (Fruchterman and Reingold 1991).
 
     Returns
@@ -84,6 +84,7 @@ def layout(quilt: PatchGraph, *, seed: int = 0, steps: int = 150) -> npt.NDArray
     i, j = quilt.edges[:, 0], quilt.edges[:, 1]
     # Beyond a few hundred patches each is repelled by a sample of the others, drawn anew every step.
     sample = min(p, 400)
+    steps = 150 if p <= 400 else 60
     for step in range(steps):
         others = np.arange(p) if sample == p else rng.choice(p, sample, replace=False)
         gap = X[:, None] - X[None, others]
@@ -108,10 +109,10 @@ def _draw_network(axes: Any, quilt: PatchGraph, X: npt.NDArray[np.float64]) -> N
     if len(quilt.edges):
         share = quilt.overlaps / quilt.overlaps.max()
         lines = LineCollection(
-            list(X[quilt.edges]), linewidths=(0.3 + 2.5 * share) if p <= _MANY else 0.3, colors="#9aa7b2", alpha=0.7
+            list(X[quilt.edges]), linewidths=(0.3 + 2.5 * share) * min(1, _FEW / p), colors="#9aa7b2", alpha=0.7
         )
         axes.add_collection(lines)
-    area = quilt.sizes / quilt.sizes.max() * (1400 if p <= 60 else 60_000 / p)
+    area = quilt.sizes / quilt.sizes.max() * (1400 if p <= _FEW else 60_000 / p)
     discs = axes.scatter(
         X[:, 0],
         X[:, 1],
@@ -122,12 +123,15 @@ def _draw_network(axes: Any, quilt: PatchGraph, X: npt.NDArray[np.float64]) -> N
         linewidths=0.6,
         zorder=2,
     )
-    if p <= 60:
+    if p <= _FEW:
         middle = quilt.degrees.min() + 0.65 * np.ptp(quilt.degrees)
         for k in range(p):
             dark = quilt.degrees[k] > middle
             axes.text(*X[k], str(k), ha="center", va="center", fontsize=8, color="white" if dark else _INK, zorder=3)
-    axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02, label="patch edges at the patch")
+    bar = axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02)
+    bar.set_label("patch edges at the patch", fontsize=9, color=_INK)
+    bar.locator.set_params(integer=True)
+    bar.update_ticks()
     axes.margins(0.08)
     axes.set_axis_off()
     if quilt.placement_arbitrary:
@@ -148,5 +152,7 @@ def _draw_histogram(axes: Any, values: npt.NDArray[np.int64], label: str, colour
         )
     axes.set_xlabel(label, fontsize=9, color=_INK)
     axes.tick_params(labelsize=8, colors=_INK)
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=7)
     axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylabel("patch edges" if "shared" in label else "patches", fontsize=9, color=_INK)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,75 @@
+"""The commands about data sets and studies, called as a user calls them."""
+
+import json
+
+import pytest
+
+from graphquilt.cli import main
+
+
+def call(monkeypatch, capsys, *words):
+    """Run the command line in this process; return exit code, standard output and standard error."""
+    monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    seen = capsys.readouterr()
+    return end.value.code or 0, seen.out, seen.err
+
+
+def test_datasets_are_listed_and_shown(monkeypatch, capsys, tmp_path):
+    monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
+    code, out, _ = call(monkeypatch, capsys, "datasets", "list", "--json", "--data", tmp_path)
+    assert code == 0
+    assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(
+        ["amazon-photo", "citeseer", "coauthor-cs", "cora", "lanl", "mag240m", "pubmed"]
+    )
+    code, out, _ = call(monkeypatch, capsys, "datasets", "list")
+    assert code == 0
+    assert "cora           –" in out
+    code, out, _ = call(monkeypatch, capsys, "datasets", "show", "blocks")
+    assert (code, out) == (0, "blocks: 1200 nodes, 11866 edges (both directions), 120 features, 6 classes\n")
+
+
+def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "out"
+    for words, sentence in (
+        (("datasets", "show", "cora", "--data", tmp_path), "graphquilt datasets fetch cora"),
+        (("datasets", "fetch", "mag240m", "--data", tmp_path), "not downloaded by graphquilt"),
+        (("datasets", "show", "core"), "no data set named 'core'"),
+        (("reproduce", "small", "--datasets", "core", "--out", out), "no data set 'core'"),
+        (("reproduce", "small", "--dims", "2,x", "--out", out), "whole numbers"),
+        (("reproduce", "ablation", "--datasets", "core", "--out", out), "no data set named 'core'"),
+    ):
+        code, printed, said = call(monkeypatch, capsys, *words)
+        assert (code, printed) == (2, "")
+        assert sentence in said
+        assert "Traceback" not in said
+    assert not out.exists()
+
+
+def test_the_small_study_runs_from_the_command_line_and_goes_on(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("torch")
+    words = ("reproduce", "small", "--datasets", "blocks", "--models", "dgi", "--dims", "2", "--splits", 2, "--no-maps")
+    code, out, said = call(monkeypatch, capsys, *words, "--runs", 1, "--out", tmp_path)
+    assert code == 0
+    assert "| l2g, accuracy |" in out
+    assert "cells: 0 of 1" in said
+    code, out, said = call(monkeypatch, capsys, *words, "--runs", 1, "--out", tmp_path, "--json")
+    assert "cells: 1 of 1" in said  # nothing is computed again
+    assert {row["route"] for row in json.loads(out)} == {"full", "l2g", "no-trans", "rotation-only"}
+
+
+def test_the_ablation_leaves_a_table_and_a_figure(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("sknetwork")
+    from graphquilt.studies import ablation
+
+    few = {"alignment": ablation.SERIES["alignment"], "partitioner": ablation.SERIES["partitioner"][2:]}
+    monkeypatch.setattr(ablation, "SERIES", few)
+    words = ("--datasets", "blocks", "--dim", 2, "--runs", 1, "--splits", 2, "--out", tmp_path)
+    code, out, _ = call(monkeypatch, capsys, "reproduce", "ablation", *words)
+    assert code == 0
+    assert out.count("| blocks |") == 3
+    assert "in two levels" in out
+    assert (tmp_path / "ablation.png").stat().st_size > 5_000
+    assert len(json.loads((tmp_path / "results.json").read_text())["cells"]) == 3
