@@ -195,9 +195,24 @@ class _Krylov:
         self.done = self.restarted = kept
 
 
+def _orthonormal(W: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return Q, R with W = Q R: by Cholesky, twice, where W allows it, which is far faster than reflections."""
+    Q, R = W, np.eye(W.shape[1])
+    for _ in range(2):
+        try:
+            L = np.linalg.cholesky(Q.T @ Q)
+        except np.linalg.LinAlgError:
+            L = np.zeros_like(R)
+        if L.diagonal().min() <= 1e-6 * L.diagonal().max():
+            Q, R = np.linalg.qr(W)
+            return Q, R
+        Q, R = Q @ np.linalg.inv(L).T, L.T @ R
+    return Q, R
+
+
 def _next_block(W: FloatArray, V: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Return Q, R with W = Q R, Q orthonormal and orthogonal to V; a direction that W lacks is made up."""
-    Q, R = np.linalg.qr(W)
+    Q, R = _orthonormal(W)
     left, sizes, right = np.linalg.svd(R)
     lost = sizes < NEGLIGIBLE
     if not lost.any():

@@ -104,7 +104,8 @@ def reconstruction(
 
     def loss(weights: Weights) -> Tensor:
         out = encode(inputs, weights, dropout=dropout, generator=generator)
-        others = non_edges.sample(edges.shape[1], generator).to(edges.device)
+        # As many as there are edges in both directions: with fewer the loss is so noisy that training stops too soon.
+        others = non_edges.sample(2 * edges.shape[1], generator).to(edges.device)
         if not variational:
             return Reconstruction.apply(space, out, edges, others)
         noise = torch.randn(out.shape[0], out.shape[1] // 2, generator=generator, dtype=out.dtype).to(out.device)

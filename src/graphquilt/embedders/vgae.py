@@ -37,8 +37,8 @@ class GAE(Network):
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over as many sampled
-    non-edges, drawn anew in every epoch. A graph without edges has nothing to learn from: its nodes get the finite
-    coordinates of the initial weights.
+    non-edges (as there are edges in both directions), drawn anew in every epoch. A graph without edges has nothing to
+    learn from: its nodes get the finite coordinates of the initial weights.
 
     Examples
     --------
