@@ -141,7 +141,7 @@ class Fennel:
 
     def _visits(self, graph: Graph) -> npt.NDArray[np.int64]:
         if self.order == "natural":
-            return np.arange(graph.n_nodes)
+            return np.empty(0, dtype=np.int64)
         shuffled = np.random.default_rng(self.seed).permutation(graph.n_nodes)
         if self.order == "random":
             return shuffled
