@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -322,3 +325,21 @@ def test_one_patch_and_two(tmp_path):
     graph, _ = ring_of_patches(2)
     quilt = PatchGraph([np.arange(24)], np.empty((0, 2), dtype=np.int64), 24)
     assert len(embed_patches(graph, quilt, Toy(2), seed=0, store=DirectoryStore(tmp_path / "job"))) == 1
+
+
+def test_an_embedder_of_a_script_is_known_again(tmp_path):
+    """In a worker the script's own classes have another module name; the job must not notice."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, logging\nfrom toy_embedders import *\nimport graphquilt as gq\n"
+        "class Mine(Toy):\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    for _ in range(2):\n"
+        "        with gq.Processes(1) as pool:\n"
+        "            job = gq.DirectoryStore(sys.argv[1])\n"
+        "            gq.embed_patches(*ring_of_patches(3), Mine(2), seed=0, executor=pool, store=job)\n"
+    )
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    command = [sys.executable, script, tmp_path / "job"]
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert run.stderr == ""  # the second round would say that it embeds a patch again

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
+from graphquilt.alignment import align, centroid
 from graphquilt.errors import JobError
 from graphquilt.fanout import embed_patches, patch_seed
 from graphquilt.locking import job_lock
@@ -70,6 +71,8 @@ def test_twenty_kills_at_seeded_moments_lose_nothing(tmp_path):
     resumed = embed_patches(graph, quilt, Toy(3), seed=7, store=DirectoryStore(job))
     for one, other in zip(resumed, whole, strict=True):
         assert one.coordinates.tobytes() == other.coordinates.tobytes()
+    stitched = [centroid(each, align(each, quilt.edges)) for each in (whole, resumed)]
+    assert stitched[0].tobytes() == stitched[1].tobytes()
     lines = Path(f"{job}.log").read_text().split()
     assert {int(seed) for seed in lines} == {patch_seed(7, k) for k in range(N_PATCHES)}
 

@@ -27,9 +27,9 @@ def test_the_one_line_route_equals_the_unrolled_one(graph):
     patches = gq.embed_patches(graph, quilt, gq.SVD(3), seed=4)
     alignment = gq.align(patches, quilt.edges, scale=True)
     X = gq.centroid(patches, alignment)
-    assert np.array_equal(result.embedding, X)
+    assert np.abs(result.embedding - X).max() < 1e-9  # SVD's last bits depend on where BLAS finds its arrays
     assert np.array_equal(result.patch_graph.edges, quilt.edges)
-    assert np.array_equal(result.alignment.rotations, alignment.rotations)
+    assert np.abs(result.alignment.rotations - alignment.rotations).max() < 1e-9
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -40,7 +40,7 @@ def test_a_store_keeps_everything_and_changes_nothing(graph, tmp_path, workers):
     kept = gq.embed(graph, dim=3, n_patches=5, seed=4, store=store, executor=pool)
     if pool:
         pool.shutdown()
-    assert np.abs(kept.embedding - plain.embedding).max() < 1e-12
+    assert np.abs(kept.embedding - plain.embedding).max() < 1e-9
     assert np.array_equal(np.load(store.path / "embedding.npy", allow_pickle=False), kept.embedding)
     assert np.array_equal(gq.Alignment.load(store.path / "alignment.npz").rotations, kept.alignment.rotations)
     assert np.array_equal(alignment_of(store["alignment"]).rotations, kept.alignment.rotations)
@@ -72,7 +72,7 @@ def test_the_default_embedder_needs_no_extra(graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with_none = gq.embed(graph, dim=2, n_patches=3).embedding
     monkeypatch.delitem(sys.modules, "torch")
-    assert np.array_equal(with_none, gq.embed(graph, dim=2, n_patches=3).embedding)
+    assert np.abs(with_none - gq.embed(graph, dim=2, n_patches=3).embedding).max() < 1e-9
 
 
 def test_vgae_without_torch_names_the_extra(graph, tmp_path):

@@ -141,8 +141,16 @@ class Processes(Executor):
         )
         return self._pool.submit(fn, *args, **kwargs)
 
+    def abandon(self) -> None:
+        """End the workers at once, in the middle of their work; the next call starts new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=True)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers."""
+        """End the workers when their work is done."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -150,9 +158,7 @@ class Processes(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        if error is not None and self._pool is not None:
-            # Whoever leaves in a hurry (Ctrl-C, a full disk) does not wait for work that nobody will read.
-            for process in list((self._pool._processes or {}).values()):
-                process.terminate()
-        self.shutdown(wait=error is None, cancel_futures=error is not None)
+        if error is not None:  # whoever leaves in a hurry (Ctrl-C, a full disk) does not wait for the rest
+            self.abandon()
+        self.shutdown()
         return None

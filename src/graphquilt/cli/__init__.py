@@ -1,6 +1,12 @@
-"""The command line: parse, call, print. The only module that prints or draws a progress bar."""
+"""The command line: parse, call, print. The only place that prints or draws a progress bar.
+
+Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
+2 the input is wrong (one sentence, no traceback); 1 a bug (with its traceback); 130 stopped with Ctrl-C.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import typer
 
@@ -11,6 +17,7 @@ app = typer.Typer(
     help="Graph embeddings stitched from independently embedded patches.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 
@@ -30,12 +37,22 @@ def _main(
 
 
 def main() -> None:
-    """Run the command line: exit 0 when done, 2 with one sentence where the input is wrong, 1 with a traceback else."""
+    """Run the command line."""
+    from graphquilt.errors import QuiltError
+
     try:
         app()
-    except (graphquilt.InputError, graphquilt.JobError, graphquilt.MissingExtraError) as problem:
-        typer.echo(f"graphquilt: {problem}", err=True)
-        raise SystemExit(2) from None
+    except QuiltError as error:
+        typer.echo(f"graphquilt: {error}", err=True)
+        sys.exit(2)
 
 
-from graphquilt.cli import demo, graphs, studies, temporal  # noqa: E402, F401  (they register their commands)
+# Each adds its commands to ``app``.
+from graphquilt.cli import (  # noqa: E402, F401
+    demo,
+    graphs,
+    jobs,
+    results,
+    studies,
+    temporal,
+)

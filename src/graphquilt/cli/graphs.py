@@ -92,7 +92,7 @@ def _build(
             line.close()
 
 
-@app.command()
+@app.command(epilog="Example: `graphquilt ingest edges.csv graph --features x.npy`")
 def ingest(
     source: Annotated[Path, typer.Argument(help="Text (.csv, .tsv, .txt, .gz), .parquet, .npy, .npz, or a folder.")],
     out: Annotated[Path, typer.Argument(help="The folder that will hold the graph.")],

@@ -36,7 +36,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad ro
 _LAGS = "1,7,14,21,28,35,42,49"
 
 
-@app.command()
+@app.command(epilog="Example: `graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores`")
 def anomaly(
     files: Annotated[list[Path], typer.Argument(help="Flow files in order of time: CSV, .gz, .bz2 or Parquet.")],
     *,
@@ -83,7 +83,7 @@ def anomaly(
     typer.echo(json.dumps(summary) if as_json else _said(summary, out))
 
 
-@app.command()
+@app.command(epilog="Example: `graphquilt watch flows --state memory --width 1d --dim 20`")
 def watch(
     folder: Annotated[str, typer.Argument(help="A folder that fills with flow files, or - for standard input (CSV).")],
     *,

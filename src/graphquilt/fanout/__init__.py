@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
 from graphquilt.fanout.calls import describe, patch_seed
 from graphquilt.fanout.patches import StoredPatches
@@ -114,10 +114,11 @@ def embed_patches(
 
 def _keep_settings(store: Store, embedder: Any, seed: int) -> None:
     """Write down how the job is embedded; refuse one that was embedded otherwise."""
-    several = isinstance(embedder, Sequence)
-    settings = {"embedder": [describe(one) for one in embedder] if several else describe(embedder), "seed": seed}
+    each = embedder if isinstance(embedder, Sequence) else [embedder]
+    settings = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
     if "embed" not in store:
-        store["embed"] = Record({}, settings)
+        group = sorted(frozenset().union(*(motions(one) for one in each)))
+        store["embed"] = Record({}, settings | {"dim": each[0].dim, "group": group})
         return
     kept = store["embed"].parameters
     for name, value in settings.items():

@@ -79,6 +79,7 @@ class Call:
     seed: int
     attempt: int
     driver: tuple[str, int]  # host and process id
+    parameters: Mapping[str, Any]  # what the marker will say; a worker may know the embedder's class by another name
     store: Any = None
     graph: Graph | None = None
 
@@ -111,7 +112,7 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         X = np.asarray(fit.embedding)
         if call.store is None:
             return Outcome(facts, X)
-        parameters = made_with(call.embedder, call.seed) | facts
+        parameters = {**call.parameters, **facts}
         call.store[patch_key(call.patch, "embedding")] = Record({"embedding": X}, parameters)
         return Outcome(facts)
     except (JobError, MissingExtraError) as error:

@@ -22,6 +22,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
 from graphquilt.records import graph_record, patch_key
 from graphquilt.store import DirectoryStore, Store
+from graphquilt.workers import Processes
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class Run:
     def prepare(self, patch: int, *, afresh: bool = False) -> Call:
         """Return the call that embeds a patch, whose data is in the store by then."""
         attempt = self.attempts.get(patch, 0)
-        call = Call(patch, self.embedders[patch], patch_seed(self.seed, patch), attempt, self.driver)
+        embedder, seed = self.embedders[patch], patch_seed(self.seed, patch)
+        call = Call(patch, embedder, seed, attempt, self.driver, made_with(embedder, seed))
         if self.store is None:
             return dataclasses.replace(call, graph=self._cut(patch))
         if isinstance(self.store, DirectoryStore) and not self.locked:
@@ -172,6 +174,13 @@ class Hands:
                 if self.under_way:
                     yield from self._take(block=True)
         finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Let go of calls that nobody waits for any more."""
+        if self.under_way and isinstance(self.executor, Processes):
+            self.executor.abandon()
+        else:
             for future in list(self.under_way):
                 future.cancel()
 

@@ -1,0 +1,195 @@
+"""From the words of the command line to the values of the library."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphquilt.errors import InputError, JobError, MissingExtraError
+
+if TYPE_CHECKING:
+    from graphquilt.embedders import Embedder
+    from graphquilt.graph import Graph
+    from graphquilt.partition import Partitioner
+    from graphquilt.sparsify import EdgeWeight
+    from graphquilt.store import DirectoryStore
+
+EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
+PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
+EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
+
+
+def _chosen(word: str, table: dict[str, str], what: str) -> Any:
+    import graphquilt
+
+    if word not in table:
+        raise InputError(f"'{word}' is not {what}; choose one of {', '.join(table)}.")
+    return getattr(graphquilt, table[word])
+
+
+def embedder(word: str, dim: int, settings: Sequence[str] | None) -> Embedder:
+    """Return the embedder of a name, with settings like ``max_epochs=500``."""
+    kind = _chosen(word, EMBEDDERS, "an embedder")
+    known = {field.name for field in dataclasses.fields(kind)} - {"dim", "group"}
+    given: dict[str, Any] = {}
+    for setting in settings or ():
+        name, equals, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in known:
+            raise InputError(f"'{setting}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
+        given[name] = _value(text.strip())
+    made: Embedder = kind(dim, **given)
+    return made
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def partitioner(word: str, n_patches: int, seed: int) -> Partitioner:
+    """Return the partitioner of a name."""
+    kind = _chosen(word, PARTITIONERS, "a partitioner")
+    known = {field.name for field in dataclasses.fields(kind)}
+    given = {"n_patches": n_patches, "seed": seed}
+    made: Partitioner = kind(**{name: value for name, value in given.items() if name in known})
+    return made
+
+
+def edge_weight(word: str) -> EdgeWeight:
+    """Return the edge weight of a name."""
+    made: EdgeWeight = _chosen(word, EDGE_WEIGHTS, "an edge weight")()
+    return made
+
+
+def overlap(text: str | None) -> tuple[int, int] | None:
+    """Return ``L:U`` as two numbers."""
+    if text is None:
+        return None
+    least, colon, most = text.partition(":")
+    try:
+        return int(least), int(most) if colon else 4 * int(least)
+    except ValueError:
+        raise InputError(f"--overlap is two numbers with a colon, as 256:1024, not '{text}'.") from None
+
+
+def share(text: str | None, n_patches: int) -> range | None:
+    """Return the patches of share ``I/N``: I - 1, I - 1 + N, and so on."""
+    if text is None:
+        return None
+    try:
+        i, n = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard is two numbers with a slash, as 3/200, not '{text}'.") from None
+    if not 1 <= i <= n:
+        raise InputError(f"--shard {text}: shares are numbered 1/{n} to {n}/{n}.")
+    return range(i - 1, n_patches, n)
+
+
+def read_array(path: Path | None, what: str) -> Any:
+    """Read an array (.npy), or a sparse matrix (.npz of scipy.sparse.save_npz), without unpickling anything."""
+    if path is None:
+        return None
+    import numpy as np
+    import scipy.sparse as sp
+
+    try:
+        if path.suffix == ".npz":
+            return sp.csr_array(sp.load_npz(path))
+        return np.load(path, allow_pickle=False, mmap_mode="r")
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} cannot be read as {what}: {error}.") from error
+
+
+def read_graph(path: Path, *, features: Path | None, labels: Path | None, directed: bool, largest: bool) -> Graph:
+    """Open a graph folder, or read a file of edges."""
+    from graphquilt.graph import Graph
+    from graphquilt.ingest import read_edges
+
+    if not path.exists():
+        raise InputError(f"{path} does not exist.")
+    X, y = read_array(features, "features"), read_array(labels, "labels")
+    if path.is_dir():
+        graph = Graph.open(path)
+        if X is not None or y is not None:
+            graph = Graph.from_arrays(
+                graph.indptr,
+                graph.indices,
+                graph.weights,
+                features=graph.features if X is None else X,
+                labels=graph.labels if y is None else y,
+                node_ids=graph.node_ids,
+                directed=graph.directed,
+            )
+    else:
+        graph = read_edges(path, directed=directed, features=X, labels=y)
+    return graph.largest_component()[0] if largest else graph
+
+
+def origin(path: Path, **others: Any) -> dict[str, Any]:
+    """Say what a job is made from, so that it is not resumed with something else."""
+    said: dict[str, Any] = {"path": str(path.absolute())}
+    if path.is_file():
+        said["bytes"] = path.stat().st_size
+    return said | {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in others.items()}
+
+
+def cores(workers: int | None, n_patches: int) -> int:
+    """Return how many processes to use: as many as asked for, or one for each core there is work for."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return workers or max(1, min(here, n_patches))
+
+
+def made_for(store: DirectoryStore) -> int:
+    """Return the dimension that a job's patches were made for."""
+    dim: int = store["patch_graph"].parameters.get("made_with", {}).get("dim", 64)
+    return dim
+
+
+@contextlib.contextmanager
+def hands(
+    workers: int | None, dask: str | None, resources: Sequence[str] | None, n_patches: int
+) -> Iterator[Executor | None]:
+    """Lend the executor that was asked for: a Dask cluster, processes here, or None for a plain loop."""
+    if dask is not None:
+        with _cluster(dask, resources) as pool:
+            yield pool
+        return
+    n = workers or min(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, n_patches
+    )
+    if n == 1:
+        yield None
+        return
+    from graphquilt.workers import Processes
+
+    with Processes(n) as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def _cluster(address: str, resources: Sequence[str] | None) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingExtraError("--dask", "dask") from error
+    needs: dict[str, float] = {}
+    for text in resources or ():
+        name, equals, amount = text.partition("=")
+        if not equals:
+            raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.")
+        needs[name] = float(amount)
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise JobError(f"there is no Dask scheduler at {address}: {error}") from error
+    with client, client.get_executor(pure=False, retries=2, **({"resources": needs} if needs else {})) as pool:
+        yield pool

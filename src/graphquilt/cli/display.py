@@ -1,0 +1,102 @@
+"""Progress on standard error, for people who watch, and results on standard output, for everybody."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from graphquilt.progress import Progress, ProgressCallback
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[ProgressCallback | None]:
+    """Draw the progress of long work; nothing at all where standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[facts]}"),
+    ]
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        yield Watcher(bars)
+
+
+class Watcher:
+    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs a second."""
+
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
+        self.lines: dict[str, TaskID] = {}
+        self.epochs = 0.0
+        self.first = time.monotonic()
+
+    def __call__(self, event: Progress) -> None:
+        """Show one event."""
+        if event.stage not in self.lines:
+            self.lines[event.stage] = self.bars.add_task(event.stage, total=event.total or None, facts="")
+        self.bars.update(
+            self.lines[event.stage], completed=event.done, total=event.total or None, facts=self._facts(event)
+        )
+
+    def _facts(self, event: Progress) -> str:
+        if "epochs" in event.values:
+            self.epochs += event.values["epochs"]
+        elif event.stage == "training" and event.done <= 1:
+            self.first, self.epochs = time.monotonic(), 0.0
+        done = event.done if event.stage == "training" else self.epochs
+        seconds = time.monotonic() - self.first
+        rate = f"{done / seconds:.0f} epochs/s  " if done and seconds > 0 else ""
+        return rate + (f"loss {event.values['loss']:.4g}" if "loss" in event.values else "")
+
+
+def show(result: dict[str, Any], *, as_json: bool) -> None:
+    """Print a result: one JSON object, or a line for each entry."""
+    if as_json:
+        typer.echo(json.dumps(result, default=_plain))
+        return
+    width = max((len(name) for name in result), default=0)
+    for name, value in result.items():
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {_words(value)}")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_words(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_words(item) for item in value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextlib.contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """Say how to go on when the user stops the work, and leave with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\ngraphquilt: stopped. What is finished is kept; to go on: {command}", err=True)
+        raise typer.Exit(130) from None

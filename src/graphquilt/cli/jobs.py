@@ -1,0 +1,260 @@
+"""The commands that do the work: run, patch, embed, align."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphquilt.cli import app, config, options
+from graphquilt.cli.display import resumable, show, watching
+
+if TYPE_CHECKING:
+    from graphquilt.graph import Graph
+    from graphquilt.store import DirectoryStore
+
+
+def _again() -> str:
+    return shlex.join(["graphquilt", *sys.argv[1:]])
+
+
+def _source(
+    store: DirectoryStore, path: Path, *, features: Path | None, labels: Path | None, directed: bool, largest: bool
+) -> Graph:
+    """Return the job's graph: the one it has, or the one that it is to be made from."""
+    from graphquilt.cli.choices import origin, read_graph
+    from graphquilt.stages import job_graph, keep_graph
+
+    made_from = origin(path, features=features, labels=labels, directed=directed, largest_component=largest)
+    graph = job_graph(store, made_from)
+    if graph is None:
+        graph = read_graph(path, features=features, labels=labels, directed=directed, largest=largest)
+        as_it_is = path.is_dir() and features is None and labels is None and not largest
+        keep_graph(store, graph, made_from, folder=path if as_it_is else None)
+    return graph
+
+
+def _alignment(alignment: Any) -> dict[str, Any]:
+    errors = alignment.edge_errors
+    return {
+        "patch_edges": len(alignment.edges),
+        "mean_edge_error": float(errors.mean()) if len(errors) else 0.0,
+        "worst_edge_error": float(errors.max()) if len(errors) else 0.0,
+        "residual": float(alignment.residual),
+    }
+
+
+@app.command(epilog="Example: `graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job`")
+def run(
+    context: typer.Context,
+    edges: Annotated[Path, typer.Argument(help="A file of edges, or a graph folder.", show_default=False)],
+    *,
+    out: options.Out = Path("job"),
+    dim: options.Dim = 64,
+    patches: options.Patches = 10,
+    embedder: options.Embedder = "svd",
+    settings: options.Settings = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    directed: options.Directed = False,
+    largest_component: options.Largest = False,
+    partition: options.Partition = "metis",
+    degree: options.Degree = None,
+    overlap: options.Overlap = None,
+    edge_weight: options.Weight = "resistance",
+    robust: options.Robust = False,
+    seed: options.Seed = 0,
+    workers: options.Workers = None,
+    dask: options.Dask = None,
+    dask_resource: options.Resources = None,
+    json: options.Json = False,
+    config_file: config.Config = None,  # noqa: ARG001  (its callback has done the work)
+    save_config: config.SaveConfig = None,
+) -> None:
+    """Go from edges to an embedding: patches, their embeddings, alignment. Run it again to resume."""
+    if save_config is not None:
+        config.save(context, save_config)
+        return
+    from graphquilt.cli import choices
+    from graphquilt.fanout import embed_patches
+    from graphquilt.locking import job_lock
+    from graphquilt.stages import align_job, make_patches
+    from graphquilt.store import DirectoryStore
+
+    model = choices.embedder(embedder, dim, settings)
+    store = DirectoryStore(out)
+    with resumable(_again()), job_lock(out), watching() as progress:
+        graph = _source(store, edges, features=features, labels=labels, directed=directed, largest=largest_component)
+        quilt = make_patches(
+            store,
+            graph,
+            choices.partitioner(partition, patches, seed),
+            n_patches=patches,
+            dim=dim,
+            degree=degree,
+            overlap=choices.overlap(overlap),
+            edge_weight=choices.edge_weight(edge_weight),
+            seed=seed,
+            progress=progress,
+        )
+        with choices.hands(workers, dask, dask_resource, quilt.n_patches) as pool:
+            embed_patches(graph, quilt, model, seed=seed, executor=pool, store=store, progress=progress)
+            alignment = align_job(store, robust=robust, executor=pool, progress=progress)
+    result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": quilt.n_patches, "dim": dim}
+    show(result | _alignment(alignment) | {"embedding": str(out / "embedding.npy")}, as_json=json)
+
+
+@app.command(
+    epilog="Example: `graphquilt patch graph --patches 10000 --partition fennel --degree 20 --overlap 512:2048`"
+)
+def patch(
+    context: typer.Context,
+    graph: Annotated[Path, typer.Argument(help="A graph folder, or a file of edges.", show_default=False)],
+    *,
+    out: options.Out = Path("job"),
+    dim: options.Dim = 64,
+    patches: options.Patches = 10,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    directed: options.Directed = False,
+    largest_component: options.Largest = False,
+    partition: options.Partition = "metis",
+    degree: options.Degree = None,
+    overlap: options.Overlap = None,
+    edge_weight: options.Weight = "resistance",
+    seed: options.Seed = 0,
+    json: options.Json = False,
+    config_file: config.Config = None,  # noqa: ARG001  (its callback has done the work)
+    save_config: config.SaveConfig = None,
+) -> None:
+    """Cut a graph into overlapping patches, each a folder that can be embedded on its own."""
+    if save_config is not None:
+        config.save(context, save_config)
+        return
+    from graphquilt.cli import choices
+    from graphquilt.locking import job_lock
+    from graphquilt.stages import cut_patches, make_patches
+    from graphquilt.store import DirectoryStore
+
+    store = DirectoryStore(out)
+    with resumable(_again()), job_lock(out), watching() as progress:
+        whole = _source(store, graph, features=features, labels=labels, directed=directed, largest=largest_component)
+        quilt = make_patches(
+            store,
+            whole,
+            choices.partitioner(partition, patches, seed),
+            n_patches=patches,
+            dim=dim,
+            degree=degree,
+            overlap=choices.overlap(overlap),
+            edge_weight=choices.edge_weight(edge_weight),
+            seed=seed,
+            progress=progress,
+        )
+        cut_patches(store, whole, quilt, progress)
+    show({"job": str(out), **quilt.summary()}, as_json=json)
+
+
+@app.command(epilog="Example: `graphquilt embed job --embedder dgi --dim 128 --shard $SLURM_ARRAY_TASK_ID/200`")
+def embed(
+    context: typer.Context,
+    job: options.Job,
+    *,
+    embedder: options.Embedder = "svd",
+    dim: Annotated[
+        int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
+    ] = None,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
+    workers: options.Workers = None,
+    dask: options.Dask = None,
+    dask_resource: options.Resources = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Embed only share I of N, from 1 to N.")
+    ] = None,
+    retries: Annotated[int, typer.Option("--retries", min=0, help="How often a failing patch is tried again.")] = 1,
+    json: options.Json = False,
+    config_file: config.Config = None,  # noqa: ARG001  (its callback has done the work)
+    save_config: config.SaveConfig = None,
+) -> None:
+    """Embed the patches of a job, here or on a cluster. Run it again to do what is missing."""
+    if save_config is not None:
+        config.save(context, save_config)
+        return
+    from graphquilt.cli import choices
+    from graphquilt.fanout import embed_patches
+    from graphquilt.records import kept_patch_graph
+    from graphquilt.stages import job_graph
+    from graphquilt.store import DirectoryStore
+
+    store = DirectoryStore(job)
+    quilt = kept_patch_graph(store)
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
+    quilt.check_dim(model.dim)
+    only = choices.share(shard, quilt.n_patches)
+    with resumable(_again()), watching() as progress:
+        n = quilt.n_patches if only is None else len(only)
+        with choices.hands(workers, dask, dask_resource, max(n, 1)) as pool:
+            embed_patches(
+                job_graph(store),
+                quilt,
+                model,
+                seed=seed,
+                executor=pool,
+                store=store,
+                progress=progress,
+                retries=retries,
+                only=only,
+            )
+    show({"job": str(job), "embedded": n, "patches": quilt.n_patches}, as_json=json)
+
+
+@app.command(epilog="Example: `graphquilt align job --robust`")
+def align(
+    context: typer.Context,
+    job: options.Job,
+    *,
+    scale: Annotated[
+        bool | None, typer.Option("--scale/--no-scale", help="Undo scales.  [default: as the embedder needs]")
+    ] = None,
+    rotate: Annotated[
+        bool | None, typer.Option("--rotate/--no-rotate", help="Undo rotations.  [default: as the embedder needs]")
+    ] = None,
+    translate: Annotated[
+        bool | None, typer.Option("--translate/--no-translate", help="Undo shifts.  [default: as the embedder needs]")
+    ] = None,
+    robust: options.Robust = False,
+    branching: Annotated[
+        int | None, typer.Option("--branching", min=2, help="Align level by level, so many patches at a time.")
+    ] = None,
+    workers: options.Workers = 1,
+    dask: options.Dask = None,
+    json: options.Json = False,
+    config_file: config.Config = None,  # noqa: ARG001  (its callback has done the work)
+    save_config: config.SaveConfig = None,
+) -> None:
+    """Align the embedded patches of a job and average them into one embedding."""
+    if save_config is not None:
+        config.save(context, save_config)
+        return
+    from graphquilt.cli import choices
+    from graphquilt.locking import job_lock
+    from graphquilt.stages import align_job
+    from graphquilt.store import DirectoryStore
+
+    store = DirectoryStore(job)
+    with resumable(_again()), job_lock(job), watching() as progress, choices.hands(workers, dask, None, 2) as pool:
+        alignment = align_job(
+            store,
+            scale=scale,
+            rotate=rotate,
+            translate=translate,
+            robust=robust,
+            branching=branching,
+            executor=pool,
+            progress=progress,
+        )
+    show({"job": str(job), **_alignment(alignment), "embedding": str(job / "embedding.npy")}, as_json=json)

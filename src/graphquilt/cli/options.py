@@ -1,0 +1,44 @@
+"""The flags that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Job = Annotated[Path, typer.Argument(help="The folder of the job.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the job; made anew, or resumed.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of everything that is random.")]
+Dim = Annotated[int, typer.Option("--dim", "-d", min=1, help="Dimensions of the embedding.")]
+Patches = Annotated[int, typer.Option("--patches", "-p", min=1, help="Number of patches.")]
+Partition = Annotated[str, typer.Option("--partition", help="metis, fennel, kaminpar, louvain or leiden.")]
+Degree = Annotated[
+    float | None, typer.Option("--degree", help="Mean number of neighbours of a patch.  [default: from the patches]")
+]
+Overlap = Annotated[
+    str | None,
+    typer.Option("--overlap", metavar="L:U", help="Least and largest overlap.  [default: from dim and patch size]"),
+]
+Weight = Annotated[str, typer.Option("--edge-weight", help="resistance, or conductance (for thousands of patches).")]
+Embedder = Annotated[str, typer.Option("--embedder", "-e", help="svd, vgae, gae or dgi.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the embedder; may be repeated."),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", "-w", min=1, help="Processes on this machine.  [default: one a core]")
+]
+Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Work on this Dask scheduler's workers.")]
+Resources = Annotated[
+    list[str] | None,
+    typer.Option("--dask-resource", metavar="NAME=N", help="What each patch takes of a Dask worker, as GPU=1."),
+]
+Robust = Annotated[bool, typer.Option("--robust", help="Doubt overlaps that contradict the others.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Features = Annotated[
+    Path | None, typer.Option("--features", help="Array of node features, .npy or .npz (sparse), a row a node.")
+]
+Labels = Annotated[Path | None, typer.Option("--labels", help="Array of node classes (.npy), -1 for none.")]
+Directed = Annotated[bool, typer.Option("--directed", help="Keep edges one-way.")]
+Largest = Annotated[bool, typer.Option("--largest-component", help="Keep only the largest connected component.")]

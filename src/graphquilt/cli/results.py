@@ -1,0 +1,131 @@
+"""The commands that look at a job: evaluate, inspect, plan, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphquilt.cli import app, options
+from graphquilt.cli.display import show, watching
+
+
+@app.command(epilog="Example: `graphquilt evaluate job --labels y.npy`")
+def evaluate(
+    job: options.Job,
+    *,
+    labels: options.Labels = None,
+    max_edges: Annotated[
+        int | None, typer.Option("--max-edges", min=1, help="Look at this many edges at most.  [default: all]")
+    ] = None,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits for the classification.")] = 50,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Measure how well an embedding tells edges from non-edges, and classes from each other."""
+    import graphquilt
+    from graphquilt.cli.choices import read_array
+    from graphquilt.errors import JobError
+    from graphquilt.stages import job_graph
+    from graphquilt.store import DirectoryStore, Record
+
+    store = DirectoryStore(job)
+    graph = job_graph(store)
+    if graph is None or "embedding" not in store:
+        raise JobError(f"{job} has no embedding yet; align it first (graphquilt align).")
+    X = store["embedding"].arrays["embedding"]
+    result: dict[str, Any] = {
+        "reconstruction_auc": graphquilt.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
+    }
+    y = graph.labels if labels is None else read_array(labels, "labels")
+    if y is not None:
+        scores = graphquilt.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
+        result |= {"accuracy": float(scores.mean()), "accuracy_std": float(scores.std()), "splits": splits}
+    store["evaluation"] = Record({}, result | {"seed": seed, "max_edges": max_edges})
+    show({"job": str(job), **result}, as_json=json)
+
+
+@app.command(epilog="Example: `graphquilt inspect job --verify`")
+def inspect(
+    job: options.Job,
+    *,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Say what a job holds, how it was made, and what comes next."""
+    from graphquilt.stages import job_status
+    from graphquilt.store import DirectoryStore
+
+    status = job_status(DirectoryStore(job), verify=verify)
+    if json:
+        show(status, as_json=True)
+        return
+    stages = {name: value if value else "not yet" for name, value in status.pop("stages").items()}
+    show({"job": status.pop("job"), **stages, **status}, as_json=False)
+
+
+@app.command(epilog="Example: `graphquilt export job embedding.parquet`")
+def export(
+    job: options.Job,
+    file: Annotated[Path, typer.Argument(help="Where to write; the ending tells the format.", show_default=False)],
+    *,
+    format: Annotated[  # noqa: A002
+        str | None, typer.Option("--format", help="parquet, csv, tsv or word2vec.  [default: from the ending]")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Write the embedding with the ids of its nodes as Parquet, CSV, TSV or word2vec text."""
+    from graphquilt.export import export_embedding
+    from graphquilt.store import DirectoryStore
+
+    path = export_embedding(DirectoryStore(job), file, format=format)
+    show({"file": str(path), "bytes": path.stat().st_size}, as_json=json)
+
+
+@app.command(epilog="Example: `graphquilt plan job --embedder vgae --dim 128 --workers 8`")
+def plan(
+    job: options.Job,
+    *,
+    embedder: options.Embedder = "svd",
+    dim: Annotated[
+        int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
+    ] = None,
+    settings: options.Settings = None,
+    workers: options.Workers = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
+    import dataclasses
+
+    from graphquilt.cli import choices
+    from graphquilt.planning import plan_job
+    from graphquilt.records import kept_patch_graph
+    from graphquilt.store import DirectoryStore
+
+    store = DirectoryStore(job)
+    quilt = kept_patch_graph(store)
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
+    quilt.check_dim(model.dim)
+    n = choices.cores(workers, quilt.n_patches)
+    with watching() as progress:
+        found = plan_job(store, model, workers=n, seed=seed, progress=progress)
+    if json:
+        show(dataclasses.asdict(found) | {"workers": n}, as_json=True)
+        return
+    typer.echo(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n} workers)")
+    for stage in found.stages:
+        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
+        typer.echo(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
+    free = f"{found.memory_available / 1e9:.1f} GB of memory, {found.disk_available / 1e9:.1f} GB of disk"
+    typer.echo(f"free: {free}")
+    for line in found.advice or ("It fits.",):
+        typer.echo(line)
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,226 @@
+"""What a job will cost, before the long work: time, memory and disk of each stage, from a small probe."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.errors import JobError
+from graphquilt.fanout import patch_seed
+from graphquilt.patches import PatchGraph
+from graphquilt.progress import ProgressCallback, report
+from graphquilt.records import graph_of, graph_record, kept_patch_graph, patch_key
+from graphquilt.stages import job_graph
+from graphquilt.store import DirectoryStore
+from graphquilt.workers import Processes, one_thread
+
+__all__ = ["Plan", "StagePlan", "plan_job"]
+
+_MARGIN = 1.25  # estimates are made larger by this much before they are compared with what there is
+_ITERATIONS = 12  # of the rotation solver; few where the patches agree, more where they do not
+_SPARE = 300e6  # bytes for Python, its libraries and the driver
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The estimate for one stage.
+
+    Attributes
+    ----------
+    stage : str
+    seconds : float
+        Wall-clock time with the workers that were asked about.
+    memory : float
+        Bytes at the peak, all processes together.
+    disk : float
+        Bytes that it adds to the job.
+    """
+
+    stage: str
+    seconds: float
+    memory: float
+    disk: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job will take, what there is, and what to change if that is too little.
+
+    Attributes
+    ----------
+    stages : tuple of StagePlan
+    memory_available, disk_available : float
+        Bytes.
+    advice : tuple of str
+        Empty where it fits.
+    """
+
+    stages: tuple[StagePlan, ...]
+    memory_available: float
+    disk_available: float
+    advice: tuple[str, ...]
+
+
+def plan_job(
+    store: DirectoryStore,
+    embedder: Embedder,
+    *,
+    workers: int = 1,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> Plan:
+    """Estimate the cost of embedding and aligning the patches of a job.
+
+    Two patches, the smallest and a middling one, are embedded in a worker of their own and thrown away; time and
+    memory of the others follow from their size. What early stopping will do elsewhere is not known: take times as a
+    guide.
+
+    Parameters
+    ----------
+    store : DirectoryStore
+        A job that has patches.
+    embedder : Embedder
+    workers : int
+    seed : int
+
+    Returns
+    -------
+    Plan
+    """
+    quilt = kept_patch_graph(store)
+    sizes = quilt.sizes
+    order = np.argsort(sizes, kind="stable")
+    picked = list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
+    probes = _probe(store, quilt, embedder, picked, seed=seed, progress=progress)
+    missing = sum(patch_key(k, "embedding") not in store for k in range(quilt.n_patches))
+    seconds = _line([sizes[k] for k in picked], [probe[0] for probe in probes], sizes)
+    memory = _line([sizes[k] for k in picked], [probe[1] for probe in probes], sizes)
+    item = probes[0][2]
+    lanes = max(1, min(workers, quilt.n_patches))
+    embedding = StagePlan(
+        "embedding",
+        float(seconds.sum()) * missing / quilt.n_patches / lanes,
+        float(np.sort(memory)[-lanes:].sum()) + lanes * _SPARE,
+        float(sizes.sum()) * embedder.dim * item,
+    )
+    stages = (embedding, *_alignment(quilt, embedder.dim, lanes))
+    available, free = _memory_available(), float(shutil.disk_usage(store.path).free)
+    advice = _advice(stages, memory, available, free)
+    return Plan(stages, available, free, tuple(advice))
+
+
+def _probe(
+    store: DirectoryStore,
+    quilt: PatchGraph,
+    embedder: Embedder,
+    picked: list[int],
+    *,
+    seed: int,
+    progress: ProgressCallback | None,
+) -> list[tuple[float, float, int]]:
+    """Embed each picked patch in a fresh process: seconds, bytes above what the process began with, item size."""
+    graph = None
+    found = []
+    for done, k in enumerate(picked, 1):
+        if patch_key(k, "graph") not in store:
+            graph = job_graph(store) if graph is None else graph
+            if graph is None:
+                raise JobError(f"{store.path} has neither the data of patch {k} nor a graph to cut it from.")
+            nodes = quilt.patches[k]
+            store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
+        with Processes(1) as pool:
+            found.append(pool.submit(_embed_once, store, k, embedder, patch_seed(seed, k)).result())
+        report(progress, "probe", done, len(picked))
+    return found
+
+
+def _embed_once(store: DirectoryStore, patch: int, embedder: Embedder, seed: int) -> tuple[float, float, int]:
+    _, graph = graph_of(store[patch_key(patch, "graph")])
+    unit = 1 if sys.platform == "darwin" else 1024
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    start = time.perf_counter()
+    X = checked_fit(embedder, graph, seed, where=f"patch {patch}").embedding
+    seconds = time.perf_counter() - start
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before, X.dtype.itemsize
+
+
+def _line(at: list[Any], values: list[float], sizes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Extend what was measured at one or two sizes to all: a straight line that never falls, or a fixed rate."""
+    x, y = np.asarray(at, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if len(x) == 1 or x[1] == x[0] or y[1] <= y[0]:
+        return np.asarray(y.max() * sizes / x.max())
+    slope = (y[1] - y[0]) / (x[1] - x[0])
+    return np.asarray(y[0] + slope * (sizes - x[0]))
+
+
+def _alignment(quilt: PatchGraph, dim: int, lanes: int) -> tuple[StagePlan, StagePlan]:
+    """Estimate the relative transforms and the solver from their counts of operations, and this machine's speed."""
+    m, p = len(quilt.edges), quilt.n_patches
+    overlap = int(quilt.overlaps.mean()) if m else 0
+    rng = np.random.default_rng(0)
+    with one_thread():
+        X = rng.standard_normal((max(overlap, dim), dim))
+        start = time.perf_counter()
+        for _ in range(3):
+            np.linalg.svd(X.T @ X)
+        one_edge = (time.perf_counter() - start) / 3
+        blocks = rng.standard_normal((64, dim, dim))
+        start = time.perf_counter()
+        np.matmul(blocks, blocks)
+        one_block = (time.perf_counter() - start) / 64
+    relative = m * one_edge * 2 / lanes
+    solver = m * one_block * 2 * _ITERATIONS
+    memory = 8.0 * dim * dim * (2 * m + 8 * p) + _SPARE
+    rows = float(quilt.sizes.sum()) * dim
+    bytes_out = 8.0 * quilt.n_nodes * dim
+    return (
+        StagePlan("alignment", relative + solver, memory, 8.0 * dim * dim * p),
+        StagePlan("centroid", rows / 2e7, 8.0 * dim * float(quilt.sizes.max()) * 3 + _SPARE, 2 * bytes_out),
+    )
+
+
+def _memory_available() -> float:
+    """Return the bytes that are free for new work: what the machine has, or what its container allows."""
+    available = float("inf")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+        available = float(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
+        available = min(available, float(text) - float(used.read_text()))
+    return available
+
+
+def _advice(stages: tuple[StagePlan, ...], memory: npt.NDArray[np.float64], available: float, free: float) -> list[str]:
+    said = []
+    embedding, alignment = stages[0], stages[1]
+    if embedding.memory * _MARGIN > available:
+        each = float(memory.max()) * _MARGIN + _SPARE
+        fit = int(available // each)
+        said.append(
+            f"embedding needs {_amount(embedding.memory)} and {_amount(available)} are free: "
+            + (f"use at most {fit} workers." if fit else "even one patch is too large: make more and smaller patches.")
+        )
+    if alignment.memory * _MARGIN > available:
+        said.append(
+            f"aligning all patches at once needs {_amount(alignment.memory)} and {_amount(available)} are free: align "
+            "level by level (graphquilt align --branching 100), or embed in fewer dimensions."
+        )
+    disk = sum(stage.disk for stage in stages) * _MARGIN
+    if disk > free:
+        said.append(f"the job will add {_amount(disk)} to a disk with {_amount(free)} free: move it to a larger one.")
+    return said
+
+
+def _amount(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,236 @@
+"""The stages of a job on disk: each does what is missing, keeps what it makes, and refuses what would not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment import Alignment, align, align_hierarchical, centroid
+from graphquilt.errors import FormatError, JobError
+from graphquilt.fanout import StoredPatches
+from graphquilt.graph import Graph
+from graphquilt.partition import Partitioner, merge_small
+from graphquilt.patches import PatchGraph, patch_graph
+from graphquilt.pipeline import default_degree, default_overlap
+from graphquilt.progress import ProgressCallback, report
+from graphquilt.records import alignment_record, graph_record, keep_patch_graph, kept_patch_graph, patch_key
+from graphquilt.sparsify import EdgeWeight
+from graphquilt.store import DirectoryStore, Record, explained
+
+__all__ = ["align_job", "cut_patches", "job_graph", "job_status", "keep_graph", "make_patches"]
+
+
+def keep_graph(store: DirectoryStore, graph: Graph, made_from: dict[str, Any], *, folder: Path | None = None) -> None:
+    """Write down which graph the job is about, and keep a copy of it unless it is in a ``folder`` of its own."""
+    if folder is None:
+        with explained(store.path):
+            store.path.mkdir(parents=True, exist_ok=True)
+            graph.save(store.path / "graph")
+    where = "graph" if folder is None else str(folder.absolute())
+    store["source"] = Record({}, {"graph": where, "made_from": made_from})
+
+
+def job_graph(store: DirectoryStore, made_from: dict[str, Any] | None = None) -> Graph | None:
+    """Open the graph of a job, or return None where it has none yet.
+
+    Raises
+    ------
+    JobError
+        The job was made from something else than ``made_from``.
+    """
+    try:
+        source = store["source"].parameters
+    except KeyError:
+        return None
+    if made_from is not None and source["made_from"] != made_from:
+        raise JobError(
+            f"{store.path} was made from {json.dumps(source['made_from'])}; asked is {json.dumps(made_from)}. Use "
+            "another folder, or remove this one first."
+        )
+    return Graph.open(store.path / source["graph"])
+
+
+def make_patches(
+    store: DirectoryStore,
+    graph: Graph,
+    partitioner: Partitioner,
+    *,
+    n_patches: int,
+    dim: int,
+    degree: float | None = None,
+    overlap: tuple[int, int] | None = None,
+    edge_weight: EdgeWeight | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> PatchGraph:
+    """Make the patches of a job, or open those that it has, if they were made in the same way."""
+    overlap = overlap or default_overlap(dim, graph.n_nodes, n_patches)
+    degree = default_degree(n_patches) if degree is None else degree
+    made_with = {
+        "partitioner": repr(partitioner),
+        "n_patches": n_patches,
+        "dim": dim,
+        "degree": degree,
+        "overlap": list(overlap),
+        "edge_weight": repr(edge_weight),
+        "seed": seed,
+    }
+    if "patch_graph" in store:
+        kept = store["patch_graph"].parameters["made_with"]
+        for name, value in made_with.items():
+            if kept.get(name) != value:
+                raise JobError(
+                    f"the patches in {store.path} were made with {name} {kept.get(name)}; asked is {value}. Use "
+                    "another folder, or ask for the same."
+                )
+        return kept_patch_graph(store)
+    labels = partitioner(graph)
+    report(progress, "partition", 1, 1)
+    labels = merge_small(graph, labels, -(-overlap[0] // 2))
+    quilt = patch_graph(
+        graph, labels, degree=degree, overlap=overlap, edge_weight=edge_weight, seed=seed, progress=progress
+    )
+    quilt.check_dim(dim)
+    keep_patch_graph(store, quilt, graph, made_with)
+    return quilt
+
+
+def cut_patches(
+    store: DirectoryStore, graph: Graph, quilt: PatchGraph, progress: ProgressCallback | None = None
+) -> None:
+    """Write the data of every patch, so that each can be embedded where the graph is not."""
+    for k, nodes in enumerate(quilt.patches):
+        if patch_key(k, "graph") not in store:
+            store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
+        report(progress, "patch data", k + 1, quilt.n_patches)
+
+
+def align_job(
+    store: DirectoryStore,
+    *,
+    scale: bool | None = None,
+    rotate: bool | None = None,
+    translate: bool | None = None,
+    robust: bool = False,
+    branching: int | None = None,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> Alignment:
+    """Align the embedded patches of a job and keep ``alignment.npz``, ``embedding.npy`` and ``node_ids.parquet``.
+
+    Parameters
+    ----------
+    scale, rotate, translate : bool, optional
+        Which motions to undo; by default those that the embedder leaves free.
+    branching : int, optional
+        Align level by level, so many patches at a time; see :func:`graphquilt.align_hierarchical`.
+    """
+    quilt = kept_patch_graph(store)
+    try:
+        settings = store["embed"].parameters
+    except KeyError:
+        raise JobError(f"{store.path} is not embedded yet; do that first (graphquilt embed).") from None
+    missing = [k for k in range(quilt.n_patches) if patch_key(k, "embedding") not in store]
+    if missing:
+        raise JobError(
+            f"{len(missing)} of {quilt.n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
+            "first (graphquilt embed)."
+        )
+    group = settings.get("group", ["rotation", "translation"])
+    asked = {
+        "scale": "scale" in group if scale is None else scale,
+        "rotate": "rotation" in group if rotate is None else rotate,
+        "translate": "translation" in group if translate is None else translate,
+        "robust": robust,
+    }
+    patches = StoredPatches(store, quilt.patches)
+    if branching is None:
+        alignment = align(patches, quilt.edges, **asked, executor=executor, progress=progress)
+    else:
+        alignment = align_hierarchical(patches, quilt.edges, **asked, branching=branching, executor=executor)
+    store["alignment"] = alignment_record(alignment, {**asked, "branching": branching})
+    with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
+        centroid(patches, alignment, n_nodes=quilt.n_nodes, out=X)
+        store["embedding"] = Record({"embedding": X}, {"n_nodes": quilt.n_nodes, "dim": alignment.dim})
+    write_node_ids(store, job_graph(store), quilt.n_nodes)
+    report(progress, "embedding", 1, 1)
+    return alignment
+
+
+@contextlib.contextmanager
+def _on_disk(store: DirectoryStore, shape: tuple[int, int]) -> Iterator[npt.NDArray[np.float64]]:
+    """Lend an array that lives in a file, because that of a large graph does not fit into memory."""
+    path = store.path / f"centroid.{os.getpid()}.part"
+    try:
+        with explained(store.path):
+            X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
+        yield X
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def write_node_ids(store: DirectoryStore, graph: Graph | None, n_nodes: int) -> None:
+    """Write what the outside world calls each row of the embedding."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = np.arange(n_nodes) if graph is None or graph.node_ids is None else graph.node_ids
+    path = store.path / "node_ids.parquet"
+    part = path.with_name(f"node_ids.{os.getpid()}.part")
+    with explained(store.path):
+        pq.write_table(pa.table({"node_id": pa.array(ids)}), part)
+        os.replace(part, path)
+
+
+def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]:
+    """Say what a job holds and what it lacks.
+
+    Parameters
+    ----------
+    verify : bool
+        Read every file and compare it with its checksum.
+    """
+    if not (store.path / "quilt.json").exists():
+        raise JobError(f"{store.path} is not a job: there is no quilt.json in it.")
+    status: dict[str, Any] = {"job": str(store.path), "stages": {}}
+    for name in ("source", "patch_graph", "embed", "alignment", "embedding", "evaluation"):
+        try:
+            status["stages"][name] = dict(store[name].parameters)
+        except KeyError:
+            status["stages"][name] = None
+        except FormatError as error:
+            status["stages"][name] = {"damaged": str(error)}
+    if not status["stages"]["patch_graph"] or "damaged" in status["stages"]["patch_graph"]:
+        return status
+    quilt = kept_patch_graph(store)
+    status["patches"] = quilt.summary()
+    keys = [patch_key(k, "embedding") for k in range(quilt.n_patches)]
+    status["embedded"] = sum(key in store for key in keys)
+    if verify:
+        status["damaged"] = [why for key in keys for why in _damage(store, key)]
+    status["next"] = _next(status, quilt.n_patches)
+    return status
+
+
+def _damage(store: DirectoryStore, key: str) -> Iterator[str]:
+    for each in (key, key.replace("embedding", "graph")):
+        try:
+            store[each]
+        except KeyError:
+            continue
+        except FormatError as error:
+            yield str(error)
+
+
+def _next(status: dict[str, Any], n_patches: int) -> str:
+    if status["embedded"] < n_patches:
+        return "graphquilt embed"
+    return "nothing" if status["stages"]["embedding"] else "graphquilt align"

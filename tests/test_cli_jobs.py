@@ -1,0 +1,294 @@
+"""The command line: from edges to an embedding, stage by stage or in one go, and what it says when it cannot."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphquilt
+from graphquilt.cli import main
+
+COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
+
+
+def call(capsys, monkeypatch, *words):
+    """Run a command in this process; return its exit code, standard output and standard error."""
+    monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return ended.value.code or 0, told.out, told.err
+
+
+@pytest.fixture
+def gq(capsys, monkeypatch):
+    return lambda *words: call(capsys, monkeypatch, *words)
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory):
+    """A grid of 20 × 20 with string ids and no header, written down row by row."""
+    path = tmp_path_factory.mktemp("input") / "edges.csv"
+    right = [(f"n{i}.{j}", f"n{i}.{j + 1}") for i in range(20) for j in range(19)]
+    down = [(f"n{i}.{j}", f"n{i + 1}.{j}") for i in range(19) for j in range(20)]
+    path.write_text("".join(f"{a},{b}\n" for a, b in right + down))
+    return path
+
+
+@pytest.fixture(scope="module")
+def job(edges, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "job"
+    done = subprocess.run(
+        [*COMMAND, "run", edges, "--dim", "2", "--patches", "4", "--out", path, "--workers", "1", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["nodes"] == 400
+    assert done.stderr == ""  # quiet where nobody watches
+    return path
+
+
+def test_run_leaves_what_people_use(job):
+    import pyarrow.parquet as pq
+
+    X = np.load(job / "embedding.npy", allow_pickle=False)
+    assert X.shape == (400, 2)
+    assert np.isfinite(X).all()
+    ids = pq.read_table(job / "node_ids.parquet")["node_id"].to_pylist()
+    assert len(set(ids)) == 400
+    assert "n19.19" in ids
+
+
+def test_run_again_changes_nothing(job, edges, gq):
+    before = {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
+    X = np.load(job / "embedding.npy")
+    code, out, _ = gq("run", edges, "--dim", 2, "--patches", 4, "--out", job, "--workers", 1)
+    assert code == 0
+    assert "embedding.npy" in out
+    assert before == {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
+    assert np.array_equal(np.load(job / "embedding.npy"), X)
+
+
+def test_the_stages_give_the_same_as_run(job, edges, gq, tmp_path):
+    steps = tmp_path / "steps"
+    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", steps)[0] == 0
+    for share in ("2/3", "1/3", "3/3"):
+        code, out, _ = gq("embed", steps, "--shard", share, "--workers", 1, "--json")
+        assert code == 0
+    assert json.loads(out)["patches"] == 4
+    assert gq("align", steps)[0] == 0
+    assert np.abs(np.load(steps / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
+
+
+def test_two_workers_give_the_same(job, edges, gq, tmp_path):
+    other = tmp_path / "job"
+    assert gq("run", edges, "--dim", 2, "--patches", 4, "--out", other, "--workers", 2)[0] == 0
+    assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
+
+
+def test_a_dask_cluster_gives_the_same(job, edges, gq, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    other = tmp_path / "job"
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        words = ("run", edges, "--dim", 2, "--patches", 4, "--out", other, "--dask", cluster.scheduler_address)
+        assert gq(*words)[0] == 0
+    assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
+
+
+def test_inspect_and_evaluate(job, gq, tmp_path):
+    code, out, _ = gq("inspect", job, "--json", "--verify")
+    status = json.loads(out)
+    assert code == 0
+    assert (status["embedded"], status["next"], status["damaged"]) == (4, "nothing", [])
+    labels = tmp_path / "y.npy"
+    np.save(labels, np.arange(400) % 2)
+    code, out, _ = gq("evaluate", job, "--labels", labels, "--splits", 2, "--json")
+    assert code == 0
+    assert 0.5 < json.loads(out)["reconstruction_auc"] <= 1
+    assert "accuracy" in json.loads(out)
+    assert json.loads((job / "evaluation.json").read_text())["parameters"]["splits"] == 2
+    assert "not yet" not in gq("inspect", job)[1]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "txt"])
+def test_exports_hold_the_embedding_and_the_ids(job, gq, tmp_path, ending):
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    file = tmp_path / f"out.{ending}"
+    assert gq("export", job, file)[0] == 0
+    X = np.load(job / "embedding.npy")
+    if ending == "parquet":
+        table = pq.read_table(file)
+        assert np.array_equal(np.stack([table["x0"], table["x1"]], axis=1), X)
+    elif ending == "txt":
+        lines = file.read_text().splitlines()
+        assert lines[0] == "400 2"
+        assert [float(x) for x in lines[7].split()[1:]] == X[6].tolist()
+    else:
+        separator = {"csv": ",", "tsv": "\t"}[ending]
+        table = pc.read_csv(file, parse_options=pc.ParseOptions(delimiter=separator))
+        assert np.array_equal(np.stack([table["x0"], table["x1"]], axis=1), X)
+        assert table["node_id"][0].as_py() in file.read_text().splitlines()[1]
+
+
+def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
+    file, out = tmp_path / "job.toml", tmp_path / "job"
+    words = ("run", edges, "--dim", 2, "--patches", 4, "--overlap", "90:400", "--out", out, "--workers", 1)
+    code, told, _ = gq(*words, "--embedder", "svd", "--robust", "--save-config", file)
+    assert (code, told.strip()) == (0, str(file))
+    assert not out.exists()
+    content = file.read_text()
+    for flag in ('overlap = "90:400"', "robust = true", "dim = 2", f'edges = "{edges}"', "largest-component = false"):
+        assert flag in content
+    assert gq("run", "--config", file)[0] == 0
+    status = json.loads(gq("inspect", out, "--json")[1])
+    assert status["stages"]["patch_graph"]["made_with"]["overlap"] == [90, 400]
+    assert status["stages"]["alignment"]["robust"] is True
+    code, _, err = gq("run", "--config", file, "--overlap", "80:400")  # the command line wins
+    assert code == 2
+    assert "asked is [80, 400]" in err
+    file.write_text("dimm = 3\n")
+    code, _, err = gq("run", edges, "--config", file)
+    assert code == 2
+    assert "'dimm' is no flag of graphquilt run" in err
+
+
+@pytest.fixture
+def known(edges, job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    return {"EDGES": edges, "JOB": job, "EMPTY": tmp_path / "empty"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "nowhere.csv"), "nowhere.csv does not exist"),
+        (("run", "EDGES", "--embedder", "word2vec"), "choose one of svd, vgae, gae, dgi"),
+        (("run", "EDGES", "--set", "epoch=3"), "'epoch=3' is no setting of svd"),
+        (("run", "EDGES", "--overlap", "many"), "two numbers with a colon"),
+        (("run", "EDGES", "--partition", "spectral"), "choose one of metis"),
+        (("run", "EDGES", "--dim", "500"), "patches failed: patch 0"),
+        (("run", "EDGES", "--features", "EDGES"), "cannot be read as features"),
+        (("embed", "EMPTY"), "has no patches yet"),
+        (("align", "EMPTY"), "has no patches yet"),
+        (("evaluate", "EMPTY"), "has no embedding yet"),
+        (("export", "EMPTY", "x.csv"), "has no embedding yet"),
+        (("inspect", "EMPTY"), "is not a job"),
+        (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
+        (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
+        (("embed", "JOB", "--seed", "9"), "is embedded with seed 0; asked is 9"),
+        (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),
+        (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, gq):
+    if "--dask" in words:
+        dask = pytest.importorskip("dask")
+        with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+            code, out, err = gq(*(known.get(word, word) for word in words))
+    else:
+        code, out, err = gq(*(known.get(word, word) for word in words))
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_bug_shows_its_traceback_and_exits_1(job, monkeypatch):
+    code = "import graphquilt.stages as s\ndef broken(*a, **k): raise ZeroDivisionError\ns.job_status = broken\n"
+    command = [sys.executable, "-c", code + "from graphquilt.cli import main; main()", "inspect", job]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+
+
+def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path):
+    """A real interrupt of a real process, while two workers sleep over their patches."""
+    out = tmp_path / "job"
+    code = (
+        "import sys, time\nfrom graphquilt.embedders import SVD\n"
+        "import toy_embedders, graphquilt.cli.choices as choices\n"
+        "choices.embedder = lambda *a: toy_embedders.Toy(2, seconds=0.5)\n"
+        "from graphquilt.cli import main; main()"
+    )
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    words = ["run", edges, "--dim", "2", "--patches", "8", "--out", out, "--workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        env=os.environ | {"PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("patches/*/embedding.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "to go on: graphquilt run" in err
+    assert "Traceback" not in err
+    done = {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}
+    assert 2 <= len(done) < 8
+    again = subprocess.run(
+        [sys.executable, "-c", code, *words], env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
+    )
+    assert again.returncode == 0
+    assert done.items() <= {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}.items()
+
+
+def test_help_has_an_example_for_every_command_and_starts_quickly(gq):
+    from graphquilt.cli import app
+
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__
+        code, out, _ = gq(name, "--help")
+        assert code == 0
+        assert f"Example: graphquilt {name}" in " ".join(out.split()), name
+    best = min(_seconds([*COMMAND, "--help"]) for _ in range(3))
+    assert best < 0.5
+
+
+def _seconds(command):
+    before = os.times()
+    subprocess.run(command, capture_output=True, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_version_and_completion(gq):
+    assert gq("--version")[1] == f"graphquilt {graphquilt.__version__}\n"
+    shell = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    run = subprocess.run(
+        [*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, env=os.environ | shell, check=False
+    )
+    assert run.returncode == 0
+    assert "complete" in run.stdout
+
+
+def test_damage_is_found_named_and_repaired(job, edges, gq, tmp_path):
+    other = tmp_path / "job"
+    shutil.copytree(job, other)
+    file = other / "patches" / "00002" / "embedding.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    damaged = json.loads(gq("inspect", other, "--verify", "--json")[1])["damaged"]
+    assert len(damaged) == 1
+    assert "00002/embedding.npy" in damaged[0]
+    code, _, err = gq("align", other)
+    assert code == 2
+    assert "00002/embedding.npy" in err
+    assert gq("run", edges, "--dim", 2, "--patches", 4, "--out", other, "--workers", 1)[0] == 0
+    # SVD's last bits depend on where BLAS finds its arrays in memory.
+    assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9

@@ -1,0 +1,62 @@
+"""The plan: a small probe, numbers for each stage, and advice where it does not fit."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from graphquilt import planning
+from graphquilt.errors import JobError
+from graphquilt.records import keep_patch_graph, patch_key
+from graphquilt.stages import cut_patches
+from graphquilt.store import DirectoryStore
+from toy_embedders import Toy, ring_of_patches
+
+
+@pytest.fixture
+def job(tmp_path):
+    graph, quilt = ring_of_patches(20)
+    store = DirectoryStore(tmp_path / "job")
+    keep_patch_graph(store, quilt, graph)
+    cut_patches(store, graph, quilt)
+    return store
+
+
+def test_time_and_disk_follow_from_the_probe(job):
+    plan = planning.plan_job(job, Toy(3, seconds=0.05), workers=2)
+    embedding, alignment, centroid = plan.stages
+    assert 20 * 0.05 / 2 * 0.9 < embedding.seconds < 20 * 0.05 / 2 * 3
+    rows = sum(len(job[patch_key(k, "graph")].arrays["nodes"]) for k in range(20))
+    assert embedding.disk == rows * 3 * 8
+    assert centroid.disk == 2 * 240 * 3 * 8
+    assert alignment.seconds < 1
+    assert plan.advice == ()
+    assert not list(job.path.glob("patches/*/embedding.*"))  # the probe leaves nothing behind
+
+
+def test_advice_where_memory_or_disk_is_short(job, monkeypatch):
+    monkeypatch.setattr(planning, "_memory_available", lambda: 5e8)
+    advice = planning.plan_job(job, Toy(3), workers=8).advice
+    assert len(advice) == 1
+    assert "use at most 1 workers" in advice[0]
+    monkeypatch.setattr(planning, "_memory_available", lambda: 1e6)
+    words = " ".join(planning.plan_job(job, Toy(3), workers=8).advice)
+    assert "make more and smaller patches" in words
+    assert "--branching 100" in words
+
+
+def test_a_job_without_patches_is_refused(tmp_path):
+    with pytest.raises(JobError, match="has no patches yet"):
+        planning.plan_job(DirectoryStore(tmp_path), Toy(3))
+
+
+def test_the_command_prints_a_table_or_json(job):
+    command = [sys.executable, "-c", "from graphquilt.cli import main; main()", "plan", str(job.path), "--dim", "2"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "It fits." in table
+    assert "centroid" in table
+    found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert [stage["stage"] for stage in found["stages"]] == ["embedding", "alignment", "centroid"]
+    assert np.isfinite([stage["seconds"] for stage in found["stages"]]).all()
