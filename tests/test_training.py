@@ -50,6 +50,7 @@ def test_max_epochs_is_a_limit():
         {"weight_decay": 0.1},
         {"init_seed": 9},
         {"validation": 0.2},
+        {"negatives": 1},
         {"featureless": "degree"},
         {"dtype": "float64"},
     ],
@@ -57,7 +58,7 @@ def test_max_epochs_is_a_limit():
 )
 def test_every_field_acts(change):
     graph = blocks_graph(features="featureless" not in change)
-    plain = gq.VGAE(3, max_epochs=6)
+    plain = gq.VGAE(3, lr=0.05, max_epochs=6)
     other = dataclasses.replace(plain, **change)(graph, 0)
     assert other.shape == (80, 3)
     assert not np.array_equal(plain(graph, 0), other)
@@ -207,6 +208,7 @@ def test_features_that_are_sparse_dense_or_half_give_the_same():
         ({"dim": 2, "dropout": 1.0}, "dropout of VGAE is a share from 0 to below 1"),
         ({"dim": 2, "validation": 1.5}, "validation of VGAE is a share"),
         ({"dim": 2, "weight_decay": -0.1}, "weight_decay of VGAE must not be negative"),
+        ({"dim": 2, "negatives": 0}, "negatives of VGAE must be at least 1, not 0"),
         ({"dim": 2, "patience": 0}, "patience of VGAE must be at least 1, not 0"),
         ({"dim": 2, "restarts": 0}, "restarts of VGAE must be at least 1"),
         ({"dim": 2, "featureless": "noise"}, "featureless of VGAE is one of"),
