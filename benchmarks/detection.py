@@ -33,6 +33,10 @@ def measure(data, settings, names):
     return rows
 
 
+def write(path: Path, result) -> None:
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
 def cell(qualities, key):
     values = [q[key] for q in qualities if q is not None]
     return f"{sum(values) / len(values):.3f}" if values else "–"
@@ -98,6 +102,7 @@ def main() -> None:
         data = netflow_windows(netflow(*size, campaigns=chosen.campaigns, seed=seed))
         rows = measure(data, settings, DETECTORS)
         result["generator"].append({"size": size, "seed": seed, "dim": chosen.dim, "detectors": rows})
+        write(chosen.out, result)
     if chosen.darpa:
         path = Path(os.environ["GRAPHQUILT_DATA"], "darpa-1998", "darpa.npz")
         for width, options in (
@@ -107,7 +112,7 @@ def main() -> None:
             data = darpa_windows(path, width)
             rows = measure(data, options, DETECTORS)
             result["darpa"][width] = {"windows": len(data.windows), "dim": options.dim, "detectors": rows}
-    chosen.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            write(chosen.out, result)
 
 
 if __name__ == "__main__":
