@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import graphquilt
@@ -104,10 +106,15 @@ def test_public_names_are_sorted_and_exist():
         assert getattr(graphquilt, name).__name__ == name
 
 
+def test_public_modules_are_there_without_an_import():
+    command = "import graphquilt as gq; gq.synthetic.quilt, gq.conformance, gq.datasets"
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
 def test_no_module_has_the_name_of_a_public_name():
     assert not {room for room, _, _ in modules()} & set(graphquilt.__all__)
 
 
 def test_the_stub_lists_the_public_names():
     stub = (SOURCE / "__init__.pyi").read_text()
-    assert sorted(re.findall(r"import \w+ as (\w+)$", stub, re.M)) == graphquilt.__all__
+    assert sorted(re.findall(r"^from graphquilt\.\S+ import \w+ as (\w+)$", stub, re.M)) == graphquilt.__all__

@@ -116,7 +116,12 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 
+_MODULES = ("conformance", "datasets", "synthetic")  # public as modules: graphquilt.synthetic.quilt(...)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"graphquilt.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'graphquilt' has no attribute '{name}'")
     value = getattr(import_module(f"graphquilt.{_HOMES[name]}"), name)
@@ -125,4 +130,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_MODULES, "__version__"]

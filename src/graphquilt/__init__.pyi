@@ -98,4 +98,8 @@ from graphquilt.windows import lag_edges as lag_edges
 from graphquilt.windows import snapshots as snapshots
 from graphquilt.workers import Processes as Processes
 
+from . import conformance as conformance
+from . import datasets as datasets
+from . import synthetic as synthetic
+
 __version__: str
