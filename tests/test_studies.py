@@ -52,6 +52,8 @@ def test_every_executor_gives_the_same_numbers(tmp_path):
     alone = values(run_cells(cells, tmp_path / "a"))
     with ThreadPoolExecutor(2) as pool:
         assert values(run_cells(cells, tmp_path / "b", executor=pool)) == alone
+    with gq.Processes(1) as pool:
+        assert values(run_cells(cells, tmp_path / "c", executor=pool)) == alone
     events = []
     run_cells(cells, tmp_path / "b", progress=events.append)
     assert [(event.done, event.total) for event in events] == [(4, 4)]
@@ -110,6 +112,33 @@ def test_the_kept_run_is_the_one_with_the_best_auc():
     (row,) = summarise([cell(0, 0.8, 0.9), cell(1, 0.9, 0.5)])
     assert (row["auc"], row["accuracy"], row["run"], row["runs"]) == (0.9, 0.5, 1, 2)
     assert row["accuracy_mean"] == pytest.approx(0.7)
+
+
+def test_expectations_are_held_against_the_numbers():
+    from graphquilt.studies.small_scale_checks import check_study, checks_table
+
+    names = ("dataset", "model", "dim", "route", "auc", "accuracy", "accuracy_std")
+    numbers = [
+        ("cora", "vgae", 32, "full", 0.992, 0.75, 0.01),
+        ("cora", "vgae", 32, "l2g", 0.98, 0.74, 0.01),
+        ("cora", "vgae", 32, "no-trans", 0.97, 0.75, 0.01),
+        ("pubmed", "vgae", 128, "l2g", 0.95, 0.7, 0.01),
+        ("pubmed", "vgae", 128, "no-trans", 0.94, 0.7, 0.01),
+        ("pubmed", "vgae", 128, "full", 0.97, 0.7, 0.01),
+        ("pubmed", "dgi", 128, "l2g", 0.97, 0.71, 0.01),
+        ("pubmed", "dgi", 128, "no-trans", 0.97, 0.7, 0.01),
+    ]
+    rows = [dict(zip(names, values, strict=True)) for values in numbers]
+    found = {check.claim: check for check in check_study(rows)}
+    assert found["VGAE, full, Cora, d = 32: auc ≥ 0.99"].holds is True
+    assert found["VGAE, full, Cora, d = 32: accuracy ≥ 0.76"].holds is False
+    assert found["VGAE, full, Cora, d = 128: auc ≥ 0.995"].holds is None
+    assert found["VGAE, cora, every d ≥ 8: auc of l2g ≥ no-trans"].holds is True
+    assert found["VGAE, cora, every d ≥ 8: accuracy of l2g ≥ no-trans"].evidence == "d = 32: -0.0100"
+    assert found["VGAE, pubmed, d = 128: AUC of l2g within .01 of full"].holds is False
+    assert found["DGI, pubmed, d = 128: accuracy of l2g above no-trans"].holds is True
+    assert found["VGAE, Cora, d = 32: accuracy not below the authors' code"].evidence.endswith("below: full")
+    assert "| **no** | 0.7500 |" in checks_table(list(found.values()))
 
 
 def test_unknown_names_are_refused_before_anything_runs():

@@ -13,6 +13,7 @@ import numpy as np
 from graphquilt.datasets import load_dataset
 from graphquilt.errors import JobError, MissingExtraError
 from graphquilt.studies.cells import read_cells
+from graphquilt.studies.small_scale_checks import check_study, checks_table
 
 __all__ = ["draw_maps", "summarise", "tables", "write_report"]
 
@@ -115,7 +116,7 @@ def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> li
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = summarise(results)
     (out / "results.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
-    (out / "tables.md").write_text(tables(rows))
+    (out / "tables.md").write_text(tables(rows) + "\n## What was expected\n\n" + checks_table(check_study(rows)))
     for model in dict.fromkeys(r["model"] for r in rows):
         draw_curves([r for r in rows if r["model"] == model], out / f"{model}-curves")
         if maps:
