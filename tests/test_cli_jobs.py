@@ -52,7 +52,7 @@ def job(edges, tmp_path_factory):
         check=True,
     )
     assert json.loads(done.stdout)["nodes"] == 400
-    assert done.stderr == ""  # quiet where nobody watches
+    assert "0:00" not in done.stderr  # no bars where nobody watches
     return path
 
 
