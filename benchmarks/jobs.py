@@ -146,7 +146,7 @@ def main():
         "# What the machinery of jobs costs",
         "",
         "Written by `python benchmarks/jobs.py --write docs/benchmarks-jobs.md`. Wall-clock times, with `fsync` of",
-        "every file. Beside them the CPU seconds of all processes together, which say more on a shared machine.",
+        "every embedding. Beside them the CPU seconds of all processes together, which say more on a shared machine.",
         "",
         f"Python {platform.python_version()}, {os.cpu_count()} cores; load average {load[0]:.1f} at the end: what is "
         "above 2 was the work of others, and slowed this down.",
