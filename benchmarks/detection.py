@@ -2,6 +2,7 @@
 
     python benchmarks/detection.py --out docs/results/anomaly.json
     python benchmarks/detection.py --out small.json --sources 300 --seeds 1 --no-darpa
+    python benchmarks/detection.py --table docs/results/anomaly.json
 
 DARPA's file is looked for as darpa-1998/darpa.npz under $GRAPHQUILT_DATA. Every detector sees the same windows.
 """
@@ -32,9 +33,54 @@ def measure(data, settings, names):
     return rows
 
 
+def write(path: Path, result) -> None:
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def cell(qualities, key):
+    values = [q[key] for q in qualities if q is not None]
+    return f"{sum(values) / len(values):.3f}" if values else "–"
+
+
+def table(runs, kind, what, keys=("roc_auc", "average_precision", "recall@10", "recall@50")):
+    """One markdown table: detectors down, measures across, means over the runs."""
+    lines = [f"| detector | {' | '.join(keys)} | CPU s |", "|---" * (len(keys) + 2) + "|"]
+    for name in runs[0]["detectors"]:
+        rows = [run["detectors"][name] for run in runs]
+        if any("failed" in row for row in rows):
+            lines.append(f"| {name} | {rows[0].get('failed', 'failed')} |" + " |" * len(keys))
+            continue
+        found = [row["quality"].get(kind, {}).get(what) for row in rows]
+        seconds = sum(row["cpu_s"] for row in rows) / len(rows)
+        lines.append(f"| {name} | {' | '.join(cell(found, key) for key in keys)} | {seconds:.1f} |")
+    sample = next((row["quality"][kind].get(what) for row in runs[0]["detectors"].values() if "quality" in row), None)
+    if sample:
+        known = sample.get("known_attacks")
+        note = f"{sample['attacks']:.0f} attacks among {sample['pairs']:.0f} ({what}, window)"
+        lines.append(f"\n{note}" + ("" if known is None else f"; {known:.0%} of the attacks are by or on known hosts"))
+    return "\n".join(lines) + "\n"
+
+
+def tables(path: Path) -> str:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    parts = []
+    if result["generator"]:
+        runs = result["generator"]
+        parts += [f"### Generator, {what}\n\n{table(runs, 'all', what)}" for what in ("source", "destination", "pair")]
+        for kind in ("lateral movement", "scanning", "beaconing", "role change"):
+            parts.append(f"### Generator, sources, {kind}\n\n{table(runs, kind, 'source')}")
+    for width, run in result["darpa"].items():
+        parts += [
+            f"### DARPA 1998, windows of {width}, {what}\n\n{table([run], 'all', what)}"
+            for what in ("source", "destination", "pair")
+        ]
+    return "\n".join(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, help="print the tables of a result and stop")
     parser.add_argument("--sources", type=int, default=1000)
     parser.add_argument("--destinations", type=int, default=0, help="20 a source where not given")
     parser.add_argument("--days", type=int, default=89)
@@ -43,6 +89,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--darpa", action=argparse.BooleanOptionalAction, default=True)
     chosen = parser.parse_args()
+    if chosen.table:
+        print(tables(chosen.table))
+        return
+    if chosen.out is None:
+        parser.error("--out or --table is needed")
     logging.disable(logging.WARNING)
     result = {"generator": [], "darpa": {}}
     settings = Settings(dim=chosen.dim)
@@ -51,6 +102,7 @@ def main() -> None:
         data = netflow_windows(netflow(*size, campaigns=chosen.campaigns, seed=seed))
         rows = measure(data, settings, DETECTORS)
         result["generator"].append({"size": size, "seed": seed, "dim": chosen.dim, "detectors": rows})
+        write(chosen.out, result)
     if chosen.darpa:
         path = Path(os.environ["GRAPHQUILT_DATA"], "darpa-1998", "darpa.npz")
         for width, options in (
@@ -60,7 +112,7 @@ def main() -> None:
             data = darpa_windows(path, width)
             rows = measure(data, options, DETECTORS)
             result["darpa"][width] = {"windows": len(data.windows), "dim": options.dim, "detectors": rows}
-    chosen.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            write(chosen.out, result)
 
 
 if __name__ == "__main__":

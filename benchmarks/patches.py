@@ -2,7 +2,7 @@
 
     python benchmarks/patches.py                       every row, each in a process of its own
     python benchmarks/patches.py fennel-speed rmat     some of them
-    python benchmarks/patches.py --write docs/benchmarks-patches.md
+    python benchmarks/patches.py --write docs/benchmarks-patches.md      and keep the table; rows not run stay
 
 CPU seconds of one thread; ratios compare two things done in the same process. Memory is the peak of anonymous
 resident memory above what the process had before the work, so mapped files do not count. Compilation is not part of
@@ -326,20 +326,29 @@ def main():
     if options.here:
         print(json.dumps(ROWS[options.rows[0]]()))
         return
-    lines = ["| work | must | measured | holds |", "|---|---|---|---|"]
-    ok = True
+    kept = options.write.with_suffix(".json") if options.write else None
+    results = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for row in options.rows or ROWS:
         done = subprocess.run([sys.executable, __file__, row, "--here"], check=True, stdout=subprocess.PIPE, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        ok &= found["holds"]
-        lines.append(
-            f"| {found['work']} | {found['must']} | {found['measured']} | {'yes' if found['holds'] else 'NO'} |"
-        )
-        print(lines[-1], flush=True)
+        results[row] = json.loads(done.stdout.splitlines()[-1])
+        print(line(results[row]), flush=True)
     if options.write:
+        kept.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         head = ["# Graphs, partitions and patches: what was measured", "", *__doc__.strip().splitlines()[-4:], ""]
-        options.write.write_text("\n".join([*head, *lines]) + "\n")
-    sys.exit(0 if ok else 1)
+        table = [
+            "| work | must | measured | holds |",
+            "|---|---|---|---|",
+            *(line(results[r]) for r in ROWS if r in results),
+        ]
+        options.write.write_text("\n".join([*head, *table]) + "\n")
+    sys.exit(0 if all(found["holds"] for found in results.values()) else 1)
+
+
+def line(found):
+    """One row of the table."""
+    return (
+        "| " + " | ".join([found["work"], found["must"], found["measured"], "yes" if found["holds"] else "NO"]) + " |"
+    )
 
 
 if __name__ == "__main__":

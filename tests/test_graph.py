@@ -168,6 +168,34 @@ def test_bad_input():
         graph.quotient([0, -1])
 
 
+@pytest.mark.parametrize(
+    ("indptr", "indices", "message"),
+    [
+        ([0, 2, 2], [1, 0], r"row 0 has 1, 0"),
+        ([0, 2, 2], [1, 1], r"row 0 has 1, 1"),
+        ([0, 1, 2], [1, 2], r"0\.\.1; found 1\.\.2"),
+        ([0, 1, 2], [1, -1], r"0\.\.1; found -1\.\.1"),
+        ([0, 2, 1, 2], [1, 0], r"must not decrease; it does after row 1: 2, 1"),
+        ([0, 1], [0, 0], r"end at the number of indices, 2; it has 2 entries and ends at 1"),
+        ([], [], r"it has 0 entries"),
+    ],
+)
+def test_arrays_that_are_no_csr(indptr, indices, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_arrays(np.array(indptr, dtype=np.int64), np.array(indices, dtype=np.int32))
+
+
+def test_rows_may_begin_anywhere():
+    graph = Graph.from_arrays(np.array([0, 1, 1, 3, 3]), np.array([2, 0, 1]), directed=True)
+    assert graph.degrees.tolist() == [1, 0, 2, 0]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        random_graph(5, 5, 0)[1].save(tmp_path / "file")
+
+
 def test_undirected_keeps_the_larger_weight():
     graph = Graph(sp.csr_array(np.array([[0, 3.0, 0], [1, 0, 2], [0, 0, 0]])))
     assert graph.directed

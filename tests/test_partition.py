@@ -89,6 +89,18 @@ def test_fennel_takes_a_best_cluster_every_time(n, m, p, passes, weighted):
         labels[v] = choice
 
 
+@given(st.integers(5, 80), st.integers(0, 300), st.integers(1, 12), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_first_pass_is_the_rule_as_written(n, m, p, weighted):
+    graph = random_graph(n, m, n + m, weighted=weighted)
+    p = min(p, n)
+    expected = np.empty(n, int)
+    for v, score, _, labels in fennel_as_written(graph, p, 1, 1.1, range(n)):
+        labels[v] = expected[v] = score.argmax()
+    if np.bincount(expected, minlength=p).min() > 0:  # else an empty cluster is filled afterwards
+        assert np.array_equal(Fennel(p, passes=1)(graph), expected)
+
+
 @given(st.integers(2, 80), st.integers(0, 300), st.integers(1, 80), st.floats(1, 2), st.sampled_from([1, 3]))
 @settings(max_examples=60, deadline=None)
 def test_the_cap_binds(n, m, p, balance, passes):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphquilt.cli import app
+from graphquilt.cli.choices import read_array
+from graphquilt.cli.display import resumable, show, watching
 
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
-    from graphquilt.progress import Progress
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -39,57 +39,17 @@ def _columns(text: str) -> tuple[int | str, ...]:
     return tuple(int(word) if word.isdigit() else word for word in words)
 
 
-def _array(path: Path | None, what: str) -> Any:
-    if path is None:
-        return None
-    import scipy.sparse as sp
-
-    from graphquilt.errors import InputError
-    from graphquilt.graph._files import open_array
-
-    if path.suffix != ".npz":
-        return open_array(path)
-    try:
-        return sp.csr_array(sp.load_npz(path))
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path} cannot be read as {what}: {error}.") from error
-
-
-class _Line:
-    """One line on standard error that says how far the work has come, drawn anew."""
-
-    def __init__(self) -> None:
-        self.stage = ""
-
-    def __call__(self, event: Progress) -> None:
-        if event.stage != self.stage:
-            self.close()
-            self.stage = event.stage
-        share = f" ({event.done / event.total:.0%})" if event.total else ""
-        typer.echo(f"\r{event.stage}: {event.done:,} of {event.total:,}{share}", err=True, nl=False)
-
-    def close(self) -> None:
-        """End the line."""
-        if self.stage:
-            typer.echo("", err=True)
-
-
 def _build(
     source: Path, out: Path, *, memory: int, columns: tuple[int | str, ...], nodes: int | None, directed: bool
 ) -> Graph:
     from graphquilt.ingest import build_csr, read_mag240m
 
-    line = _Line() if sys.stderr.isatty() else None
-    try:
+    with resumable("the same command again"), watching() as progress:
         if source.is_dir() and not any(source.glob("**/*.parquet")):
-            return read_mag240m(source, out, memory=memory, progress=line)
-        return build_csr(source, out, n_nodes=nodes, directed=directed, memory=memory, columns=columns, progress=line)
-    except KeyboardInterrupt:
-        typer.echo("\ngraphquilt: stopped. What is finished is kept; the same command goes on from there.", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        if line is not None:
-            line.close()
+            return read_mag240m(source, out, memory=memory, progress=progress)
+        return build_csr(
+            source, out, n_nodes=nodes, directed=directed, memory=memory, columns=columns, progress=progress
+        )
 
 
 @app.command(epilog="Example: `graphquilt ingest edges.csv graph --features x.npy`")
@@ -124,7 +84,7 @@ def ingest(
         raise InputError(f"{source} does not exist.")
     if ids not in ("auto", "integer", "text"):
         raise InputError(f"--ids is auto, integer or text, not '{ids}'.")
-    X, y = _array(features, "features"), _array(labels, "labels")
+    X, y = read_array(features, "features"), read_array(labels, "labels")
     if memory is not None or source.is_dir():
         if largest:
             raise InputError("--largest-component needs the graph in memory; leave out --memory, or take it later.")
@@ -172,9 +132,4 @@ def _tell(graph: Graph, out: Path, *, as_json: bool) -> None:
         "largest_component": int(component.max()) if len(component) else 0,
         "isolated_nodes": int((graph.degrees == 0).sum()),
     }
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    for name, value in result.items():
-        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
-        typer.echo(f"{name.replace('_', ' '):<18} {shown}")
+    show(result, as_json=as_json)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.errors import InputError
-from graphquilt.graph._checks import Position, check_labels, check_weights, group
+from graphquilt.graph._checks import Position, check_csr, check_labels, check_weights, group
 
 __all__ = ["Graph", "check_labels", "group"]
 
@@ -109,8 +109,8 @@ class Graph:
     ) -> Graph:
         """Take CSR arrays as they are, memory maps included, without copying.
 
-        The rows must be sorted and unique and, unless ``directed``, symmetric; neither is checked here, because at
-        billions of edges the check costs as much as the work.
+        The rows must be sorted and unique, which is checked unless they are a memory map; and, unless ``directed``,
+        symmetric, which is not checked.
         """
         graph = cls.__new__(cls)
         graph._set(
@@ -136,11 +136,7 @@ class Graph:
         directed: bool,
     ) -> None:
         n = len(indptr) - 1
-        if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices):
-            raise InputError(
-                f"indptr must start at 0 and end at the number of indices, {len(indices)}; "
-                f"it has {len(indptr)} entries" + (f" and ends at {indptr[-1]}." if n >= 0 else ".")
-            )
+        check_csr(indptr, indices)
         if weights is not None:
             if len(weights) != len(indices):
                 raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")

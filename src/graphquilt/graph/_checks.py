@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 
-__all__ = ["Position", "check_labels", "check_weights", "group"]
+__all__ = ["Position", "check_csr", "check_labels", "check_weights", "group"]
 
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -26,6 +26,33 @@ def check_weights(weights: FloatArray) -> None:
             f"edge weights must be finite and not negative; {int(bad.sum())} of {len(weights)} are not, the first is "
             f"{weights[first]} (entry {first}). Drop or repair those edges."
         )
+
+
+def check_csr(indptr: IntArray, indices: IntArray) -> None:
+    """Raise unless rows are in order, and columns in range, sorted and unique in each row."""
+    n, m = len(indptr) - 1, len(indices)
+    if n < 0 or indptr[0] != 0 or indptr[-1] != m:
+        ends = f" and ends at {indptr[-1]}" if n >= 0 else ""
+        raise InputError(
+            f"indptr must start at 0 and end at the number of indices, {m}; it has {len(indptr)} entries{ends}."
+        )
+    if isinstance(indices, np.memmap):  # checked when it was written; reading it all here would defeat it
+        return
+    if n and np.diff(indptr).min() < 0:
+        row = int(np.diff(indptr).argmin())
+        raise InputError(f"indptr must not decrease; it does after row {row}: {indptr[row]}, {indptr[row + 1]}.")
+    if m and (indices.min() < 0 or indices.max() >= n):
+        raise InputError(f"columns must lie in 0..{n - 1}; found {indices.min()}..{indices.max()}.")
+    for start in range(0, m - 1, _TABLE):  # in pieces, to need little memory
+        part = indices[start : start + _TABLE + 1]
+        falls = np.flatnonzero(part[1:] <= part[:-1]) + start + 1
+        inside = falls[indptr[np.searchsorted(indptr, falls)] != falls]
+        if len(inside):
+            row = int(np.searchsorted(indptr, inside[0], side="right")) - 1
+            raise InputError(
+                f"the columns of each row must ascend; row {row} has {indices[inside[0] - 1]}, {indices[inside[0]]}. "
+                "Graph(A) sorts a SciPy matrix."
+            )
 
 
 class Position:

@@ -12,8 +12,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +30,7 @@ from graphquilt.errors import FormatError, InputError
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
 
-__all__ = ["attach", "describe", "open_array", "open_graph", "save", "write_array", "write_description"]
+__all__ = ["attach", "describe", "disk_errors", "open_array", "open_graph", "save", "write_array", "write_description"]
 
 FORMAT = "graphquilt-graph"
 VERSION = 1
@@ -37,6 +40,21 @@ DESCRIPTION = "graph.json"
 def narrow(indices: npt.NDArray[Any], n_nodes: int) -> npt.NDArray[Any]:
     """Return ``indices`` in 32 bits where node ids fit."""
     return indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
+
+
+@contextmanager
+def disk_errors(target: Path, advice: str) -> Iterator[None]:
+    """Turn a full disk, or a folder that cannot be written, into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy reports a short write without a number.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None):
+            reason = error.strerror or error
+            raise InputError(f"the disk under {target} is full ({reason}). Free some space; {advice}") from error
+        if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
+            raise InputError(f"{target} cannot be written: {error.strerror}. Choose another place.") from error
+        raise
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
@@ -49,11 +67,9 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
             np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
+    except OSError:
         partial.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}. Free some space or choose another folder."
-        ) from error
+        raise
     partial.replace(path)
 
 
@@ -79,11 +95,13 @@ def describe(*, n_nodes: int, n_edges: int, directed: bool, arrays: list[str]) -
 def save(graph: Graph, folder: str | PathLike[str]) -> None:
     """Write ``graph`` to ``folder``; an older graph there stops being one before the first file changes."""
     target = Path(folder)
-    try:
+    with disk_errors(target, "nothing there is taken for a finished graph."):
         target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {target}: {error.strerror}.") from error
-    (target / DESCRIPTION).unlink(missing_ok=True)
+        (target / DESCRIPTION).unlink(missing_ok=True)
+        _write(graph, target)
+
+
+def _write(graph: Graph, target: Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {
         "indptr": np.asanyarray(graph.indptr).astype(np.int64, copy=False),
         "indices": narrow(graph.indices, graph.n_nodes),

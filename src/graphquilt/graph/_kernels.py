@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -35,10 +36,26 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+_announced: list[bool] = []
+
+
 def announce(kernel: Any, work: str) -> None:
-    """Say in the log what the first call of ``kernel`` in this process does: it may have to compile."""
-    if not kernel.signatures:
-        logger.info("%s: preparing machine code (a few seconds the first time, cached afterwards)", work)
+    """Tell the user, before the first call of ``kernel`` on this machine, that it will be compiled.
+
+    Once a process as a warning, which is seen without any setting; further kernels at the level of information.
+    """
+    if kernel.signatures or _is_compiled(kernel):
+        return
+    level = logging.INFO if _announced else logging.WARNING
+    _announced.append(True)
+    logger.log(level, "%s: compiling, which takes some seconds the first time and is kept for later", work)
+
+
+def _is_compiled(kernel: Any) -> bool:
+    """Return whether numba has an index of compiled versions on disk; True where it does not say."""
+    file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    index = getattr(file, "_index_path", None)
+    return index is None or Path(index).exists()
 
 
 @jit

@@ -8,12 +8,9 @@ in the working folder says after each step how far it came, so an interrupted bu
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -24,7 +21,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.graph._files import DESCRIPTION, describe, write_description
+from graphquilt.graph._files import DESCRIPTION, describe, disk_errors, write_description
 from graphquilt.ingest._sources import EdgeSource, edge_source
 from graphquilt.progress import ProgressCallback, report
 
@@ -80,7 +77,7 @@ def build_csr(
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=memory // 256)
     target = Path(folder)
-    with _disk_errors(target):
+    with disk_errors(target, "the same build goes on where it stopped, and nothing there is taken for finished."):
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         work.mkdir(exist_ok=True)
@@ -123,19 +120,6 @@ class _Plan:
     def results(self) -> dict[str, np.dtype[Any]]:
         parts = {"indptr": np.dtype(np.int64), "indices": self.column_type}
         return parts | ({"weights": np.dtype(np.float64)} if self.weighted else {})
-
-
-@contextmanager
-def _disk_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise InputError(
-                f"the disk under {target} is full ({error.strerror}). Nothing there is taken for a finished graph: "
-                "free some space and run the same build again, it goes on where it stopped."
-            ) from error
-        raise
 
 
 def _load_state(work: Path) -> dict[str, Any]:

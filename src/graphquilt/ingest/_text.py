@@ -173,6 +173,8 @@ def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
         return None
     values = [table[name].to_numpy() for name in kinds]
+    if len(values) > 2 and not (np.isfinite(values[2]).all() and (values[2] >= 0).all()):
+        return None  # the careful reader names the line
     if not layout.integer:
         if any(str(v).lstrip().startswith(_COMMENTS) for v in values[0]):
             return None

@@ -131,9 +131,9 @@ class Fennel:
         by_size = _kernels.sizes_in_order(sizes, cap)
         visits = frozen(self._visits(graph))
         announce(_kernels.fennel_pass, "Fennel")
-        indptr, indices = frozen(graph.indptr), frozen(graph.indices)
+        csr = frozen(graph.indptr), frozen(graph.indices), weights
         for number in range(self.passes):
-            moved = _kernels.fennel_pass(indptr, indices, weights, visits, penalty, labels, sizes, *by_size)
+            moved = _kernels.fennel_pass(csr, visits, penalty, labels, sizes, *by_size)
             logger.info("Fennel pass %d: %d of %d nodes changed cluster", number + 1, moved, n)
             if moved == 0:
                 break
@@ -141,7 +141,7 @@ class Fennel:
 
     def _visits(self, graph: Graph) -> npt.NDArray[np.int64]:
         if self.order == "natural":
-            return np.arange(graph.n_nodes)
+            return np.empty(0, dtype=np.int64)
         shuffled = np.random.default_rng(self.seed).permutation(graph.n_nodes)
         if self.order == "random":
             return shuffled

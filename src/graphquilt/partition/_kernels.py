@@ -21,32 +21,64 @@ def sizes_in_order(sizes: Any, cap: int) -> tuple[Any, Any, Any]:
 
 
 @jit
+def _shrink(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # pragma: no cover - compiled
+    """Take one node out of cluster c."""
+    s = sizes[c]
+    there, here = first[s], place[c]
+    other = order[there]
+    order[there], order[here] = c, other
+    place[c], place[other] = there, here
+    first[s] += 1
+    sizes[c] = s - 1
+
+
+@jit
+def _swell(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # pragma: no cover - compiled
+    """Put one node into cluster c."""
+    s = sizes[c]
+    there, here = first[s + 1] - 1, place[c]
+    other = order[there]
+    order[there], order[here] = c, other
+    place[c], place[other] = there, here
+    first[s + 1] = there
+    sizes[c] = s + 1
+
+
+@jit
+def _best(touched: Any, gain: Any, sizes: Any, penalty: Any, start: int) -> int:  # pragma: no cover - compiled
+    """Return the cluster with the best score of ``touched`` and ``start``; of equals the first."""
+    cap = len(penalty) - 1
+    best = start
+    best_score = gain[best] - penalty[sizes[best]]
+    for c in touched:
+        if sizes[c] < cap:
+            score = gain[c] - penalty[sizes[c]]
+            if score > best_score or (score == best_score and c < best):
+                best, best_score = c, score
+    return best
+
+
+@jit
 def fennel_pass(
-    indptr: Any,
-    indices: Any,
-    weights: Any,
-    visits: Any,
-    penalty: Any,
-    labels: Any,
-    sizes: Any,
-    order: Any,
-    place: Any,
-    first: Any,
+    csr: Any, visits: Any, penalty: Any, labels: Any, sizes: Any, order: Any, place: Any, first: Any
 ) -> int:  # pragma: no cover - compiled
-    """Put every node of ``visits`` where Fennel's rule wants it; return how many changed cluster.
+    """Put every node, in the order of ``visits``, where Fennel's rule wants it; return how many changed cluster.
 
     Only the clusters of a node's neighbours and the least loaded one can win, so a node costs its degree. Clusters
     lie in ``order`` by size and ``first[s]`` is where size s begins: a size that changes by one moves its cluster
-    across one border, in O(1). ``labels``, ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
+    across one border, in O(1). Of equal scores the first cluster wins, in a first pass strictly. ``labels``,
+    ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
     """
+    indptr, indices, weights = csr
     p = len(sizes)
-    cap = len(penalty) - 1
     weighted = len(weights) > 0
     gain = np.zeros(p)
     touched = np.empty(p, np.int64)
-    moved = 0
-    for k in range(len(visits)):
-        v = visits[k]
+    natural = len(visits) == 0  # saves 8 bytes a node
+    fresh = sizes.sum() == 0
+    cursor = level = moved = 0
+    for k in range(len(indptr) - 1):
+        v = k if natural else visits[k]
         old = labels[v]
         n_touched = 0
         for e in range(indptr[v], indptr[v + 1]):
@@ -59,33 +91,19 @@ def fennel_pass(
                     n_touched += 1
                 gain[c] += w
         if old >= 0:
-            s = sizes[old]
-            other, here, there = order[first[s]], place[old], first[s]
-            order[there], order[here] = old, other
-            place[old], place[other] = there, here
-            first[s] += 1
-            sizes[old] = s - 1
-        best = order[0]
-        best_score = gain[best] - penalty[sizes[best]]
-        for t in range(n_touched):
-            c = touched[t]
-            s = sizes[c]
-            if s < cap:
-                score = gain[c] - penalty[s]
-                if score > best_score or (score == best_score and gain[c] > gain[best]):
-                    best, best_score = c, score
+            _shrink(old, sizes, order, place, first)
+        # Sizes only grow in a first pass, so the first of the least loaded is found by going round: O(n) in all.
+        while fresh and sizes[cursor] > level:
+            cursor += 1
+            if cursor == p:
+                cursor = 0
+                level += 1
+        best = _best(touched[:n_touched], gain, sizes, penalty, cursor if fresh else order[0])
         for t in range(n_touched):
             gain[touched[t]] = 0.0
-        if best != old:
-            moved += 1
+        moved += best != old
         labels[v] = best
-        s = sizes[best]
-        last = first[s + 1] - 1
-        other, here = order[last], place[best]
-        order[last], order[here] = best, other
-        place[best], place[other] = last, here
-        first[s + 1] = last
-        sizes[best] = s + 1
+        _swell(best, sizes, order, place, first)
     return moved
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
+from graphquilt.graph._files import disk_errors
 
 __all__ = ["NodeSets", "PatchGraph"]
 
@@ -237,7 +238,8 @@ class PatchGraph:
         sets = self.patches if isinstance(self.patches, NodeSets) else NodeSets.gather(self.patches)
         target = Path(path)
         partial = target.with_name(target.name + ".part")
-        with partial.open("wb") as file:
+        advice = f"{target.name} appears only when it is complete."
+        with disk_errors(target, advice), partial.open("wb") as file:
             np.savez(
                 file,
                 nodes=sets.nodes,

@@ -20,6 +20,7 @@ Small = npt.NDArray[np.float64]
 Operator = Callable[[Block, Block], None]
 
 WELL_CONDITIONED = 0.03  # a Gram matrix with no smaller ratio of eigenvalues needs no second pass
+STRAY = 100  # times the precision: how much of a basis may be left in what is orthogonal to it
 ROWS = 8192  # tall matrices are changed in place, this many rows at a time
 
 
@@ -128,9 +129,7 @@ def lowest_eigenpairs(
         W = basis[:, k : k + c]
         _residual_into(W, X, AX, values)
         preconditioner(W)
-        _remove(W, deflate)
-        _remove(W, basis[:, :k])
-        total = k + orthonormalize(W)
+        total = k + _new_directions(W, basis[:, :k], deflate)
         operator(basis[:, k:total], image[:, k:total])
         border = (basis[:, :total].T @ image[:, k:total]).astype(np.float64)
         small = np.block([[known, border[:k]], [border[:k].T, border[k:]]])
@@ -139,6 +138,20 @@ def lowest_eigenpairs(
         known = coefficients.T @ small @ coefficients
         _combine(basis[:, :total], coefficients)
         _combine(image[:, :total], coefficients)
+
+
+def _new_directions(W: Block, basis: Block, deflate: Block | None) -> int:
+    """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return how many columns are left."""
+    _remove(W, deflate)
+    _remove(W, basis)
+    k = orthonormalize(W)
+    # Where the step lies nearly in the block, scaling it up has scaled up what was left of the block in it: without
+    # a second pass the basis is no longer orthonormal and the Ritz values fall below the spectrum.
+    if np.abs(basis.T @ W[:, :k]).max(initial=0.0) > STRAY * np.finfo(W.dtype).eps:
+        _remove(W[:, :k], deflate)
+        _remove(W[:, :k], basis)
+        k = orthonormalize(W[:, :k])
+    return k
 
 
 def _with_the_step_back(C: Small, c: int) -> Small:
