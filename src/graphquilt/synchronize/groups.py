@@ -36,7 +36,7 @@ Block = npt.NDArray[np.floating[Any]]
 
 DENSE_SIZE = 400  # a matrix of this order is diagonalised whole
 SINGLE_TOL = 2e-6  # down to this residual single precision does as well as double, in half the time
-ONE_THREAD = 2**22  # entries of the eigenvectors up to which handing work to a second BLAS thread costs more than it saves
+ONE_THREAD = 2**22  # up to this many entries of the eigenvectors a second BLAS thread costs more than it saves
 GUARDS = 4  # vectors that look for the next eigenvalue
 GAP_SHARE = 0.1  # and stop when they know it to this share of the gap
 REWEIGHTINGS = 15
