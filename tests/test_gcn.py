@@ -78,7 +78,7 @@ def test_vgae_is_that_of_pyg(kind):
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
 
     generator = torch.Generator().manual_seed(5)
-    others = non_edges.sample(edges.shape[1], generator)
+    others = non_edges.sample(2 * edges.shape[1], generator)
     noise = torch.randn(60, dim, generator=generator)
     encoder = Encoder(parameters.named, dim)
     state = {name: value.clone() for name, value in encoder.state_dict().items()}
@@ -118,7 +118,7 @@ def test_gae_is_that_of_pyg():
     second = conv(parameters.named["weight1"], parameters.named["bias1"])
     x, index = torch.as_tensor(graph.features.toarray()), edge_index(graph)
     Z = second(first(x, index).relu(), index)
-    others = non_edges.sample(edges.shape[1], torch.Generator().manual_seed(5))
+    others = non_edges.sample(2 * edges.shape[1], torch.Generator().manual_seed(5))
     expected = pyg.GAE(torch.nn.Identity()).recon_loss(Z, index, others)
     expected.backward()
     np.testing.assert_allclose(loss.detach(), expected.detach(), **CLOSE)

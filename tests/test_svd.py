@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import graphquilt as gq
+from graphquilt.embedders import _spectral as spectral
 
 
 def two_components():
@@ -64,3 +67,81 @@ def test_svd_is_the_dense_spectrum():
         assert abs(abs(column @ U[:, -2 - k]) - 1) < 1e-9
     with pytest.raises(gq.InputError, match="asked for 50 dimensions and the graph allows 49"):
         gq.SVD(50)(gq.Graph(sp.csr_array(dense)), 0)
+
+
+def normalized(A):
+    root = 1 / np.sqrt(np.maximum(np.asarray(A.sum(axis=1)).ravel(), 1))
+    return sp.csr_array(sp.diags_array(root) @ A @ sp.diags_array(root))
+
+
+def random_adjacency(n, density, seed):
+    A = sp.random_array((n, n), density=density, rng=np.random.default_rng(seed))
+    return sp.csr_array(((A + A.T) > 0).astype(float))
+
+
+@pytest.mark.parametrize("k", [1, 12])
+def test_block_lanczos_is_dense_eigh(k):
+    S = normalized(random_adjacency(1200, 0.006, 0))
+    values, U = spectral.leading_eigenpairs(lambda x: S @ x, 1200, k, tol=1e-8)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(S.toarray())[::-1][:k], atol=1e-12)
+    assert np.linalg.norm(S @ U - U * values, axis=0).max() < 1e-8
+    np.testing.assert_allclose(U.T @ U, np.eye(k), atol=1e-10)
+
+
+def test_repeated_eigenvalues_are_all_found():
+    S = normalized(sp.csr_array(sp.block_diag([random_adjacency(25, 0.2, 1)] * 45)))
+    values, _ = spectral.leading_eigenpairs(lambda x: S @ x, 1125, 60, tol=1e-8)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(S.toarray())[::-1][:60], atol=1e-10)
+
+
+def test_an_eigensolver_that_does_not_converge_says_how_far_it_came(monkeypatch):
+    monkeypatch.setattr(spectral, "MAX_RESTARTS", 1)
+    S = normalized(random_adjacency(1200, 0.006, 0))
+    with pytest.raises(gq.ConvergenceError, match=r"reached a residual of .* and was to reach 1e-15") as caught:
+        spectral.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
+    assert 0 < caught.value.residual < 1
+
+
+def test_svd_of_a_large_graph_meets_its_tolerance_and_repeats_its_bits():
+    A = random_adjacency(1500, 0.01, 3)
+    graph = gq.Graph(A)
+    X = gq.SVD(9)(graph, 0)
+    assert np.array_equal(X, gq.SVD(9)(graph, 77))
+    degree = np.asarray(A.sum(axis=1)).ravel()
+    U = X * np.sqrt(degree / degree.sum())[:, None]
+    S = normalized(A)
+    assert np.linalg.norm(S @ U - U * np.einsum("ij,ij->j", U, S @ U), axis=0).max() < 2e-6
+    np.testing.assert_allclose(np.sqrt(degree / degree.sum()) @ U, 0, atol=1e-6)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_relabelling_sources_and_destinations_moves_rows_only(seed):
+    rng = np.random.default_rng(seed)
+    A = sp.csr_array((rng.random((14, 17)) < 0.4).astype(float))
+    rows, columns = rng.permutation(14), rng.permutation(17)
+    sources, destinations = gq.bipartite_svd(A, 2)
+    moved_sources, moved_destinations = gq.bipartite_svd(A[rows][:, columns], 2)
+    for old, new, order in ((sources, moved_sources, rows), (destinations, moved_destinations, columns)):
+        places = {node: place for place, node in enumerate(old.nodes.tolist())}
+        expected = old.coordinates[[places[order[node]] for node in new.nodes.tolist()]]
+        np.testing.assert_allclose(np.abs(new.coordinates), np.abs(expected), atol=1e-7)
+
+
+def test_bipartite_svd_repeats_its_bits_and_refuses_bad_weights():
+    A = two_components()
+    for first, again in zip(gq.bipartite_svd(A, 5), gq.bipartite_svd(A.copy(), 5), strict=True):
+        assert np.array_equal(first.coordinates, again.coordinates)
+    with pytest.raises(gq.InputError, match="finite and not negative"):
+        gq.bipartite_svd(-A, 2)
+    with pytest.raises(gq.InputError, match="dim that is an integer of at least 1, not 0"):
+        gq.bipartite_svd(A, 0)
+    with pytest.raises(gq.InputError, match="every component is a star"):
+        gq.bipartite_svd(sp.csr_array((3, 3)), 1)
+
+
+def test_svd_names_what_a_graph_without_edges_allows():
+    with pytest.raises(gq.InputError, match="SVD was asked for 1 dimensions and the graph allows 0: 0 of 4 nodes"):
+        gq.SVD(1)(gq.Graph(sp.csr_array((4, 4))), 0)
+    with pytest.raises(gq.InputError, match="tol of SVD must be positive"):
+        gq.SVD(1, tol=0)

@@ -15,6 +15,7 @@ import graphquilt as gq
 torch = pytest.importorskip("torch")
 
 from graphquilt.embedders import _fit  # noqa: E402
+from graphquilt.embedders import _gcn as gcn  # noqa: E402
 from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges  # noqa: E402
 
 
@@ -50,6 +51,7 @@ def test_max_epochs_is_a_limit():
         {"weight_decay": 0.1},
         {"init_seed": 9},
         {"validation": 0.2},
+        {"negatives": 1},
         {"featureless": "degree"},
         {"dtype": "float64"},
     ],
@@ -57,7 +59,7 @@ def test_max_epochs_is_a_limit():
 )
 def test_every_field_acts(change):
     graph = blocks_graph(features="featureless" not in change)
-    plain = gq.VGAE(3, max_epochs=6)
+    plain = gq.VGAE(3, lr=0.05, max_epochs=6)
     other = dataclasses.replace(plain, **change)(graph, 0)
     assert other.shape == (80, 3)
     assert not np.array_equal(plain(graph, 0), other)
@@ -74,10 +76,21 @@ def test_init_seed_fixes_the_initial_weights_and_no_more():
 
 def test_validation_watches_edges_that_training_does_not_see():
     graph = blocks_graph()
-    held = gq.GAE(4, lr=0.05, patience=10, max_epochs=300, validation=0.5).fit(graph, 0)
-    trained = gq.GAE(4, lr=0.05, patience=10, max_epochs=300).fit(graph, 0)
-    assert held.losses.min() > trained.losses.min() + 0.1
-    np.testing.assert_allclose(held.encoder(graph), held.embedding, atol=1e-5)
+    embedder = gq.GAE(4, lr=0.05, max_epochs=20, validation=0.25)
+    seen = []
+
+    def inputs(given):
+        seen.append(given)
+        return gcn.inputs_of(gcn.normalized_adjacency(given), graph.features)
+
+    task = embedder._task(graph, inputs, torch.Generator().manual_seed(0))
+    held = round(0.25 * graph.n_edges / 2)
+    assert seen[0].n_edges == graph.n_edges - 2 * held
+    assert (seen[0].adjacency - graph.adjacency).max() == 0
+    assert task.watch is not None
+    fit = embedder.fit(graph, 0)
+    assert len(fit.losses) <= 20
+    np.testing.assert_allclose(fit.encoder(graph), fit.embedding, atol=1e-5)
 
 
 def test_restarts_keep_the_best_reconstruction():
@@ -207,6 +220,7 @@ def test_features_that_are_sparse_dense_or_half_give_the_same():
         ({"dim": 2, "dropout": 1.0}, "dropout of VGAE is a share from 0 to below 1"),
         ({"dim": 2, "validation": 1.5}, "validation of VGAE is a share"),
         ({"dim": 2, "weight_decay": -0.1}, "weight_decay of VGAE must not be negative"),
+        ({"dim": 2, "negatives": 0}, "negatives of VGAE must be at least 1, not 0"),
         ({"dim": 2, "patience": 0}, "patience of VGAE must be at least 1, not 0"),
         ({"dim": 2, "restarts": 0}, "restarts of VGAE must be at least 1"),
         ({"dim": 2, "featureless": "noise"}, "featureless of VGAE is one of"),

@@ -41,6 +41,8 @@ class Record:
         Numbers, booleans or fixed-width text; never Python objects.
     parameters : mapping
         Anything that JSON can hold; compared by value when a job is resumed.
+    durable : bool
+        Whether it must survive a power failure. What can be made again cheaply need not: its checksum tells if it did.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Record:
 
     arrays: Mapping[str, npt.NDArray[Any]]
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    durable: bool = True
 
 
 class Store(Protocol):
@@ -165,8 +168,9 @@ class DirectoryStore:
             marker_path.unlink(missing_ok=True)
             if part is not None:
                 os.replace(part, marker_path.with_name(content["file"]))
-            self._write_text(marker_path, json.dumps(content, indent=1))
-            _sync_folder(marker_path.parent)
+            self._write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
+            if record.durable:
+                _sync_folder(marker_path.parent)
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> Path | None:
         """Write the arrays beside their place, complete ``content`` and return where they are."""
@@ -179,7 +183,8 @@ class DirectoryStore:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()
-                os.fsync(file.fileno())
+                if record.durable:
+                    os.fsync(file.fileno())
             with open(part, "rb") as file:
                 content["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
         except BaseException:
@@ -193,13 +198,14 @@ class DirectoryStore:
         }
         return part
 
-    def _write_text(self, path: Path, text: str) -> None:
+    def _write_text(self, path: Path, text: str, *, durable: bool = True) -> None:
         part = path.with_name(f"{path.stem}.{os.getpid()}.part")
         try:
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text + "\n")
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(part, path)
         except BaseException:
             part.unlink(missing_ok=True)

@@ -73,9 +73,19 @@ def show(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result, default=_plain))
         return
+    for line in _lines(result):
+        typer.echo(line)
+
+
+def _lines(result: dict[str, Any], indent: str = "") -> Iterator[str]:
     width = max((len(name) for name in result), default=0)
     for name, value in result.items():
-        typer.echo(f"{name.replace('_', ' '):<{width}}  {_words(value)}")
+        words = _words(value)
+        if isinstance(value, dict) and len(words) > 60:
+            yield f"{indent}{name.replace('_', ' ')}"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name.replace('_', ' '):<{width}}  {words}".rstrip()
 
 
 def _words(value: Any) -> str:
@@ -84,8 +94,12 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_words(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_words(item) for item in value)
-    return str(value)
+        return ", ".join(_words(item) for item in value) or "none"
+    return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if _is_word(value) else str(value)
+
+
+def _is_word(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

@@ -42,7 +42,7 @@ def train_module(
 
     def loss(weights: Mapping[str, Tensor]) -> Tensor:
         out = functional_call(module, dict(weights), (x, edge_index))
-        others = non_edges.sample(pairs.shape[1], torch.default_generator)
+        others = non_edges.sample(2 * pairs.shape[1], torch.default_generator)
         if isinstance(out, Tensor):
             return Reconstruction.apply(space, out.contiguous(), pairs, others)
         both = torch.cat(list(out), dim=1)

@@ -93,7 +93,8 @@ def reconstruction(
     generator: torch.Generator,
     *,
     variational: bool,
-    dropout: float,
+    negatives: int = 1,
+    dropout: float = 0.0,
 ) -> Callable[[Weights], Tensor]:
     """Return the loss of a graph auto-encoder (Kipf and Welling 2016).
 
@@ -104,7 +105,7 @@ def reconstruction(
 
     def loss(weights: Weights) -> Tensor:
         out = encode(inputs, weights, dropout=dropout, generator=generator)
-        others = non_edges.sample(edges.shape[1], generator).to(edges.device)
+        others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
         if not variational:
             return Reconstruction.apply(space, out, edges, others)
         noise = torch.randn(out.shape[0], out.shape[1] // 2, generator=generator, dtype=out.dtype).to(out.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.embedders._spectral import leading_eigenpairs
+from graphquilt.embedders._spectral import DENSE_ROWS, leading_eigenpairs
 from graphquilt.embedders.contract import MOTIONS, check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -27,6 +28,8 @@ class SVD:
     ----------
     dim : int
         Number of vectors.
+    tol : float
+        The largest residual norm of a vector.
     group : frozenset of str
         The motions that embeddings of overlapping graphs differ by: all of them.
 
@@ -44,10 +47,13 @@ class SVD:
     """
 
     dim: int
+    tol: float = 1e-6
     group: frozenset[str] = MOTIONS
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "SVD")
+        if not self.tol > 0:
+            raise InputError(f"tol of SVD must be positive, not {self.tol}.")
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:  # noqa: ARG002
         """Return the embedding (n, dim)."""
@@ -67,16 +73,32 @@ class SVD:
         scale = 1 / np.sqrt(weight[kept])
         A = sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
         trivial_t = sp.csr_array(trivial.T)
+        multiply = _product_by(A)
 
         def deflated(x: FloatArray) -> FloatArray:
             # Twice the projection puts the trivial vectors at -1, below every other.
-            y: FloatArray = A @ x - 2 * (trivial @ (trivial_t @ x))
+            y = multiply(x)
+            y -= 2 * (trivial @ (trivial_t @ x))
             return y
 
-        _, U = leading_eigenpairs(deflated, len(kept), self.dim)
+        _, U = leading_eigenpairs(deflated, len(kept), self.dim, tol=self.tol)
         X = np.zeros((graph.n_nodes, self.dim))
         X[kept] = np.sqrt(weight.sum()) * scale[:, None] * U
         return X
+
+
+def _product_by(A: sp.csr_array) -> Callable[[FloatArray], FloatArray]:
+    """Return the product by A: SciPy's for small matrices, and one that numba compiles for others."""
+    if A.shape[0] <= DENSE_ROWS:
+        return lambda x: np.asarray(A @ x)
+    from graphquilt.embedders._kernels import multiply_rows
+
+    def product(x: FloatArray) -> FloatArray:
+        out = np.empty_like(x)
+        multiply_rows(A.indptr, A.indices, A.data, x, out)
+        return out
+
+    return product
 
 
 def _trivial(A: sp.csr_array, weight: npt.NDArray[Any]) -> tuple[sp.csr_array, int]:

@@ -33,10 +33,12 @@ class GAE(Network):
     validation : float
         Share of the edges that training does not see; early stopping then watches the reconstruction of those instead
         of the training loss. The embedding returned is that of the whole graph.
+    negatives : int
+        Non-edges sampled for each edge and direction; the paper's protocol is 1.
 
     Notes
     -----
-    The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over as many sampled
+    The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
     non-edges, drawn anew in every epoch. A graph without edges has nothing to learn from: its nodes get the finite
     coordinates of the initial weights.
 
@@ -50,9 +52,14 @@ class GAE(Network):
 
     featureless: str | None = "identity"
     validation: float = 0.0
+    # Differs from the paper: twice as many non-edges. Their mean is the same and half as noisy in its variance; with
+    # one a training that stops by chance after 150 epochs costs a point of AUC on Cora.
+    negatives: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.negatives < 1:
+            raise InputError(f"negatives of {type(self).__name__} must be at least 1, not {self.negatives}.")
         if not 0 <= self.validation < 1:
             raise InputError(
                 f"validation of {type(self).__name__} is a share from 0 to below 1, not {self.validation}."
@@ -91,7 +98,15 @@ class GAE(Network):
         given = inputs(seen_graph)
         seen = seen.to(self.device)
         variational = self._outputs > self.dim
-        loss = reconstruction(given, seen, non_edges, generator, variational=variational, dropout=self.dropout)
+        loss = reconstruction(
+            given,
+            seen,
+            non_edges,
+            generator,
+            variational=variational,
+            negatives=self.negatives,
+            dropout=self.dropout,
+        )
         if not held:
             return Task(given, loss)
         others = non_edges.sample(held, generator).to(self.device)

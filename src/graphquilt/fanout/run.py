@@ -86,7 +86,9 @@ class Run:
             self.locked = True
         if self.graph is not None and (afresh or patch_key(patch, "graph") not in self.store):
             nodes = self.patch_graph.patches[patch]
-            self.store[patch_key(patch, "graph")] = graph_record(nodes, self._cut(patch))
+            # Cut from the graph again if the power fails, so the disk need not be waited for.
+            record = dataclasses.replace(graph_record(nodes, self._cut(patch)), durable=False)
+            self.store[patch_key(patch, "graph")] = record
         return dataclasses.replace(call, store=self.store)
 
     def _cut(self, patch: int) -> Graph:
