@@ -59,7 +59,7 @@ _WORDS: Mapping[str, Callable[[Cut], str]] = {
     "partitioner": lambda cut: cut.partitioner,
     "patches": lambda cut: str(cut.n_patches),
     "degree": lambda cut: str(cut.degree),
-    "overlap": lambda cut: f"{cut.overlap} to {4 * cut.overlap}",
+    "overlap": lambda cut: f"{cut.overlap}–{4 * cut.overlap}",
     "alignment": lambda cut: "in two levels" if cut.hierarchical else "flat",
 }
 
@@ -176,7 +176,7 @@ def _rows(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                         for key in ("auc", "accuracy", "n_patches", "oversampling", "largest_patch")
                     }
                     seconds = float(np.mean([sum(run["stages"].values()) for run in runs]))
-                    spread = float(np.std([run["accuracy"] for run in runs]))
+                    spread = float(np.mean([run["accuracy_std"] for run in runs]))  # over splits
                     row = {"dataset": dataset, "series": series, "value": _WORDS[series](cut), "runs": len(runs)}
                     rows.append({**row, **means, "spread": spread, "seconds": seconds})
     return rows
@@ -218,6 +218,7 @@ def _draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
                     label=dataset,
                 )
                 axes[line][column].grid(alpha=0.3)
+                axes[line][column].margins(x=0.2)
         axes[0][column].set_title(series)
     axes[0][0].set_ylabel("accuracy")
     axes[1][0].set_ylabel("reconstruction AUC")

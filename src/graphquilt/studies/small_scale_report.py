@@ -185,7 +185,7 @@ def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: str | None = 
             axis.set_yticks([])
             if (dataset, route) in found:
                 points = _plane(found[dataset, route])
-                axis.scatter(*points.T, c=labels, cmap="tab10", s=0.8, linewidths=0, rasterized=True)
+                axis.scatter(*points.T, c=labels, cmap="tab10", s=2, linewidths=0, rasterized=True)
             axis.set_title(f"{TITLES.get(dataset, dataset)}, {route}", fontsize=10)
     figure.suptitle(f"{MODEL_TITLES[model]}, d = {top}, UMAP, coloured by class")
     figure.savefig(out / f"{model}-umap.png", dpi=150)
