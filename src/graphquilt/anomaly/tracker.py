@@ -239,7 +239,7 @@ class Tracker:
                     turns.append(sizes[-1] * relative_rotation(mine, theirs))
                     shifts.append((centred(mine)[1], centred(theirs)[1]))
         if not turns:
-            count, mean = _means(_shared(rows, past), len(nodes), self.dim)
+            count, mean = _means(rows, len(nodes), self.dim, past)
             known = count > 0
             if int(known.sum()) <= self.dim:
                 return (
@@ -254,17 +254,14 @@ class Tracker:
 
     def _score(self, side: str, nodes: Ints, X: npt.NDArray[np.float64]) -> tuple[Floats, Floats]:
         """Distance to the reference, and its z-score against the remembered distances, of each node."""
+        from graphquilt.anomaly._kernels import add_distances
+
         past = self._past[side]
-        shared = _shared(_rows(nodes, past), past)
-        count, mean = _means(shared, len(nodes), self.dim)
-        near = mean.astype(np.float32)
+        rows = _rows(nodes, past)
+        count, mean = _means(rows, len(nodes), self.dim, past)
         total, squares = np.zeros(len(nodes)), np.zeros(len(nodes))
-        for theirs, mine, positions in shared:
-            step = positions[theirs]
-            step -= near[mine]
-            square = np.einsum("ij,ij->i", step, step).astype(np.float64)
-            total[mine] += np.sqrt(square)
-            squares[mine] += square
+        for window in past.values():
+            add_distances(rows, window.nodes, window.positions, mean, total, squares)
         raw = np.where(count > 0, np.linalg.norm(X - mean, axis=1), np.nan)
         n = np.maximum(count, 2)
         enlarge = np.sqrt((n + 1) / (n - 1))
@@ -322,23 +319,14 @@ def _rows(nodes: Ints, past: Mapping[int, _Past]) -> npt.NDArray[np.int64]:
     return rows
 
 
-def _shared(rows: npt.NDArray[np.int64], past: Mapping[int, _Past]) -> list[tuple[Ints, Ints, Floats]]:
-    """For each remembered window: which of its rows are nodes of this one, where those are, and all its positions."""
-    found: list[tuple[Ints, Ints, Floats]] = []
-    for window in past.values():
-        at = rows[window.nodes]
-        theirs = np.flatnonzero(at >= 0)
-        found.append((theirs, at[theirs], window.positions))
-    return found
-
-
 def _means(
-    shared: Sequence[tuple[Ints, Ints, Floats]], k: int, dim: int
+    rows: npt.NDArray[np.int64], k: int, dim: int, past: Mapping[int, _Past]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """In how many remembered windows each of the k nodes is, and its mean position there (zero where in none)."""
+    from graphquilt.anomaly._kernels import add_positions
+
     count = np.zeros(k, dtype=np.int64)
-    mean = np.zeros((k, dim))
-    for theirs, mine, positions in shared:
-        mean[mine] += positions[theirs]
-        count[mine] += 1
-    return count, mean / np.maximum(count, 1)[:, None]
+    total = np.zeros((k, dim))
+    for window in past.values():
+        add_positions(rows, window.nodes, window.positions, total, count)
+    return count, total / np.maximum(count, 1)[:, None]

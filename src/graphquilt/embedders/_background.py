@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.embedders._spectral import fixed_signs, leading_eigenpairs
-from graphquilt.errors import InputError
+from graphquilt.embedders._spectral import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
+from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.patches import Patch
 
 FloatArray = npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ def background_svd(M: sp.csr_array, dim: int, background: float) -> tuple[Patch,
         z: FloatArray = B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x)
         return z
 
-    squares, U = leading_eigenpairs(gram, B.shape[0], dim, tol=TOL)
+    squares, U = _leading(gram, B.shape[0], dim)
     values = np.sqrt(np.maximum(squares, 0))
     if values[-1] < ZERO:
         raise InputError(
@@ -64,3 +64,27 @@ def background_svd(M: sp.csr_array, dim: int, background: float) -> tuple[Patch,
         signs = fixed_signs(V)
         U, V, a, b = V * signs, U * signs, b, a
     return Patch(sources, a * U), Patch(destinations, b * V)
+
+
+def _leading(gram: Operator, n: int, k: int) -> tuple[FloatArray, FloatArray]:
+    """Return the k largest eigenvalues and their vectors, one Krylov vector at a time.
+
+    A single vector may miss a copy of a repeated eigenvalue, which a block would find. The background joins all nodes,
+    so that leading eigenvalues do not repeat but by accident, and a day is embedded several times faster.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    if n <= DENSE_ROWS or 3 * k >= n:
+        return leading_eigenpairs(gram, n, k)
+    operator = LinearOperator((n, n), matvec=lambda x: gram(x.reshape(n, 1)).ravel(), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n)
+    try:
+        values, U = eigsh(operator, k=k, which="LA", v0=start, tol=TOL)
+    except ArpackNoConvergence as stopped:
+        raise ConvergenceError(
+            f"{len(stopped.eigenvalues)} of {k} singular vectors of a graph with {n} nodes on its smaller side were "
+            "found. Ask for fewer dimensions, or use a wider window.",
+            residual=float("nan"),
+        ) from stopped
+    U = np.ascontiguousarray(U[:, ::-1])
+    return values[::-1], U * fixed_signs(U)
