@@ -60,7 +60,7 @@ def first_features(graph):
         gq.DGI(3, max_epochs=4, featureless="identity"),
         gq.FunctionEmbedder(two_columns, 2),
     ],
-    ids=repr,
+    ids=["SVD", "VGAE", "GAE", "DGI", "DGI without features", "function"],
 )
 def test_built_in_embedders_conform(embedder):
     check_embedder(embedder)

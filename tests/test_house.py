@@ -118,3 +118,13 @@ def test_no_module_has_the_name_of_a_public_name():
 def test_the_stub_lists_the_public_names():
     stub = (SOURCE / "__init__.pyi").read_text()
     assert sorted(re.findall(r"^from graphquilt\.\S+ import \w+ as (\w+)$", stub, re.M)) == graphquilt.__all__
+
+
+def test_the_tests_that_the_differences_name_exist():
+    folder = Path(__file__).parent
+    page = folder.parent / "docs" / "differences-from-the-paper.md"
+    name = ""
+    for file, test in re.findall(r"`(test_\w+\.py|…)(?:::(\w+))?`", page.read_text()):
+        name = name if file == "…" else file
+        assert (folder / name).exists(), name
+        assert not test or f"def {test}(" in (folder / name).read_text(), f"{name}::{test}"

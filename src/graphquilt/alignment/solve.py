@@ -151,7 +151,7 @@ def _synchronize(
         trust = trust * doubt
         result = replace(
             result,
-            rotations=solution.rotations @ solution.rotations[0].T,
+            rotations=_turned_back(solution.rotations),
             eigenvalues=solution.eigenvalues,
             residual=solution.residual,
             next_residual=solution.next_residual,
@@ -164,6 +164,13 @@ def _synchronize(
     return replace(
         result, edges=edges, edge_weights=sizes * trust, edge_trust=trust, undetermined=measured.undetermined
     )
+
+
+def _turned_back(rotations: FloatArray) -> FloatArray:
+    """Return ``rotations (p, d, d)`` after the one global rotation that leaves the first patch as it is."""
+    p, d, _ = rotations.shape
+    with one_blas_thread():
+        return np.asarray(rotations.reshape(p * d, d) @ rotations[0].T).reshape(p, d, d)
 
 
 def _scales(

@@ -7,6 +7,7 @@ and an edge carries a measured ratio, rotation or offset.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphquilt.procrustes import nearest_orthogonal
 from graphquilt.synchronize.connection import Connection, fiedler, scalar_preconditioner, tree_guess
 from graphquilt.synchronize.eigen import Eigenpairs, lowest_eigenpairs
 from graphquilt.synchronize.laplacian import solve_laplacian
+from graphquilt.threads import one_blas_thread
 
 __all__ = [
     "Rotations",
@@ -34,6 +36,7 @@ Block = npt.NDArray[np.floating[Any]]
 
 DENSE_SIZE = 400  # a matrix of this order is diagonalised whole
 SINGLE_TOL = 2e-6  # down to this residual single precision does as well as double, in half the time
+ONE_THREAD = 2**22  # up to this many entries of the eigenvectors a second BLAS thread costs more than it saves
 GUARDS = 4  # vectors that look for the next eigenvalue
 GAP_SHARE = 0.1  # and stop when they know it to this share of the gap
 REWEIGHTINGS = 15
@@ -157,9 +160,10 @@ def synchronize_rotations(
     if np.any(np.diff(order) != 1):
         pairs, rotations, weights = pairs[order], rotations[order], np.asarray(weights)[order]
     connection = Connection(pairs, rotations, np.asarray(weights, dtype=np.float64), n)
-    if n * d <= DENSE_SIZE or n <= 3:
-        return _dense(connection)
-    return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations)
+    with one_blas_thread() if n * d * d <= ONE_THREAD else nullcontext():
+        if n * d <= DENSE_SIZE or n <= 3:
+            return _dense(connection)
+        return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations)
 
 
 def _dense(connection: Connection) -> Rotations:
@@ -182,15 +186,17 @@ def _dense(connection: Connection) -> Rotations:
 def _iterative(connection: Connection, *, tol: float, start: Block | None, max_iterations: int) -> Rotations:
     n, d = connection.n, connection.dim
     gauge = tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
+    gauge = gauge.astype(connection.rotations.dtype, copy=False)  # single where memory is short
     second, slow = fiedler(connection)
     if start is None:
-        start = (np.sqrt(connection.degrees)[:, None, None] * gauge).reshape(n * d, d)
+        lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
+        start = (lengths[:, None, None] * gauge).reshape(n * d, d)
     iterations = 0
     single = scalar_preconditioner(connection, gauge, second, np.float32)
     if rotation_misfit(connection.edges, connection.rotations, gauge).max() > tol:
         pairs = lowest_eigenpairs(
             _in_single(connection),
-            start.astype(np.float32),
+            start.astype(np.float32, copy=False),
             preconditioner=single,
             tol=max(tol / 2, SINGLE_TOL),
             max_iterations=max_iterations,
