@@ -40,6 +40,15 @@ def test_recovers_exactly_without_noise(shape, scaled):
     assert -1 - 1e-9 <= alignment.eigenvalues[-1] < 1 - 1e-9
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_repeated_eigenvalues_are_no_trap(seed):
+    """Without noise the d leading eigenvalues are equal, which some eigensolvers do not survive."""
+    made = quilt(7, 2, degree=2, scaled=True, seed=seed)
+    alignment, X = stitched(made, scale=True)
+    assert alignment.residual < 1e-12
+    assert fitted(made.points, X)[1] < 1e-9
+
+
 def test_recovers_exactly_without_noise_when_the_solver_iterates():
     made = quilt(60, 16, degree=4, scaled=True, seed=3)
     alignment, X = stitched(made, scale=True)

@@ -154,6 +154,8 @@ def test_centroid_options(made):
         gq.centroid(made.patches, still, n_nodes=5)
     with pytest.raises(gq.InputError, match=r"out has shape \(2, 2\)"):
         gq.centroid(made.patches, still, out=np.empty((2, 2)))
+    with pytest.raises(gq.InputError, match="out holds int64"):
+        gq.centroid(made.patches, still, out=np.empty((len(made.points), 2), dtype=np.int64))
     with pytest.raises(gq.InputError, match="missing must be"):
         gq.centroid(made.patches, still, missing="drop")
     with pytest.raises(gq.InputError, match="patch 0 has 2 dimensions and the alignment has 3"):

@@ -217,6 +217,8 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     """A real interrupt of a real process, while two workers sleep over their patches."""
     out = tmp_path / "job"
     code = (
+        # A shell in the background ignores interrupts, and its children inherit that.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import os, toy_embedders, graphquilt.cli.choices as choices\n"
         "choices.embedder = lambda *a: toy_embedders.Toy(2, seconds=float(os.environ['NAP']))\n"
         "from graphquilt.cli import main; main()"

@@ -68,6 +68,8 @@ def centroid(
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
+    if out is not None and not np.issubdtype(out.dtype, np.floating):
+        raise InputError(f"out holds {out.dtype}; positions need a float type.")
     if out is not None and out.shape != (n, alignment.dim):
         raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
     total: npt.NDArray[np.floating[Any]]

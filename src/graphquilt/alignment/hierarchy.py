@@ -98,9 +98,9 @@ def align_hierarchical(
     >>> bool(align_hierarchical(made.patches, made.edges, branching=6).edge_errors.max() < 1e-9)
     True
     """
-    if branching < 2:
+    if not isinstance(branching, int | np.integer) or branching < 2:
         raise InputError(
-            f"branching is how many patches are aligned at once and must be at least 2; it is {branching}."
+            f"branching is how many patches are aligned at once, a whole number of at least 2; it is {branching}."
         )
     index = index_patches(patches)
     pairs = check_edges(index, edges)

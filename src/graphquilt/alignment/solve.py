@@ -94,7 +94,7 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    if tol <= 0:
+    if not tol > 0:
         raise InputError(f"tol is the residual to reach and must be positive; it is {tol}.")
     index = index_patches(patches)
     p, d = index.n_patches, index.dim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,10 @@ def embedder(word: str, dim: int, settings: Sequence[str] | None) -> Embedder:
         if not equals or name not in known:
             raise InputError(f"'{setting}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
         given[name] = _value(text.strip())
-    made: Embedder = kind(dim, **given)
+    try:
+        made: Embedder = kind(dim, **given)
+    except TypeError as error:
+        raise InputError(f"{word} cannot be made with {', '.join(settings or ())}: {error}.") from error
     return made
 
 
@@ -109,7 +113,23 @@ def read_array(path: Path | None, what: str) -> Any:
         raise InputError(f"{path} cannot be read as {what}: {error}.") from error
 
 
-def read_graph(path: Path, *, features: Path | None, labels: Path | None, directed: bool, largest: bool) -> Graph:
+def columns(text: str) -> tuple[int | str, ...]:
+    """Read which columns of a file of edges are source, target and perhaps weight, by position or name."""
+    words = [word.strip() for word in text.split(",")]
+    if not 2 <= len(words) <= 3 or not all(words):
+        raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
+    return tuple(int(word) if word.isdigit() else word for word in words)
+
+
+def read_graph(
+    path: Path,
+    *,
+    columns: tuple[int | str, ...],
+    features: Path | None,
+    labels: Path | None,
+    directed: bool,
+    largest: bool,
+) -> Graph:
     """Open a graph folder, or read a file of edges."""
     from graphquilt.graph import Graph
     from graphquilt.ingest import read_edges
@@ -130,16 +150,27 @@ def read_graph(path: Path, *, features: Path | None, labels: Path | None, direct
                 directed=graph.directed,
             )
     else:
-        graph = read_edges(path, directed=directed, features=X, labels=y)
+        graph = read_edges(path, columns=columns, directed=directed, features=X, labels=y)
     return graph.largest_component()[0] if largest else graph
 
 
 def origin(path: Path, **others: Any) -> dict[str, Any]:
     """Say what a job is made from, so that it is not resumed with something else."""
     said: dict[str, Any] = {"path": str(path.absolute())}
-    if path.is_file():
-        said["bytes"] = path.stat().st_size
-    return said | {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in others.items()}
+    for name, value in {"": path, **others}.items():
+        if isinstance(value, Path):
+            if name:
+                said[name] = str(value.absolute())
+            if value.is_file():
+                said[f"{name}_sha256".lstrip("_")] = _digest(value)
+        else:
+            said[name] = list(value) if isinstance(value, tuple) else value
+    return said
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cores(workers: int | None, n_patches: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphquilt.cli import app
+from graphquilt.cli.choices import columns as columns_of
 from graphquilt.cli.choices import read_array
 from graphquilt.cli.display import resumable, show, watching
 
@@ -28,15 +29,6 @@ def _bytes(text: str) -> int:
         return int(float(number) * unit)
     except ValueError:
         raise InputError(f"--memory is a number with K, M, G or T, as 2G; this is '{text}'.") from None
-
-
-def _columns(text: str) -> tuple[int | str, ...]:
-    from graphquilt.errors import InputError
-
-    words = [word.strip() for word in text.split(",")]
-    if not 2 <= len(words) <= 3 or not all(words):
-        raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
-    return tuple(int(word) if word.isdigit() else word for word in words)
 
 
 def _build(
@@ -92,7 +84,7 @@ def ingest(
             source,
             out,
             memory=_bytes(memory or "1G"),
-            columns=_columns(columns),
+            columns=columns_of(columns),
             nodes=nodes if X is None else X.shape[0],
             directed=directed,
         )
@@ -101,7 +93,7 @@ def ingest(
     else:
         graph = read_edges(
             source,
-            columns=_columns(columns),
+            columns=columns_of(columns),
             directed=directed,
             n_nodes=nodes,
             header=header,

@@ -14,6 +14,7 @@ from graphquilt.cli.display import resumable, show, watching
 
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
+    from graphquilt.patches import PatchGraph
     from graphquilt.store import DirectoryStore
 
 
@@ -22,16 +23,28 @@ def _again() -> str:
 
 
 def _source(
-    store: DirectoryStore, path: Path, *, features: Path | None, labels: Path | None, directed: bool, largest: bool
+    store: DirectoryStore,
+    path: Path,
+    *,
+    columns: str,
+    features: Path | None,
+    labels: Path | None,
+    directed: bool,
+    largest: bool,
 ) -> Graph:
     """Return the job's graph: the one it has, or the one that it is to be made from."""
-    from graphquilt.cli.choices import origin, read_graph
+    from graphquilt.cli import choices
     from graphquilt.stages import job_graph, keep_graph
 
-    made_from = origin(path, features=features, labels=labels, directed=directed, largest_component=largest)
+    which = choices.columns(columns)
+    made_from = choices.origin(
+        path, columns=which, features=features, labels=labels, directed=directed, largest_component=largest
+    )
     graph = job_graph(store, made_from)
     if graph is None:
-        graph = read_graph(path, features=features, labels=labels, directed=directed, largest=largest)
+        graph = choices.read_graph(
+            path, columns=which, features=features, labels=labels, directed=directed, largest=largest
+        )
         as_it_is = path.is_dir() and features is None and labels is None and not largest
         keep_graph(store, graph, made_from, folder=path if as_it_is else None)
     return graph
@@ -44,7 +57,17 @@ def _alignment(alignment: Any) -> dict[str, Any]:
         "mean_edge_error": float(errors.mean()) if len(errors) else 0.0,
         "worst_edge_error": float(errors.max()) if len(errors) else 0.0,
         "residual": float(alignment.residual),
+        "fit": alignment.summary().splitlines(),
     }
+
+
+def _tell_merged(asked: int, quilt: PatchGraph) -> None:
+    if quilt.n_patches < asked:
+        typer.echo(
+            f"graphquilt: {asked} patches were asked for and {quilt.n_patches} made: clusters with less than half of "
+            "the least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
+            err=True,
+        )
 
 
 @app.command(epilog="Example: `graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job`")
@@ -57,6 +80,7 @@ def run(
     patches: options.Patches = 10,
     embedder: options.Embedder = "svd",
     settings: options.Settings = None,
+    columns: options.Columns = "0,1",
     features: options.Features = None,
     labels: options.Labels = None,
     directed: options.Directed = False,
@@ -87,7 +111,15 @@ def run(
     model = choices.embedder(embedder, dim, settings)
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
-        graph = _source(store, edges, features=features, labels=labels, directed=directed, largest=largest_component)
+        graph = _source(
+            store,
+            edges,
+            columns=columns,
+            features=features,
+            labels=labels,
+            directed=directed,
+            largest=largest_component,
+        )
         quilt = make_patches(
             store,
             graph,
@@ -100,6 +132,7 @@ def run(
             seed=seed,
             progress=progress,
         )
+        _tell_merged(patches, quilt)
         with choices.hands(workers, dask, dask_resource, quilt.n_patches) as pool:
             embed_patches(graph, quilt, model, seed=seed, executor=pool, store=store, progress=progress)
             alignment = align_job(store, robust=robust, executor=pool, progress=progress)
@@ -117,6 +150,7 @@ def patch(
     out: options.Out = Path("job"),
     dim: options.Dim = 64,
     patches: options.Patches = 10,
+    columns: options.Columns = "0,1",
     features: options.Features = None,
     labels: options.Labels = None,
     directed: options.Directed = False,
@@ -141,7 +175,15 @@ def patch(
 
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
-        whole = _source(store, graph, features=features, labels=labels, directed=directed, largest=largest_component)
+        whole = _source(
+            store,
+            graph,
+            columns=columns,
+            features=features,
+            labels=labels,
+            directed=directed,
+            largest=largest_component,
+        )
         quilt = make_patches(
             store,
             whole,
@@ -154,6 +196,7 @@ def patch(
             seed=seed,
             progress=progress,
         )
+        _tell_merged(patches, quilt)
         cut_patches(store, whole, quilt, progress)
     show({"job": str(out), **quilt.summary()}, as_json=json)
 

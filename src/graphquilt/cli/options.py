@@ -9,7 +9,7 @@ import typer
 
 Job = Annotated[Path, typer.Argument(help="The folder of the job.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the job; made anew, or resumed.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of everything that is random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is random.")]
 Dim = Annotated[int, typer.Option("--dim", "-d", min=1, help="Dimensions of the embedding.")]
 Patches = Annotated[int, typer.Option("--patches", "-p", min=1, help="Number of patches.")]
 Partition = Annotated[str, typer.Option("--partition", help="metis, fennel, kaminpar, louvain or leiden.")]
@@ -36,6 +36,10 @@ Resources = Annotated[
 ]
 Robust = Annotated[bool, typer.Option("--robust", help="Doubt overlaps that contradict the others.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Columns = Annotated[
+    str,
+    typer.Option("--columns", help="Of a file of edges: source,target or source,target,weight, by position or name."),
+]
 Features = Annotated[
     Path | None, typer.Option("--features", help="Array of node features, .npy or .npz (sparse), a row a node.")
 ]

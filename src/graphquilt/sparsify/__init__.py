@@ -198,8 +198,8 @@ def sparsify(
     from graphquilt.graph._kernels import announce, frozen
     from graphquilt.sparsify import _kernels
 
-    if not degree > 0:
-        raise InputError(f"the mean degree of a patch graph must be positive, not {degree}.")
+    if not 0 < degree < float("inf"):
+        raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
     if len(weights) != len(edges):
         raise InputError(f"{len(edges)} patch edges and {len(weights)} weights.")
     if len(edges) and not (np.isfinite(weights).all() and weights.min() > 0):

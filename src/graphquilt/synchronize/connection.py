@@ -123,7 +123,7 @@ def fiedler(connection: Connection) -> tuple[float, FloatArray]:
     if connection.n <= DENSE_LIMIT:
         from scipy.linalg import eigh
 
-        values, vectors = eigh(connection.scalar.toarray(), subset_by_index=[1, 1])
+        values, vectors = eigh(connection.scalar.toarray(), subset_by_index=[1, 1], driver="evx")
         return float(values[0]), vectors[:, 0]
     from scipy.sparse.linalg import eigsh
 

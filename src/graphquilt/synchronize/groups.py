@@ -162,17 +162,18 @@ def synchronize_rotations(
     connection = Connection(pairs, rotations, np.asarray(weights, dtype=np.float64), n)
     with one_blas_thread() if n * d * d <= ONE_THREAD else nullcontext():
         if n * d <= DENSE_SIZE or n <= 3:
-            return _dense(connection)
+            return _dense(connection, tol)
         return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations)
 
 
-def _dense(connection: Connection) -> Rotations:
-    from scipy.linalg import eigh
-
+def _dense(connection: Connection, tol: float) -> Rotations:
     n, d = connection.n, connection.dim
     L = connection.dense()
-    values, vectors = eigh(L, subset_by_index=[0, d])
+    # All of them: LAPACK's solver for a few loses the vectors of repeated values, and without noise all d are equal.
+    values, vectors = np.linalg.eigh(L)
+    values, vectors = values[: d + 1], vectors[:, : d + 1]
     residuals = np.linalg.norm(L @ vectors - vectors * values, axis=0)
+    _check_residual(float(residuals[:d].max()), max(tol, 1e-10), connection, 0)
     return Rotations(
         nearest_orthogonal(vectors[:, :d].reshape(n, d, d)),
         1 - values,
@@ -210,13 +211,7 @@ def _iterative(connection: Connection, *, tol: float, start: Block | None, max_i
         )
         iterations += exact.iterations
     residual = float(exact.residuals.max())
-    if residual > tol:
-        raise ConvergenceError(
-            f"the rotations of {n} vertices in {d} dimensions were solved to a residual of {residual:.1e} in "
-            f"{iterations} steps; {tol:.1e} was asked. Allow a larger tol, or look for edges that contradict the "
-            "others (robust=True).",
-            residual=residual,
-        )
+    _check_residual(residual, tol, connection, iterations)
     guard = _next_eigenpair(connection, exact, single, gauge, slow)
     return Rotations(
         nearest_orthogonal(exact.vectors.reshape(n, d, d)),
@@ -226,6 +221,16 @@ def _iterative(connection: Connection, *, tol: float, start: Block | None, max_i
         iterations,
         exact.vectors,
     )
+
+
+def _check_residual(residual: float, tol: float, connection: Connection, iterations: int) -> None:
+    if residual > tol:
+        raise ConvergenceError(
+            f"the rotations of {connection.n} vertices in {connection.dim} dimensions were solved to a residual of "
+            f"{residual:.1e} in {iterations} steps; {tol:.1e} was asked. Allow a larger tol, or look for edges that "
+            "contradict the others (robust=True).",
+            residual=residual,
+        )
 
 
 def _in_single(connection: Connection) -> Connection:
