@@ -8,13 +8,14 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-slow lint format bench dist clean
+.PHONY: demo test test-slow lint format bench reproduce dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
 
+# One worker a core, so one BLAS thread each.
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
@@ -28,8 +29,22 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Takes most of an hour and up to 13 GiB on two cores; each script also runs alone.
+bench: export OMP_NUM_THREADS = 1
 bench: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/align.py
+	$(BIN)/python benchmarks/align.py
+	$(BIN)/python benchmarks/patches.py --write docs/benchmarks-patches.md
+	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/jobs.py --write docs/benchmarks-jobs.md
+	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/anomaly.py read
+	$(BIN)/python benchmarks/anomaly.py batch
+	$(BIN)/python benchmarks/anomaly.py stream
+
+# The studies behind docs/results, as resumable jobs.
+reproduce: $(READY)
+	$(BIN)/graphquilt reproduce small --out results/small
+	$(BIN)/graphquilt reproduce ablation --out results/ablation
 
 # The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
 dist: $(READY)
@@ -40,7 +55,7 @@ dist: $(READY)
 	cd build/wheel-check && bin/python -I ../../tests/smoke.py
 
 clean:
-	rm -rf $(VENV) dist build demo
+	rm -rf $(VENV) dist build demo results
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -217,16 +217,15 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     """A real interrupt of a real process, while two workers sleep over their patches."""
     out = tmp_path / "job"
     code = (
-        "import sys, time\nfrom graphquilt.embedders import SVD\n"
-        "import toy_embedders, graphquilt.cli.choices as choices\n"
-        "choices.embedder = lambda *a: toy_embedders.Toy(2, seconds=0.5)\n"
+        "import os, toy_embedders, graphquilt.cli.choices as choices\n"
+        "choices.embedder = lambda *a: toy_embedders.Toy(2, seconds=float(os.environ['NAP']))\n"
         "from graphquilt.cli import main; main()"
     )
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     words = ["run", edges, "--dim", "2", "--patches", "8", "--out", out, "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words],
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path, "NAP": "2"},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -242,7 +241,10 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     done = {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}
     assert 2 <= len(done) < 8
     again = subprocess.run(
-        [sys.executable, "-c", code, *words], env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
+        [sys.executable, "-c", code, *words],
+        env=os.environ | {"PYTHONPATH": path, "NAP": "0"},
+        capture_output=True,
+        check=False,
     )
     assert again.returncode == 0
     assert done.items() <= {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}.items()

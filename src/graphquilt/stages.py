@@ -21,7 +21,14 @@ from graphquilt.partition import Partitioner, merge_small
 from graphquilt.patches import PatchGraph, patch_graph
 from graphquilt.pipeline import default_degree, default_overlap
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.records import alignment_record, graph_record, keep_patch_graph, kept_patch_graph, patch_key
+from graphquilt.records import (
+    alignment_of,
+    alignment_record,
+    graph_record,
+    keep_patch_graph,
+    kept_patch_graph,
+    patch_key,
+)
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import DirectoryStore, Record, explained
 
@@ -216,6 +223,8 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
     status["embedded"] = sum(key in store for key in keys)
     if verify:
         status["damaged"] = [why for key in keys for why in _damage(store, key)]
+    if status["stages"]["alignment"] and "damaged" not in status["stages"]["alignment"]:
+        status["fit"] = alignment_of(store["alignment"]).summary().splitlines()
     status["next"] = _next(status, quilt.n_patches)
     return status
 

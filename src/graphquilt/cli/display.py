@@ -84,6 +84,9 @@ def _lines(result: dict[str, Any], indent: str = "") -> Iterator[str]:
         if isinstance(value, dict) and len(words) > 60:
             yield f"{indent}{name.replace('_', ' ')}"
             yield from _lines(value, indent + "  ")
+        elif isinstance(value, list) and value and all(isinstance(item, str) and " " in item for item in value):
+            yield f"{indent}{name.replace('_', ' ')}"
+            yield from (f"{indent}  {sentence}" for sentence in value)
         else:
             yield f"{indent}{name.replace('_', ' '):<{width}}  {words}".rstrip()
 
