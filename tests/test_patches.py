@@ -272,7 +272,7 @@ def test_too_small_a_cluster_is_named():
     [
         ({"overlap": (0, 5)}, r"1 <= l <= u; it is \(0, 5\)"),
         ({"overlap": (6, 5)}, r"1 <= l <= u; it is \(6, 5\)"),
-        ({"degree": 0}, "must be positive, not 0"),
+        ({"degree": 0}, "must be positive and finite, not 0"),
         ({"labels": np.zeros(10, int)}, "20 nodes and the cluster labels have shape"),
         ({"labels": np.repeat([0, 2], 10)}, "have no nodes, the first is 1"),
     ],
