@@ -213,6 +213,42 @@ def test_a_bug_shows_its_traceback_and_exits_1(job, monkeypatch):
     assert "Traceback" in run.stderr
 
 
+def test_other_content_under_the_same_name_is_not_resumed(gq, edges, tmp_path):
+    """As many bytes as before, and another graph: the old answer would be wrong without a word."""
+    file, out = tmp_path / "edges.csv", tmp_path / "job"
+    file.write_text(edges.read_text())
+    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
+    assert gq(*words)[0] == 0
+    file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
+    code, _, err = gq(*words)
+    assert code == 2
+    assert "sha256" in err
+
+
+def test_weights_are_read_where_asked_and_merged_patches_are_told(gq, edges, tmp_path):
+    file = tmp_path / "weighted.csv"
+    lines = edges.read_text().split()
+    file.write_text("a,b,w\n" + "".join(f"{line},{1 + k % 5}\n" for k, line in enumerate(lines)))
+    code, out, err = gq(
+        "run",
+        file,
+        "--columns",
+        "a,b,w",
+        "--dim",
+        "2",
+        "--patches",
+        "100",
+        "--overlap",
+        "12:24",
+        "--out",
+        tmp_path / "job",
+    )
+    assert code == 0
+    assert "100 patches were asked for" in err
+    assert "compared on" in out
+    assert graphquilt.Graph.open(tmp_path / "job" / "graph").weights is not None
+
+
 def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path):
     """A real interrupt of a real process, while two workers sleep over their patches."""
     out = tmp_path / "job"
