@@ -74,6 +74,16 @@ def test_every_module_has_a_floor():
     assert {room for room, _, _ in modules()} <= set(FLOORS) | SIDE_RAIL
 
 
+def test_the_architecture_page_draws_these_floors():
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    drawn = {
+        room: int(floor)
+        for floor, rooms in re.findall(r"^\| (\d+) \| (.*?) \|", page, re.M)
+        for room in re.findall(r"`(\w+)`", rooms)
+    }
+    assert drawn == FLOORS
+
+
 def test_imports_only_go_down():
     for room, path, tree in modules():
         for name, _ in imported(tree):
