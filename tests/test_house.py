@@ -28,6 +28,8 @@ FLOORS = {
     "locking": 3,
     "alignment": 4,
     "embedders": 4,
+    "consensus": 5,
+    "recipes": 5,
     "records": 5,
     "flows": 5,
     "windows": 5,

@@ -17,6 +17,7 @@ from graphquilt.anomaly import outliers as outliers
 from graphquilt.anomaly import rank_alerts as rank_alerts
 from graphquilt.anomaly import score_windows as score_windows
 from graphquilt.anomaly import threshold as threshold
+from graphquilt.consensus import consensus_targets as consensus_targets
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
 from graphquilt.datasets import fetch_dataset as fetch_dataset
@@ -30,6 +31,7 @@ from graphquilt.embedders import Encoder as Encoder
 from graphquilt.embedders import Fit as Fit
 from graphquilt.embedders import FunctionEmbedder as FunctionEmbedder
 from graphquilt.embedders import PyGEmbedder as PyGEmbedder
+from graphquilt.embedders import Target as Target
 from graphquilt.embedders import TransformerEmbedder as TransformerEmbedder
 from graphquilt.embedders import bipartite_svd as bipartite_svd
 from graphquilt.errors import ConvergenceError as ConvergenceError
@@ -84,10 +86,13 @@ from graphquilt.partition import merge_small as merge_small
 from graphquilt.patches import Limits as Limits
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
+from graphquilt.patches import coverage as coverage
 from graphquilt.patches import patch_graph as patch_graph
 from graphquilt.pipeline import QuiltResult as QuiltResult
 from graphquilt.pipeline import embed as embed
+from graphquilt.pipeline import embed_in_rounds as embed_in_rounds
 from graphquilt.progress import Progress as Progress
+from graphquilt.recipes import Recipe as Recipe
 from graphquilt.sparsify import Conductance as Conductance
 from graphquilt.sparsify import Resistance as Resistance
 from graphquilt.store import DirectoryStore as DirectoryStore

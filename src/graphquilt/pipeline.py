@@ -5,26 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.consensus import consensus_targets
 from graphquilt.embedders import SVD, Embedder
-from graphquilt.embedders.contract import motions
+from graphquilt.embedders.contract import check_drawable, motions
 from graphquilt.errors import InputError
 from graphquilt.fanout import embed_patches
 from graphquilt.graph import Graph
 from graphquilt.partition import Metis, Partitioner, merge_small
-from graphquilt.patches import Patch, PatchGraph, patch_graph
+from graphquilt.patches import Patch, PatchGraph, coverage_weights, patch_graph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.records import alignment_record
+from graphquilt.recipes import Recipe
+from graphquilt.records import alignment_of, alignment_record
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import Record, Store
 
-__all__ = ["QuiltResult", "default_degree", "default_overlap", "embed", "free_motions"]
+__all__ = ["Motions", "QuiltResult", "default_degree", "default_overlap", "embed", "embed_in_rounds", "free_motions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +39,9 @@ class QuiltResult:
     embedding : float array (n, dim)
         Row u is the place of node u.
     patch_graph : PatchGraph
+        Of all runs: its edges are those that were aligned.
     patches : sequence of Patch
-        The patches as they were embedded, before alignment.
+        The patches as they were embedded last, before alignment; all runs, one after the other.
     alignment : Alignment
     """
 
@@ -76,7 +80,15 @@ def default_overlap(dim: int, n_nodes: int, n_patches: int) -> tuple[int, int]:
     return least, 4 * least
 
 
-def free_motions(embedder: Embedder | Sequence[Embedder]) -> dict[str, bool]:
+class Motions(TypedDict):
+    """The options of :func:`graphquilt.align` that say which motions to undo."""
+
+    scale: bool
+    rotate: bool
+    translate: bool
+
+
+def free_motions(embedder: Embedder | Sequence[Embedder]) -> Motions:
     """Return the motions that :func:`graphquilt.align` has to undo for embeddings of this kind.
 
     Examples
@@ -99,6 +111,9 @@ def embed(
     overlap: tuple[int, int] | None = None,
     edge_weight: EdgeWeight | None = None,
     robust: bool = False,
+    recipe: Recipe | None = None,
+    runs: int | None = None,
+    rounds: int | None = None,
     seed: int = 0,
     executor: Executor | None = None,
     store: Store | None = None,
@@ -124,6 +139,12 @@ def embed(
     edge_weight : EdgeWeight, optional
     robust : bool
         Doubt patch edges that contradict the others; see :func:`graphquilt.align`.
+    recipe : Recipe, optional
+        How to train and what to trust; by default every patch is trained once, with the embedder as it is.
+    runs, rounds : int, optional
+        In place of the recipe's: how often every patch is trained, all runs being aligned together, and how often it
+        is trained again after that, drawn to where the aligned patches put its nodes. With ``n_patches=1`` runs are an
+        ensemble of the whole graph's embeddings.
     seed : int
         Of the partition, the patch graph and the embeddings.
     executor : concurrent.futures.Executor, optional
@@ -143,7 +164,12 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
+    recipe = Recipe() if recipe is None else recipe
+    recipe = replace(
+        recipe, runs=recipe.runs if runs is None else runs, rounds=recipe.rounds if rounds is None else rounds
+    )
     embedder = SVD(dim) if embedder is None else embedder
+    embedder = [recipe.tuned(one) for one in embedder] if isinstance(embedder, Sequence) else recipe.tuned(embedder)
     for one in embedder if isinstance(embedder, Sequence) else [embedder]:
         if one.dim != dim:
             raise InputError(f"dim is {dim}, and {one!r} embeds in {one.dim} dimensions; make them equal.")
@@ -161,12 +187,106 @@ def embed(
         progress=progress,
     )
     quilt.check_dim(dim)
-    patches = embed_patches(graph, quilt, embedder, seed=seed, executor=executor, store=store, progress=progress)
-    alignment = align(
-        patches, quilt.edges, **free_motions(embedder), robust=robust, executor=executor, progress=progress
+    patches = embed_in_rounds(
+        graph, quilt, embedder, recipe, robust=robust, seed=seed, executor=executor, store=store, progress=progress
     )
-    X = centroid(patches, alignment, n_nodes=graph.n_nodes)
+    repeated = quilt.repeat(recipe.runs)
+    alignment, X = _stitched(graph, repeated, patches, embedder, recipe, robust=robust, executor=executor)
+    report(progress, "embedding", 1, 1)
     if store is not None:
-        store["alignment"] = alignment_record(alignment, {**free_motions(embedder), "robust": robust})
+        said = {**free_motions(embedder), "robust": robust, "coverage": recipe.coverage}
+        store["alignment"] = alignment_record(alignment, said)
         store["embedding"] = Record({"embedding": X}, {"n_nodes": graph.n_nodes, "dim": dim})
-    return QuiltResult(X, quilt, patches, alignment)
+    return QuiltResult(X, repeated, patches, alignment)
+
+
+def embed_in_rounds(
+    graph: Graph | None,
+    quilt: PatchGraph,
+    embedder: Embedder | Sequence[Embedder],
+    recipe: Recipe,
+    *,
+    robust: bool = False,
+    seed: int = 0,
+    executor: Executor | None = None,
+    store: Store | None = None,
+    progress: ProgressCallback | None = None,
+    retries: int = 1,
+) -> Sequence[Patch]:
+    """Embed the patches as often as the recipe says: all its runs, and then all its consensus rounds.
+
+    Between two rounds everything is aligned; within a round every patch is trained for itself.
+
+    Parameters
+    ----------
+    graph, quilt, embedder, robust, seed, executor, store, progress, retries
+        As for :func:`embed` and :func:`graphquilt.embed_patches`; the embedder is taken as it is.
+    recipe : Recipe
+        Its runs, rounds, pull and coverage.
+
+    Returns
+    -------
+    sequence of Patch
+        Of the last round, for the edges of ``quilt.repeat(recipe.runs)``.
+    """
+    if recipe.rounds:
+        for one in embedder if isinstance(embedder, Sequence) else [embedder]:
+            check_drawable(one)
+    work = partial(
+        embed_patches,
+        graph,
+        quilt,
+        embedder,
+        seed=seed,
+        runs=recipe.runs,
+        executor=executor,
+        store=store,
+        progress=progress,
+        retries=retries,
+    )
+    repeated, patches = quilt.repeat(recipe.runs), work()
+    if store is not None:
+        store["recipe"] = Record({}, asdict(recipe))
+    for number in range(1, recipe.rounds + 1):
+        key, said = (
+            f"rounds/{number}/consensus",
+            {
+                "runs": recipe.runs,
+                "pull": recipe.pull,
+                "coverage": recipe.coverage,
+                "robust": robust,
+            },
+        )
+        if store is not None and key in store and store[key].parameters == said:
+            # Aligning again elsewhere could differ in the last bits, and would make the whole round anew.
+            kept = store[key]
+            alignment, X = alignment_of(kept), np.asarray(kept.arrays["centroid"])
+        else:
+            alignment, X = _stitched(graph, repeated, patches, embedder, recipe, robust=robust, executor=executor)
+            if store is not None:
+                kept = alignment_record(alignment, said)
+                store[key] = replace(kept, arrays={**kept.arrays, "centroid": X})
+        targets = consensus_targets(repeated.patches, alignment, X, pull=recipe.pull)
+        patches = work(targets=targets, round_number=number)
+    return patches
+
+
+def _stitched(
+    graph: Graph | None,
+    quilt: PatchGraph,
+    patches: Sequence[Patch],
+    embedder: Embedder | Sequence[Embedder],
+    recipe: Recipe,
+    *,
+    robust: bool,
+    executor: Executor | None,
+) -> tuple[Alignment, npt.NDArray[np.floating[Any]]]:
+    """Align all patches and average them."""
+    weights = None
+    if recipe.coverage:
+        if graph is None:
+            raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
+        weights = coverage_weights(graph, quilt, power=recipe.coverage)
+    free = free_motions(embedder)
+    alignment = align(patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor)
+    return alignment, centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights)

@@ -26,11 +26,18 @@ class Polar(NamedTuple):
     singular_values: FloatArray
 
 
-def centred(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64."""
+def centred(points: npt.ArrayLike, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64.
+
+    With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight, so that sums of
+    squares and of products of offsets are weighted too.
+    """
     values = np.asarray(points, dtype=np.float64)
-    mean = values.mean(axis=0)
-    return values - mean, mean
+    if weights is None:
+        mean = values.mean(axis=0)
+        return values - mean, mean
+    mean = weights @ values / weights.sum()
+    return np.sqrt(weights)[:, None] * (values - mean), mean
 
 
 def polar(matrices: npt.ArrayLike) -> Polar:

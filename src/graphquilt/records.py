@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.transforms import FORMAT as ALIGNMENT_FORMAT
+from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
@@ -21,27 +22,32 @@ from graphquilt.store import Record, Store
 __all__ = [
     "alignment_of",
     "alignment_record",
+    "embedded_patch_graph",
     "fingerprint",
     "graph_of",
     "graph_record",
     "keep_patch_graph",
     "kept_patch_graph",
     "patch_key",
+    "target_of",
+    "target_record",
 ]
 
 IntArray = npt.NDArray[np.integer[Any]]
 _SAMPLES = 4096  # places of an array that a fingerprint looks at
 
 
-def patch_key(patch: int, what: str) -> str:
-    """Return the key of one patch's record.
+def patch_key(patch: int, what: str, round_number: int = 0) -> str:
+    """Return the key of one patch's record, in a consensus round after the first embedding if one is named.
 
     Examples
     --------
     >>> patch_key(17, "embedding")
     'patches/00017/embedding'
+    >>> patch_key(17, "embedding", 2)
+    'rounds/2/patches/00017/embedding'
     """
-    return f"patches/{patch:05d}/{what}"
+    return (f"rounds/{round_number}/" if round_number else "") + f"patches/{patch:05d}/{what}"
 
 
 def fingerprint(*arrays: Any) -> str:
@@ -115,6 +121,16 @@ def graph_of(record: Record) -> tuple[IntArray, Graph]:
     return arrays["nodes"], graph
 
 
+def target_record(target: Target) -> Record:
+    """Return where a consensus round draws a patch's nodes, as a record."""
+    return Record({"rows": target.rows, "coordinates": target.coordinates}, {"weight": target.weight})
+
+
+def target_of(record: Record) -> Target:
+    """Return the target of a record."""
+    return Target(record.arrays["rows"], record.arrays["coordinates"], float(record.parameters["weight"]))
+
+
 def keep_patch_graph(
     store: Store, patch_graph: PatchGraph, graph: Graph | None, parameters: dict[str, Any] | None = None
 ) -> None:
@@ -168,6 +184,21 @@ def kept_patch_graph(store: Store) -> PatchGraph:
         components=str(arrays["components"]),  # type: ignore[arg-type]
         report=json.loads(str(arrays["report"])),
     )
+
+
+def embedded_patch_graph(store: Store) -> PatchGraph:
+    """Open the patch graph that a job's embeddings belong to: that of the job, as often as it has runs.
+
+    Raises
+    ------
+    JobError
+        The job is not embedded yet.
+    """
+    quilt = kept_patch_graph(store)
+    try:
+        return quilt.repeat(store["embed"].parameters.get("runs", 1))
+    except KeyError:
+        raise JobError(f"{store!r} is not embedded yet; do that first (graphquilt embed).") from None
 
 
 def alignment_record(alignment: Alignment, parameters: dict[str, Any]) -> Record:

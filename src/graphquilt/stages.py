@@ -18,12 +18,13 @@ from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout import StoredPatches
 from graphquilt.graph import Graph
 from graphquilt.partition import Partitioner, merge_small
-from graphquilt.patches import PatchGraph, patch_graph
-from graphquilt.pipeline import default_degree, default_overlap
+from graphquilt.patches import PatchGraph, coverage_weights, patch_graph
+from graphquilt.pipeline import Motions, default_degree, default_overlap
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.records import (
     alignment_of,
     alignment_record,
+    embedded_patch_graph,
     graph_record,
     keep_patch_graph,
     kept_patch_graph,
@@ -128,10 +129,13 @@ def align_job(
     translate: bool | None = None,
     robust: bool = False,
     branching: int | None = None,
+    coverage: float | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Align the embedded patches of a job and keep ``alignment.npz``, ``embedding.npy`` and ``node_ids.parquet``.
+
+    The patches are those of all runs, as the last consensus round left them.
 
     Parameters
     ----------
@@ -139,37 +143,54 @@ def align_job(
         Which motions to undo; by default those that the embedder leaves free.
     branching : int, optional
         Align level by level, so many patches at a time; see :func:`graphquilt.align_hierarchical`.
+    coverage : float, optional
+        The power of the coverage that each row counts with, in overlaps (but not with ``branching``) and centroid; by
+        default that of the job's recipe.
     """
-    quilt = kept_patch_graph(store)
-    try:
-        settings = store["embed"].parameters
-    except KeyError:
-        raise JobError(f"{store.path} is not embedded yet; do that first (graphquilt embed).") from None
-    missing = [k for k in range(quilt.n_patches) if patch_key(k, "embedding") not in store]
+    quilt = embedded_patch_graph(store)
+    settings = store["embed"].parameters
+    last = settings.get("rounds", 0)
+    missing = [k for k in range(quilt.n_patches) if patch_key(k, "embedding", last) not in store]
     if missing:
         raise JobError(
             f"{len(missing)} of {quilt.n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
             "first (graphquilt embed)."
         )
     group = settings.get("group", ["rotation", "translation"])
-    asked = {
+    free: Motions = {
         "scale": "scale" in group if scale is None else scale,
         "rotate": "rotation" in group if rotate is None else rotate,
         "translate": "translation" in group if translate is None else translate,
-        "robust": robust,
     }
-    patches = StoredPatches(store, quilt.patches)
+    if coverage is None:
+        coverage = store["recipe"].parameters["coverage"] if "recipe" in store else 0.0
+    weights = _coverage(store, quilt, coverage)
+    patches = StoredPatches(store, quilt.patches, round_number=last)
     if branching is None:
-        alignment = align(patches, quilt.edges, **asked, executor=executor, progress=progress)
+        alignment = align(
+            patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor, progress=progress
+        )
     else:
-        alignment = align_hierarchical(patches, quilt.edges, **asked, branching=branching, executor=executor)
-    store["alignment"] = alignment_record(alignment, {**asked, "branching": branching})
+        alignment = align_hierarchical(
+            patches, quilt.edges, **free, robust=robust, branching=branching, executor=executor
+        )
+    said = {**free, "robust": robust, "branching": branching, "coverage": coverage}
+    store["alignment"] = alignment_record(alignment, said)
     with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
-        centroid(patches, alignment, n_nodes=quilt.n_nodes, out=X)
+        centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights, out=X)
         store["embedding"] = Record({"embedding": X}, {"n_nodes": quilt.n_nodes, "dim": alignment.dim})
     write_node_ids(store, job_graph(store), quilt.n_nodes)
     report(progress, "embedding", 1, 1)
     return alignment
+
+
+def _coverage(store: DirectoryStore, quilt: PatchGraph, power: float) -> list[npt.NDArray[np.float64]] | None:
+    if power == 0:
+        return None
+    graph = job_graph(store)
+    if graph is None:
+        raise JobError(f"{store.path} has no graph to count the coverage of its patches in; align it with coverage 0.")
+    return coverage_weights(graph, quilt, power=power)
 
 
 @contextlib.contextmanager
@@ -208,7 +229,7 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
     if not (store.path / "quilt.json").exists():
         raise JobError(f"{store.path} is not a job: there is no quilt.json in it.")
     status: dict[str, Any] = {"job": str(store.path), "stages": {}}
-    for name in ("source", "patch_graph", "embed", "alignment", "embedding", "evaluation"):
+    for name in ("source", "patch_graph", "recipe", "embed", "alignment", "embedding", "evaluation"):
         try:
             status["stages"][name] = dict(store[name].parameters)
         except KeyError:
@@ -219,13 +240,15 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
         return status
     quilt = kept_patch_graph(store)
     status["patches"] = quilt.summary()
-    keys = [patch_key(k, "embedding") for k in range(quilt.n_patches)]
+    settings = status["stages"]["embed"] or {}
+    runs, last = settings.get("runs", 1), settings.get("rounds", 0)
+    keys = [patch_key(k, "embedding", last) for k in range(runs * quilt.n_patches)]
     status["embedded"] = sum(key in store for key in keys)
     if verify:
         status["damaged"] = [why for key in keys for why in _damage(store, key)]
     if status["stages"]["alignment"] and "damaged" not in status["stages"]["alignment"]:
         status["fit"] = alignment_of(store["alignment"]).summary().splitlines()
-    status["next"] = _next(status, quilt.n_patches)
+    status["next"] = _next(status, len(keys))
     return status
 
 

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.overlap import PatchLike, checked_patch
+from graphquilt.alignment.overlap import PatchLike, checked_patch, coordinates
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
 
-__all__ = ["centroid"]
+__all__ = ["centroid", "check_count", "checked_weights", "row_weights"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,10 +60,8 @@ def centroid(
         raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
     if len(patches) != alignment.n_patches:
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
-    if weights is not None and len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
-        )
+    if weights is not None:
+        check_count(weights, patches)
     largest = max(_largest(patches[k], k) for k in range(len(patches)))
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
@@ -80,7 +78,7 @@ def centroid(
         nodes, X = checked_patch(patches[k], k)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        w = np.ones(len(nodes)) if weights is None else _weights(weights[k], k, len(nodes))
+        w = np.ones(len(nodes)) if weights is None else row_weights(weights[k], k, len(nodes))
         total[nodes] += w[:, None] * alignment.apply(k, X)
         mass[nodes] += w
     empty = np.flatnonzero(mass == 0)
@@ -102,7 +100,26 @@ def _largest(patch: PatchLike, k: int) -> int:
     return int(np.max(nodes)) if np.size(nodes) else -1
 
 
-def _weights(given: Any, k: int, rows: int) -> FloatArray:
+def check_count(weights: Sequence[npt.ArrayLike] | npt.NDArray[Any], patches: Sequence[PatchLike]) -> None:
+    """Refuse weights that are not one for each patch."""
+    if len(weights) != len(patches):
+        raise InputError(
+            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
+        )
+
+
+def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[FloatArray]:
+    """Return one positive weight for each row of each patch."""
+    check_count(weights, patches)
+    found = [row_weights(each, k, len(coordinates(patches[k]))) for k, each in enumerate(weights)]
+    for k, w in enumerate(found):
+        if not w.min() > 0:
+            raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
+    return found
+
+
+def row_weights(given: Any, k: int, rows: int) -> FloatArray:
+    """Return one weight for each row of patch k."""
     w = np.asarray(given, dtype=np.float64)
     if w.ndim == 0:
         w = np.full(rows, float(w))

@@ -47,11 +47,15 @@ COLLAPSED = 1e-5  # singular values below this share of the largest leave a dire
 
 @dataclass(frozen=True, eq=False)
 class PatchIndex:
-    """Where the nodes of each patch are: sorted ids, and the row of each (None where the rows are sorted already)."""
+    """Where the nodes of each patch are: sorted ids, and the row of each (None where the rows are sorted already).
+
+    Where rows have weights, there is an array of them for each patch.
+    """
 
     nodes: Sequence[Ids] | Mapping[int, Ids]
     rows: Sequence[Ids | None] | Mapping[int, Ids | None]
     dim: int
+    weights: Sequence[FloatArray] | Mapping[int, FloatArray] | None = None
 
     @property
     def n_patches(self) -> int:
@@ -60,9 +64,9 @@ class PatchIndex:
 
 
 class Measurements(NamedTuple):
-    """What the overlap of each edge (i, j) says: sizes, r_ij, R_ij, the two means, and how much it leaves open."""
+    """What the overlap of each edge (i, j) says: its size or weight, r_ij, R_ij, both means, what it leaves open."""
 
-    sizes: IntArray
+    sizes: FloatArray
     ratios: FloatArray
     rotations: npt.NDArray[np.floating[Any]]
     means: FloatArray
@@ -209,11 +213,12 @@ def measure(
     """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches.
 
     An overlap of fewer than ``least`` nodes is an error; so is one that is a single point, unless ``least`` is 1.
+    Where rows have weights, a shared node counts with the product of its two, and so the overlap with their sum.
     """
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
     result = Measurements(
-        np.empty(m, dtype=np.int64),
+        np.empty(m),
         np.empty(m),
         np.empty((m, d, d), dtype=dtype),
         np.empty((m, 2, d)),
@@ -234,15 +239,16 @@ def measure(
 
 def _measure_chunk(patches: Any, index: PatchIndex, edges: IntArray, least: int, dtype: npt.DTypeLike) -> Measurements:
     m, d = len(edges), index.dim
-    sizes, ratios, means = np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d))
+    sizes, ratios, means = np.empty(m), np.empty(m), np.empty((m, 2, d))
     cross = np.empty((m, d, d))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
         for e, (i, j) in enumerate(edges.tolist()):
             rows_i, rows_j = shared_rows(index, i, j)
             check_overlap(i, j, len(rows_i), least=least, dim=d)
-            (a, means[e, 0]), (b, means[e, 1]) = centred(opened(i)[rows_i]), centred(opened(j)[rows_j])
-            sizes[e] = len(a)
+            w = None if index.weights is None else index.weights[i][rows_i] * index.weights[j][rows_j]
+            (a, means[e, 0]), (b, means[e, 1]) = (centred(opened(k)[r], w) for k, r in ((i, rows_i), (j, rows_j)))
+            sizes[e] = len(a) if w is None else w.sum()
             spread = np.linalg.norm(a), np.linalg.norm(b)
             if least > 1:
                 for k, size, mean in zip((i, j), spread, means[e], strict=True):
@@ -307,7 +313,9 @@ def _chunks(
         needed = np.unique(edges[rows]).tolist()
         # A lazy sequence goes to the worker as it is, and the worker opens what it needs.
         part = {k: patches[k] for k in needed} if isinstance(patches, list | tuple) else patches
-        yield rows, part, PatchIndex({k: index.nodes[k] for k in needed}, {k: index.rows[k] for k in needed}, index.dim)
+        own_weights = None if index.weights is None else {k: index.weights[k] for k in needed}
+        own_nodes, own_rows = {k: index.nodes[k] for k in needed}, {k: index.rows[k] for k in needed}
+        yield rows, part, PatchIndex(own_nodes, own_rows, index.dim, own_weights)
 
 
 def _run(jobs: Iterator[tuple[Callable[..., Any], tuple[Any, ...]]], executor: Executor | None) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.centroids import checked_weights
 from graphquilt.alignment.overlap import (
     COLLAPSED,
     Measurements,
@@ -52,6 +53,7 @@ def align(
     rotate: bool = True,
     translate: bool = True,
     robust: bool = False,
+    weights: Sequence[npt.ArrayLike] | None = None,
     tol: float = TOL,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
@@ -68,6 +70,9 @@ def align(
         Which motions to synchronise over: those that the embedding method leaves free.
     robust : bool
         Doubt edges that contradict the others, by iterative reweighting; ``distrusted`` names them.
+    weights : sequence of p arrays (k_i,), optional
+        How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage`; positive. A shared
+        node counts with the product of its two weights.
     tol : float
         Largest residual norm of an eigenvector of the rotation step.
     executor : concurrent.futures.Executor, optional
@@ -106,6 +111,8 @@ def align(
     order = np.lexsort((given[:, 0], given[:, 1]))
     pairs = given[order]
     report(progress, "relative transforms", 0, len(pairs))
+    if weights is not None:
+        index = replace(index, weights=checked_weights(weights, patches))
     measured = measure(patches, index, pairs, least=least, executor=executor)
     report(progress, "relative transforms", len(pairs), len(pairs))
     solved = _synchronize(pairs, measured, p, scale=scale, rotate=rotate, translate=translate, robust=robust, tol=tol)
@@ -140,7 +147,7 @@ def _synchronize(
     """Scales, then rotations, then translations; what one step distrusts weighs less in the next."""
     d = measured.means.shape[2]
     result = Alignment.identity(p, d)
-    sizes = measured.sizes.astype(np.float64)
+    sizes = measured.sizes
     trust = np.ones(len(edges))
     if scale:
         distortion, trust = _scales(edges, measured.ratios, sizes, p, robust=robust)

@@ -118,6 +118,17 @@ class Alignment:
         turned = np.asarray(X, dtype=np.float64) @ self.rotations[k]
         return np.asarray(self.scales[k] * turned + self.translations[k])
 
+    def undo(self, k: int, X: npt.ArrayLike) -> FloatArray:
+        """Return global coordinates ``X (r, d)`` as patch k has them, (r, d): the inverse of :meth:`apply`.
+
+        Examples
+        --------
+        >>> Alignment.identity(3, 2).undo(1, [[4.0, 5.0]]).tolist()
+        [[4.0, 5.0]]
+        """
+        moved = (np.asarray(X, dtype=np.float64) - self.translations[k]) / self.scales[k]
+        return np.asarray(moved @ self.rotations[k].T)
+
     def compose(self, following: Alignment) -> Alignment:
         """Return the alignment that does this one and then, patch by patch, the ``following`` one.
 

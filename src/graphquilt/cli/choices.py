@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.graph import Graph
     from graphquilt.partition import Partitioner
+    from graphquilt.recipes import Recipe
     from graphquilt.sparsify import EdgeWeight
     from graphquilt.store import DirectoryStore
 
@@ -50,6 +51,16 @@ def embedder(word: str, dim: int, settings: Sequence[str] | None) -> Embedder:
     except TypeError as error:
         raise InputError(f"{word} cannot be made with {', '.join(settings or ())}: {error}.") from error
     return made
+
+
+def recipe(word: str | None, runs: int | None, rounds: int | None) -> Recipe:
+    """Return the recipe of a name, with other numbers of runs and rounds where they are given."""
+    from graphquilt.recipes import Recipe, recipe_named
+
+    named = Recipe() if word is None else recipe_named(word)
+    return dataclasses.replace(
+        named, runs=named.runs if runs is None else runs, rounds=named.rounds if rounds is None else rounds
+    )
 
 
 def _value(text: str) -> Any:

@@ -90,6 +90,9 @@ def run(
     overlap: options.Overlap = None,
     edge_weight: options.Weight = "resistance",
     robust: options.Robust = False,
+    recipe: options.Recipe = None,
+    runs: options.Runs = None,
+    rounds: options.Rounds = None,
     seed: options.Seed = 0,
     workers: options.Workers = None,
     dask: options.Dask = None,
@@ -103,12 +106,13 @@ def run(
         config.save(context, save_config)
         return
     from graphquilt.cli import choices
-    from graphquilt.fanout import embed_patches
     from graphquilt.locking import job_lock
+    from graphquilt.pipeline import embed_in_rounds
     from graphquilt.stages import align_job, make_patches
     from graphquilt.store import DirectoryStore
 
-    model = choices.embedder(embedder, dim, settings)
+    how = choices.recipe(recipe, runs, rounds)
+    model = how.tuned(choices.embedder(embedder, dim, settings))
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
         graph = _source(
@@ -133,10 +137,13 @@ def run(
             progress=progress,
         )
         _tell_merged(patches, quilt)
-        with choices.hands(workers, dask, dask_resource, quilt.n_patches) as pool:
-            embed_patches(graph, quilt, model, seed=seed, executor=pool, store=store, progress=progress)
+        with choices.hands(workers, dask, dask_resource, how.runs * quilt.n_patches) as pool:
+            embed_in_rounds(
+                graph, quilt, model, how, robust=robust, seed=seed, executor=pool, store=store, progress=progress
+            )
             alignment = align_job(store, robust=robust, executor=pool, progress=progress)
     result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": quilt.n_patches, "dim": dim}
+    result |= {"recipe": how.name, "runs": how.runs, "rounds": how.rounds}
     show(result | _alignment(alignment) | {"embedding": str(out / "embedding.npy")}, as_json=json)
 
 
@@ -211,6 +218,9 @@ def embed(
         int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
     ] = None,
     settings: options.Settings = None,
+    recipe: options.Recipe = None,
+    runs: options.Runs = None,
+    rounds: options.Rounds = None,
     seed: options.Seed = 0,
     workers: options.Workers = None,
     dask: options.Dask = None,
@@ -228,31 +238,41 @@ def embed(
         config.save(context, save_config)
         return
     from graphquilt.cli import choices
+    from graphquilt.errors import InputError
     from graphquilt.fanout import embed_patches
+    from graphquilt.pipeline import embed_in_rounds
     from graphquilt.records import kept_patch_graph
     from graphquilt.stages import job_graph
     from graphquilt.store import DirectoryStore
 
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
-    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
+    how = choices.recipe(recipe, runs, rounds)
+    if how.rounds and shard is not None:
+        raise InputError(
+            f"{how.rounds} consensus rounds need all patches aligned between them and cannot go by --shard; embed all "
+            "from one place (--dask uses other machines), or use --rounds 0."
+        )
+    model = how.tuned(choices.embedder(embedder, dim or choices.made_for(store), settings))
     quilt.check_dim(model.dim)
-    only = choices.share(shard, quilt.n_patches)
+    total = how.runs * quilt.n_patches
+    only = choices.share(shard, total)
     with resumable(_again()), watching() as progress:
-        n = quilt.n_patches if only is None else len(only)
+        n = total if only is None else len(only)
+        graph = job_graph(store)
         with choices.hands(workers, dask, dask_resource, max(n, 1)) as pool:
-            embed_patches(
-                job_graph(store),
-                quilt,
-                model,
-                seed=seed,
-                executor=pool,
-                store=store,
-                progress=progress,
-                retries=retries,
-                only=only,
-            )
-    show({"job": str(job), "embedded": n, "patches": quilt.n_patches}, as_json=json)
+            work: dict[str, Any] = {
+                "seed": seed,
+                "executor": pool,
+                "store": store,
+                "progress": progress,
+                "retries": retries,
+            }
+            if only is None:
+                embed_in_rounds(graph, quilt, model, how, **work)
+            else:
+                embed_patches(graph, quilt, model, runs=how.runs, only=only, **work)
+    show({"job": str(job), "embedded": n, "patches": total, "rounds": how.rounds}, as_json=json)
 
 
 @app.command(epilog="Example: `graphquilt align job --robust`")
@@ -272,6 +292,10 @@ def align(
     robust: options.Robust = False,
     branching: Annotated[
         int | None, typer.Option("--branching", min=2, help="Align level by level, so many patches at a time.")
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--coverage", min=0, help="Power of coverage as weight.  [default: the recipe's]"),
     ] = None,
     workers: options.Workers = 1,
     dask: options.Dask = None,
@@ -297,6 +321,7 @@ def align(
             translate=translate,
             robust=robust,
             branching=branching,
+            coverage=coverage,
             executor=pool,
             progress=progress,
         )

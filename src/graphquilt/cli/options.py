@@ -26,6 +26,18 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the embedder; may be repeated."),
 ]
+Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="paper, best or reconstruction.  [default: each patch once, the embedder as it is]"),
+]
+Runs = Annotated[
+    int | None,
+    typer.Option("--runs", min=1, help="Train every patch so often and align all.  [default: the recipe's]"),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", min=0, help="Train again so often, drawn to the consensus.  [default: the recipe's]"),
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", "-w", min=1, help="Processes on this machine.  [default: one a core]")
 ]

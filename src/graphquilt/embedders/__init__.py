@@ -2,7 +2,7 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
 from graphquilt.embedders.bipartite import bipartite_svd
-from graphquilt.embedders.contract import Embedder, Fit, checked_fit, motions
+from graphquilt.embedders.contract import Embedder, Fit, Target, checked_fit, motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.svd import SVD
@@ -18,6 +18,7 @@ __all__ = [
     "Fit",
     "FunctionEmbedder",
     "PyGEmbedder",
+    "Target",
     "TransformerEmbedder",
     "bipartite_svd",
     "checked_fit",

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphquilt.embedders._gcn import Inputs, ProjectTwice, encode, finish
 from graphquilt.embedders._ops import Workspace, pair_gradient
 from graphquilt.embedders._pairs import NonEdges
+from graphquilt.embedders.contract import Target
 
-__all__ = ["Discrimination", "Reconstruction", "Sampled", "Task", "held_out_loss", "infomax", "reconstruction"]
+__all__ = ["Discrimination", "Pull", "Reconstruction", "Sampled", "Task", "held_out_loss", "infomax", "reconstruction"]
 
 Weights = Mapping[str, Tensor]
 
@@ -86,6 +88,30 @@ class Sampled(torch.autograd.Function):  # type: ignore[misc]
         return None, total, None
 
 
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """Draws some rows of an embedding towards given places: weight · Σ ‖z - t‖² / Σ ‖t - mean of t‖²."""
+
+    rows: Tensor
+    places: Tensor
+    share: float
+
+    @classmethod
+    def towards(cls, target: Target | None, inputs: Inputs) -> Pull | None:
+        """Return the pull of a target, or None where there is nothing to draw."""
+        if target is None or len(target.rows) == 0:
+            return None
+        device, dtype = inputs.space.device, inputs.space.dtype
+        places = torch.as_tensor(np.array(target.coordinates), dtype=dtype, device=device)
+        spread = float((places - places.mean(dim=0)).square().sum())
+        rows = torch.as_tensor(np.array(target.rows), dtype=torch.int64, device=device)
+        return cls(rows, places, target.weight / spread if spread > 0 else 0.0)
+
+    def __call__(self, Z: Tensor) -> Tensor:
+        """Return what the distance of Z's rows from their places adds to the loss."""
+        return self.share * (Z.index_select(0, self.rows) - self.places).square().sum()
+
+
 def reconstruction(
     inputs: Inputs,
     edges: Tensor,
@@ -95,6 +121,7 @@ def reconstruction(
     variational: bool,
     negatives: int = 1,
     dropout: float = 0.0,
+    pull: Pull | None = None,
 ) -> Callable[[Weights], Tensor]:
     """Return the loss of a graph auto-encoder (Kipf and Welling 2016).
 
@@ -103,16 +130,18 @@ def reconstruction(
     """
     space = inputs.space
 
-    def loss(weights: Weights) -> Tensor:
+    def loss_of(weights: Weights) -> Tensor:
         out = encode(inputs, weights, dropout=dropout, generator=generator)
         others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
         if not variational:
-            return Reconstruction.apply(space, out, edges, others)
+            loss: Tensor = Reconstruction.apply(space, out, edges, others)
+            return loss if pull is None else loss + pull(out)
         noise = torch.randn(out.shape[0], out.shape[1] // 2, generator=generator, dtype=out.dtype).to(out.device)
         Z, divergence = Sampled.apply(space, out, noise)
-        return Reconstruction.apply(space, Z, edges, others) + divergence / inputs.n_nodes
+        loss = Reconstruction.apply(space, Z, edges, others) + divergence / inputs.n_nodes
+        return loss if pull is None else loss + pull(out[:, : noise.shape[1]])
 
-    return loss
+    return loss_of
 
 
 def held_out_loss(inputs: Inputs, edges: Tensor, others: Tensor, dim: int) -> Callable[[Weights], float]:
@@ -155,14 +184,16 @@ class Discrimination(torch.autograd.Function):  # type: ignore[misc]
         return None, to_H, to_shuffled, torch.outer(to_direction, ctx.summary)
 
 
-def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Callable[[Weights], Tensor]:
+def infomax(
+    inputs: Inputs, generator: torch.Generator, *, dropout: float, pull: Pull | None = None
+) -> Callable[[Weights], Tensor]:
     """Return the loss of deep graph infomax (Veličković et al. 2019).
 
     A bilinear discriminator tells each node's row from the row it gets when the features are shuffled among nodes,
     given the summary σ(mean of all rows).
     """
 
-    def loss(weights: Weights) -> Tensor:
+    def loss_of(weights: Weights) -> Tensor:
         permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.space.device)
         # Shuffling rows commutes with multiplying by weights, so one product serves both.
         products = ProjectTwice.apply(inputs, weights["weight0"], permutation)
@@ -170,6 +201,7 @@ def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Ca
             finish(inputs, weights, P, key=number, dropout=dropout, generator=generator)
             for number, P in enumerate(products)
         ]
-        return Discrimination.apply(inputs.space, *rows, weights["discriminator"])
+        loss: Tensor = Discrimination.apply(inputs.space, *rows, weights["discriminator"])
+        return loss if pull is None else loss + pull(rows[0])
 
-    return loss
+    return loss_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["MOTIONS", "Embedder", "Fit", "check_dim", "checked_fit", "motions"]
+__all__ = ["MOTIONS", "Embedder", "Fit", "Target", "check_dim", "check_drawable", "checked_fit", "motions"]
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
@@ -62,6 +63,27 @@ class Fit:
     encoder: Encoder | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Where some nodes of a graph should come to lie, for a training that is drawn towards it.
+
+    Attributes
+    ----------
+    rows : int array (k,)
+        The nodes that are drawn.
+    coordinates : float array (k, dim)
+        Where to.
+    weight : float
+        How much the squared distances count beside the embedder's own loss. They are summed over dimensions, averaged
+        over nodes, and divided by the same sum for the targets around their mean: 1 is a mean distance as large as
+        the targets' spread.
+    """
+
+    rows: npt.NDArray[np.int64]
+    coordinates: FloatArray
+    weight: float
+
+
 def motions(embedder: Embedder) -> frozenset[str]:
     """Return the motions that the embedder's answers are free in.
 
@@ -89,6 +111,7 @@ def checked_fit(
     *,
     where: str = "the graph",
     progress: ProgressCallback | None = None,
+    target: Target | None = None,
 ) -> Fit:
     """Embed ``graph`` and refuse an answer that is not an (n, dim) array of finite numbers.
 
@@ -98,6 +121,8 @@ def checked_fit(
         Its ``fit`` is used if it has one.
     where : str
         What is being embedded, for the error message: ``"patch 17"``.
+    target : Target, optional
+        Where to draw some of its nodes; the embedder's ``fit`` must have a parameter of that name.
 
     Examples
     --------
@@ -109,8 +134,11 @@ def checked_fit(
     (4, 1)
     """
     fit = getattr(embedder, "fit", None)
+    drawn = {} if target is None else {"target": target}
+    if drawn:
+        check_drawable(embedder)
     if fit is not None and callable(fit):
-        answer = fit(graph, seed, progress=progress)
+        answer = fit(graph, seed, progress=progress, **drawn)
         if not isinstance(answer, Fit):
             raise InputError(f"fit of {embedder!r} returned {type(answer).__name__} for {where}, not a Fit.")
     else:
@@ -130,6 +158,16 @@ def checked_fit(
             f"first is row {int(bad.argmax())}. Look at that node's features and edges, or lower the learning rate."
         )
     return answer
+
+
+def check_drawable(embedder: Embedder) -> None:
+    """Refuse an embedder that cannot be drawn towards a target."""
+    fit = getattr(embedder, "fit", None)
+    if fit is None or "target" not in signature(fit).parameters:
+        raise InputError(
+            f"{type(embedder).__name__} cannot be drawn towards a target, which consensus rounds need; use rounds=0, "
+            "VGAE, GAE or DGI, or an embedder of your own with fit(graph, seed, progress=None, target=None)."
+        )
 
 
 def check_dim(dim: int, name: str) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders._gcn import Inputs
     from graphquilt.embedders._tasks import Task
+    from graphquilt.embedders.contract import Target
 
 __all__ = ["DGI"]
 
@@ -59,8 +60,10 @@ class DGI(Network):
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
-        from graphquilt.embedders._tasks import Task, infomax
+    def _task(
+        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
+    ) -> Task:
+        from graphquilt.embedders._tasks import Pull, Task, infomax
 
         given = inputs(graph)
-        return Task(given, infomax(given, generator, dropout=self.dropout))
+        return Task(given, infomax(given, generator, dropout=self.dropout, pull=Pull.towards(target, given)))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.embedders._features import STAND_INS, features_of
-from graphquilt.embedders.contract import DEFAULT_MOTIONS, MOTIONS, Fit, check_dim
+from graphquilt.embedders.contract import DEFAULT_MOTIONS, MOTIONS, Fit, Target, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.errors import InputError, MissingExtraError
 
@@ -103,10 +103,13 @@ class Network:
         """Train on the graph and return its embedding, (n, dim)."""
         return self.fit(graph, seed).embedding
 
-    def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
+    def fit(
+        self, graph: Graph, seed: int, progress: ProgressCallback | None = None, *, target: Target | None = None
+    ) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
 
-        ``progress`` hears of every epoch with its loss; an exception that it raises ends the training.
+        ``progress`` hears of every epoch with its loss; an exception that it raises ends the training. ``target``
+        draws some nodes towards given places, as consensus rounds do.
         """
         try:
             import torch  # noqa: F401
@@ -114,6 +117,11 @@ class Network:
             raise MissingExtraError(type(self).__name__, "torch") from missing
         from graphquilt.embedders._fit import device_for, out_of_memory_explained, threads
 
+        if target is not None and target.coordinates.shape != (len(target.rows), self.dim):
+            raise InputError(
+                f"a target of {len(target.rows)} nodes in {self.dim} dimensions has an array of shape "
+                f"{(len(target.rows), self.dim)}, not {target.coordinates.shape}."
+            )
         if graph.n_nodes == 0:
             raise InputError(f"{type(self).__name__} was given a graph without nodes; there is nothing to embed.")
         device = device_for(self.device)
@@ -121,7 +129,7 @@ class Network:
         width = graph.n_nodes if features is None else int(features.shape[1])
         with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
             seeds = np.random.SeedSequence(seed).spawn(self.restarts)
-            fits = (self._train(graph, features, child, progress) for child in seeds)
+            fits = (self._train(graph, features, child, target, progress) for child in seeds)
             return next(fits) if self.restarts == 1 else self._best(graph, fits, seed)
 
     @property
@@ -140,12 +148,19 @@ class Network:
         """Return the initial weights for ``width`` features."""
         raise NotImplementedError
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+    def _task(
+        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
+    ) -> Task:
         """Return what to minimise on the graph, given what makes a graph's inputs."""
         raise NotImplementedError
 
     def _train(
-        self, graph: Graph, features: Any, seeds: np.random.SeedSequence, progress: ProgressCallback | None
+        self,
+        graph: Graph,
+        features: Any,
+        seeds: np.random.SeedSequence,
+        target: Target | None,
+        progress: ProgressCallback | None,
     ) -> Fit:
         import torch
 
@@ -162,7 +177,7 @@ class Network:
             A = normalized_adjacency(seen)
             return inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
 
-        task = self._task(graph, inputs, torch.Generator().manual_seed(second))
+        task = self._task(graph, inputs, torch.Generator().manual_seed(second), target)
         schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
         losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
         whole = task.inputs if task.watch is None else inputs(graph)

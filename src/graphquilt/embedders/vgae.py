@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders._gcn import Inputs
     from graphquilt.embedders._tasks import Task
+    from graphquilt.embedders.contract import Target
 
 __all__ = ["GAE", "VGAE"]
 
@@ -81,11 +82,13 @@ class GAE(Network):
             weights[f"bias{layer}"] = np.zeros(columns * len(parts))
         return weights
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+    def _task(
+        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
+    ) -> Task:
         import torch
 
         from graphquilt.embedders._pairs import NonEdges, undirected_edges
-        from graphquilt.embedders._tasks import Task, held_out_loss, reconstruction
+        from graphquilt.embedders._tasks import Pull, Task, held_out_loss, reconstruction
 
         edges = undirected_edges(graph)
         non_edges = NonEdges(edges, graph.n_nodes)
@@ -106,6 +109,7 @@ class GAE(Network):
             variational=variational,
             negatives=self.negatives,
             dropout=self.dropout,
+            pull=Pull.towards(target, given),
         )
         if not held:
             return Task(given, loss)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder, motions
+from graphquilt.embedders.contract import Embedder, Target, motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
-from graphquilt.fanout.calls import describe, patch_seed
+from graphquilt.fanout.calls import describe, of_run, patch_seed
 from graphquilt.fanout.patches import StoredPatches
 from graphquilt.fanout.run import Run, drive
 from graphquilt.graph import Graph
@@ -29,11 +29,14 @@ def embed_patches(
     embedder: Embedder | Sequence[Embedder],
     *,
     seed: int,
+    runs: int = 1,
     executor: Executor | None = None,
     store: Store | None = None,
     progress: ProgressCallback | None = None,
     retries: int = 1,
     only: Iterable[int] | None = None,
+    targets: Sequence[Target] | None = None,
+    round_number: int = 0,
 ) -> Sequence[Patch]:
     """Embed the induced subgraph of every patch, each with a seed of its own.
 
@@ -49,6 +52,10 @@ def embed_patches(
         One for all patches, or one for each.
     seed : int
         Patch k is embedded with ``patch_seed(seed, k)``.
+    runs : int
+        Embed every patch so often, with other seeds. The answer has the patches of ``patch_graph.repeat(runs)``, whose
+        edges align them. A store that has some of the runs already gets the others. An embedder with an ``init_seed``
+        starts run r from ``init_seed + r``: the patches of one run alike, and the runs not.
     executor : concurrent.futures.Executor, optional
         Threads, :class:`graphquilt.workers.Processes`, ``Client(...).get_executor(pure=False)`` of Dask,
         ``MPIPoolExecutor`` of mpi4py; None is a plain loop here.
@@ -60,7 +67,11 @@ def embed_patches(
     retries : int
         How often a patch that fails is tried again.
     only : iterable of int, optional
-        Embed only these patches of the job, for instance the share of one machine.
+        Embed only these patches of the job, for instance the share of one machine; of ``runs * n_patches``.
+    targets : sequence of Target, optional
+        Where each training is drawn to, one for each patch of each run; see :func:`graphquilt.consensus_targets`.
+    round_number : int
+        Which consensus round this is, from 1: with a store, the embeddings of each round are kept apart.
 
     Returns
     -------
@@ -85,10 +96,18 @@ def embed_patches(
     >>> [patch.coordinates.shape for patch in embed_patches(ring, quilt, SVD(1), seed=0)]
     [(5, 1), (6, 1)]
     """
-    n_patches = len(patch_graph.patches)
-    embedders = embedder if isinstance(embedder, Sequence) else [embedder] * n_patches
-    if len(embedders) != n_patches:
-        raise InputError(f"there are {n_patches} patches and {len(embedders)} embedders; give one, or one for each.")
+    given = embedder if isinstance(embedder, Sequence) else [embedder] * patch_graph.n_patches
+    if len(given) != patch_graph.n_patches:
+        raise InputError(
+            f"there are {patch_graph.n_patches} patches and {len(given)} embedders; give one, or one for each."
+        )
+    repeated = patch_graph.repeat(runs)
+    n_patches, embedders = repeated.n_patches, [of_run(one, r) for r in range(runs) for one in given]
+    if (targets is None) != (round_number == 0) or (targets is not None and len(targets) != n_patches):
+        raise InputError(
+            f"round {round_number} of {n_patches} patches was given {0 if targets is None else len(targets)} targets; "
+            "a round from 1 on needs one for each patch, and round 0 none."
+        )
     if len({one.dim for one in embedders}) > 1:
         raise InputError(
             f"the embedders have dims {sorted({one.dim for one in embedders})}; patches need one in common."
@@ -96,10 +115,19 @@ def embed_patches(
     wanted = range(n_patches) if only is None else sorted(set(only))
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
         raise InputError(f"only patches 0 to {n_patches - 1} exist; asked are {wanted[0]} to {wanted[-1]}.")
-    run = Run(graph, patch_graph, embedders, seed, store)
+    run = Run(
+        graph,
+        repeated,
+        embedders,
+        seed,
+        store,
+        n_data=patch_graph.n_patches,
+        round_number=round_number,
+        targets=targets,
+    )
     if store is not None:
         keep_patch_graph(store, patch_graph, graph)
-        _keep_settings(store, embedder, seed)
+        _keep_settings(store, embedder, seed, {"runs": runs, "rounds": round_number})
     if only is not None:
         run.share = fingerprint(np.array(wanted, dtype=np.int64))
     with one_thread(), run.hold:
@@ -108,17 +136,17 @@ def embed_patches(
     if run.failures:
         raise PatchesFailedError(run.failures, n_done=len(wanted) - len(run.failures), kept=store is not None)
     if store is not None:
-        return StoredPatches(store, patch_graph.patches)
+        return StoredPatches(store, repeated.patches, round_number=round_number)
     return [run.found[k] for k in wanted]
 
 
-def _keep_settings(store: Store, embedder: Any, seed: int) -> None:
-    """Write down how the job is embedded; refuse one that was embedded otherwise."""
+def _keep_settings(store: Store, embedder: Any, seed: int, counts: dict[str, int]) -> None:
+    """Write down how the job is embedded; refuse one that was embedded otherwise, but for the number of runs."""
     each = embedder if isinstance(embedder, Sequence) else [embedder]
     settings = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
     if "embed" not in store:
         group = sorted(frozenset().union(*(motions(one) for one in each)))
-        store["embed"] = Record({}, settings | {"dim": each[0].dim, "group": group})
+        store["embed"] = Record({}, settings | {"dim": each[0].dim, "group": group} | counts)
         return
     kept = store["embed"].parameters
     for name, value in settings.items():
@@ -127,3 +155,5 @@ def _keep_settings(store: Store, embedder: Any, seed: int) -> None:
                 f"{store!r} is embedded with {name} {kept.get(name)}; asked is {value}. Mixing them would spoil the "
                 "job: use the same, or another folder."
             )
+    if any(kept.get(name, least) != counts[name] for name, least in (("runs", 1), ("rounds", 0))):
+        store["embed"] = Record({}, {**kept, **counts})

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.embedders.contract import checked_fit
+from graphquilt.embedders.contract import Target, checked_fit
 from graphquilt.errors import FormatError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.progress import ProgressCallback
-from graphquilt.records import fingerprint, graph_of, patch_key
+from graphquilt.records import fingerprint, graph_of, patch_key, target_of
 from graphquilt.store import Record
 from graphquilt.workers import settle_worker
 
@@ -34,6 +34,14 @@ def patch_seed(seed: int, patch: int) -> int:
     np.True_
     """
     return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
+
+
+def of_run(embedder: Any, run: int) -> Any:
+    """Return the embedder of one run: the same, but that a fixed start of the weights is another in every run."""
+    start = getattr(embedder, "init_seed", None)
+    if run == 0 or start is None or not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
+        return embedder
+    return dataclasses.replace(embedder, init_seed=start + run)
 
 
 def describe(embedder: Any) -> dict[str, Any]:
@@ -80,8 +88,11 @@ class Call:
     attempt: int
     driver: tuple[str, int]  # host and process id
     parameters: Mapping[str, Any]  # what the marker will say; a worker may know the embedder's class by another name
+    data: int = 0  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
     store: Any = None
     graph: Graph | None = None
+    round: int = 0
+    target: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,17 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     if call.driver != (socket.gethostname(), os.getpid()):
         settle_worker()
     try:
-        graph = call.graph if call.graph is not None else graph_of(call.store[patch_key(call.patch, "graph")])[1]
+        graph = call.graph if call.graph is not None else graph_of(call.store[patch_key(call.data, "graph")])[1]
+        target = call.target
+        if target is None and call.round and call.store is not None:
+            target = target_of(call.store[patch_key(call.patch, "target", call.round)])
     except (FormatError, KeyError) as error:
         return Outcome({}, error=f"{type(error).__name__}: {error}", kind="input")
     try:
         start = time.perf_counter()
-        fit = checked_fit(call.embedder, graph, call.seed, where=f"patch {call.patch}", progress=progress)
+        fit = checked_fit(
+            call.embedder, graph, call.seed, where=f"patch {call.patch}", progress=progress, target=target
+        )
         facts = {"seconds": round(time.perf_counter() - start, 6)}
         if len(fit.losses):
             facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
@@ -113,7 +129,7 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         if call.store is None:
             return Outcome(facts, X)
         parameters = {**call.parameters, **facts}
-        call.store[patch_key(call.patch, "embedding")] = Record({"embedding": X}, parameters)
+        call.store[patch_key(call.patch, "embedding", call.round)] = Record({"embedding": X}, parameters)
         return Outcome(facts)
     except (JobError, MissingExtraError) as error:
         return Outcome({}, error=str(error), kind="fatal")
@@ -121,6 +137,9 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome({}, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 
 
-def made_with(embedder: Any, seed: int) -> dict[str, Any]:
+def made_with(embedder: Any, seed: int, target: Target | None = None) -> dict[str, Any]:
     """Return what decides a patch's embedding, as its marker holds it."""
-    return {"embedder": describe(embedder), "seed": seed}
+    said: dict[str, Any] = {"embedder": describe(embedder), "seed": seed}
+    if target is not None:
+        said["target"] = f"{fingerprint(target.rows, target.coordinates)} weight {target.weight:g}"
+    return said

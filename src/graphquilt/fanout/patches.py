@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import JobError
 from graphquilt.patches import Patch
-from graphquilt.records import kept_patch_graph, patch_key
+from graphquilt.records import embedded_patch_graph, patch_key
 from graphquilt.store import Store
 
 
@@ -24,15 +24,19 @@ class StoredPatches(Sequence[Patch]):
         Node ids of each patch; row r of an embedding belongs to ``patches[k][r]``.
     keep : int
         How many of the patches opened last stay open.
+    round_number : int
+        The consensus round whose embeddings to open; 0 is before any.
     """
 
-    def __init__(self, store: Store, patches: Sequence[npt.NDArray[Any]], *, keep: int = 64) -> None:
-        self._store, self._patches, self._keep = store, patches, keep
+    def __init__(
+        self, store: Store, patches: Sequence[npt.NDArray[Any]], *, keep: int = 64, round_number: int = 0
+    ) -> None:
+        self._store, self._patches, self._keep, self._round = store, patches, keep, round_number
         self._open: OrderedDict[int, Patch] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The node lists are in the store as well: a worker opens them there, they do not travel.
-        return _reopen, (self._store, self._keep)
+        return _reopen, (self._store, self._keep, self._round)
 
     def __len__(self) -> int:
         return len(self._patches)
@@ -48,7 +52,7 @@ class StoredPatches(Sequence[Patch]):
         patch = self._open.get(k)
         if patch is None:
             try:
-                X = self._store[patch_key(k, "embedding")].arrays["embedding"]
+                X = self._store[patch_key(k, "embedding", self._round)].arrays["embedding"]
             except KeyError:
                 raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
             patch = self._open[k] = Patch(self._patches[k], X)
@@ -57,5 +61,5 @@ class StoredPatches(Sequence[Patch]):
         return patch
 
 
-def _reopen(store: Store, keep: int) -> StoredPatches:
-    return StoredPatches(store, kept_patch_graph(store).patches, keep=keep)
+def _reopen(store: Store, keep: int, round_number: int) -> StoredPatches:
+    return StoredPatches(store, embedded_patch_graph(store).patches, keep=keep, round_number=round_number)

@@ -14,13 +14,14 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from queue import SimpleQueue
 from typing import Any
 
+from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout.calls import Call, Outcome, made_with, patch_seed, perform
 from graphquilt.graph import Graph
 from graphquilt.locking import job_lock
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
-from graphquilt.records import graph_record, patch_key
+from graphquilt.records import graph_record, patch_key, target_record
 from graphquilt.store import DirectoryStore, Store
 from graphquilt.workers import Processes
 
@@ -40,8 +41,14 @@ class Run:
         embedders: Sequence[Any],
         seed: int,
         store: Store | None,
+        *,
+        n_data: int,
+        round_number: int = 0,
+        targets: Sequence[Target] | None = None,
     ) -> None:
         self.graph, self.patch_graph, self.embedders, self.seed, self.store = graph, patch_graph, embedders, seed, store
+        self.n_data = n_data  # patch k is another run of patch k % n_data, and has its nodes and edges
+        self.round, self.targets = round_number, targets
         self.found: dict[int, Patch] = {}
         self.failures: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
@@ -55,13 +62,13 @@ class Run:
         if self.store is None:
             return False
         try:
-            record = self.store[patch_key(patch, "embedding")]
+            record = self.store[patch_key(patch, "embedding", self.round)]
         except KeyError:
             return False
         except FormatError as error:
             _log.warning("patch %d is embedded again: %s", patch, error)
             return False
-        wanted = made_with(self.embedders[patch], patch_seed(self.seed, patch))
+        wanted = made_with(self.embedders[patch], patch_seed(self.seed, patch), self._target(patch))
         shape = (len(self.patch_graph.patches[patch]), getattr(self.embedders[patch], "dim", None))
         embedding = record.arrays.get("embedding")
         if any(record.parameters.get(name) != value for name, value in wanted.items()):
@@ -78,18 +85,26 @@ class Run:
         """Return the call that embeds a patch, whose data is in the store by then."""
         attempt = self.attempts.get(patch, 0)
         embedder, seed = self.embedders[patch], patch_seed(self.seed, patch)
-        call = Call(patch, embedder, seed, attempt, self.driver, made_with(embedder, seed))
+        target, data = self._target(patch), patch % self.n_data
+        parameters = made_with(embedder, seed, target)
+        call = Call(patch, embedder, seed, attempt, self.driver, parameters, data=data, round=self.round)
         if self.store is None:
-            return dataclasses.replace(call, graph=self._cut(patch))
+            return dataclasses.replace(call, graph=self._cut(patch), target=target)
         if isinstance(self.store, DirectoryStore) and not self.locked:
             self.hold.enter_context(job_lock(self.store.path, share=self.share))
             self.locked = True
-        if self.graph is not None and (afresh or patch_key(patch, "graph") not in self.store):
+        if target is not None:
+            record = dataclasses.replace(target_record(target), durable=False)
+            self.store[patch_key(patch, "target", self.round)] = record
+        if self.graph is not None and (afresh or patch_key(data, "graph") not in self.store):
             nodes = self.patch_graph.patches[patch]
             # Cut from the graph again if the power fails, so the disk need not be waited for.
             record = dataclasses.replace(graph_record(nodes, self._cut(patch)), durable=False)
-            self.store[patch_key(patch, "graph")] = record
+            self.store[patch_key(data, "graph")] = record
         return dataclasses.replace(call, store=self.store)
+
+    def _target(self, patch: int) -> Target | None:
+        return None if self.targets is None else self.targets[patch]
 
     def _cut(self, patch: int) -> Graph:
         if self.graph is None:
@@ -101,7 +116,7 @@ class Run:
         if outcome.error is None:
             if outcome.embedding is not None:
                 self.found[patch] = Patch(self.patch_graph.patches[patch], outcome.embedding)
-            elif self.store is not None and patch_key(patch, "embedding") not in self.store:
+            elif self.store is not None and patch_key(patch, "embedding", self.round) not in self.store:
                 raise JobError(
                     f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: workers in "
                     "other processes need a store that they share, such as a DirectoryStore on a shared disk."

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 from graphquilt.patches._construct import patch_graph
+from graphquilt.patches._coverage import coverage, coverage_weights
 from graphquilt.patches._expand import Limits
 from graphquilt.patches._quilt import NodeSets, PatchGraph
 
-__all__ = ["Limits", "NodeSets", "Patch", "PatchGraph", "patch_graph"]
+__all__ = ["Limits", "NodeSets", "Patch", "PatchGraph", "coverage", "coverage_weights", "patch_graph"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,7 +197,7 @@ def entries_inside(graph: Graph, sets: NodeSets) -> int:
     from graphquilt.graph._kernels import announce, frozen
     from graphquilt.patches import _kernels
 
-    announce(_kernels.edges_inside, "edges inside patches")
+    announce(_kernels.degrees_inside, "edges inside patches")
     csr = frozen(graph.indptr), frozen(graph.indices)
     mark = np.zeros(graph.n_nodes, dtype=np.uint8)
-    return sum(int(_kernels.edges_inside(csr, frozen(nodes), mark)) for nodes in sets)
+    return sum(int(_kernels.degrees_inside(csr, frozen(nodes), mark).sum()) for nodes in sets)

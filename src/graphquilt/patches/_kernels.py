@@ -8,7 +8,7 @@ import numpy as np
 
 from graphquilt.graph._kernels import jit
 
-__all__ = ["edges_inside", "frontiers", "grow", "inner_graph", "overlap_sizes"]
+__all__ = ["degrees_inside", "frontiers", "grow", "inner_graph", "overlap_sizes"]
 
 
 @jit
@@ -172,29 +172,29 @@ def grow(inner: Any, frontier: Any, need: int, cap: int, seed: int, mark: Any) -
 
 
 @jit
-def edges_inside(csr: Any, nodes: Any, mark: Any) -> int:  # pragma: no cover - compiled
-    """Count the entries of the subgraph induced by the sorted ``nodes``; ``mark`` (n,) is zeros, and left so.
+def degrees_inside(csr: Any, nodes: Any, mark: Any) -> Any:  # pragma: no cover - compiled
+    """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` (n,) is zeros, and left so.
 
     A node with far more neighbours than the patch has nodes is looked up from the patch's side.
     """
     indptr, indices = csr
     for u in nodes:
         mark[u] = 1
-    total = 0
-    for u in nodes:
+    counts = np.zeros(len(nodes), np.int64)
+    for k, u in enumerate(nodes):
         a, b = indptr[u], indptr[u + 1]
         if b - a > 16 * len(nodes):
             row = indices[a:b]
             for v in nodes:
                 place = np.searchsorted(row, v)
                 if place < len(row) and row[place] == v:
-                    total += 1
+                    counts[k] += 1
         else:
             for e in range(a, b):
-                total += mark[indices[e]]
+                counts[k] += mark[indices[e]]
     for u in nodes:
         mark[u] = 0
-    return total
+    return counts
 
 
 @jit

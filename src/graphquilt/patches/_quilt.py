@@ -207,6 +207,36 @@ class PatchGraph:
                 f"most {self.overlaps[k] - 1} dimensions."
             )
 
+    def repeat(self, runs: int) -> PatchGraph:
+        """Return the patch graph of several runs: every patch ``runs`` times, so that each can be embedded anew.
+
+        Patch k of run r is number ``r * n_patches + k``, so that one more run adds patches at the end and renumbers
+        none. Its edges are those of this patch graph inside each run, and all pairs of runs of one patch.
+
+        Examples
+        --------
+        >>> quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).repeat(2)
+        >>> quilt.n_patches, quilt.edges.tolist()
+        (4, [[0, 1], [2, 3], [0, 2], [1, 3]])
+        """
+        if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 1:
+            raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
+        if runs == 1:
+            return self
+        p, sets = self.n_patches, self.patches
+        assert isinstance(sets, NodeSets)
+        one = np.asarray(sets.starts[1:], dtype=np.int64)
+        starts = np.concatenate([[0], *(one + r * len(sets.nodes) for r in range(runs))])
+        inside = [self.edges + r * p for r in range(runs)]
+        between = [
+            np.stack([np.arange(p) + r * p, np.arange(p) + s * p], axis=1)
+            for r in range(runs)
+            for s in range(r + 1, runs)
+        ]
+        edges = np.concatenate([*inside, *between])
+        report = {**self.report, "runs": int(runs)}
+        return PatchGraph(NodeSets(np.tile(sets.nodes, runs), starts), edges, self.n_nodes, self.components, report)
+
     def summary(self) -> dict[str, Any]:
         """Return sizes, overlaps and oversampling as plain numbers, with the report of how it was made.
 

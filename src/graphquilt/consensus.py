@@ -1,0 +1,83 @@
+"""Consensus rounds: patches are embedded again, each drawn to where the others saw its nodes, and aligned again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment import Alignment
+from graphquilt.embedders.contract import Target
+from graphquilt.errors import InputError
+from graphquilt.patches import Patch
+
+__all__ = ["ConsensusTargets", "consensus_targets"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class ConsensusTargets(Sequence[Target]):
+    """For each patch, where the aligned centroid puts its shared nodes, in the patch's own coordinates.
+
+    Each is computed when it is asked for, from an embedding that may lie on disk.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[npt.NDArray[Any]],
+        alignment: Alignment,
+        X: Floats,
+        shared: npt.NDArray[np.bool_],
+        pull: float,
+    ) -> None:
+        self._nodes, self._alignment, self._X, self._shared, self._pull = nodes, alignment, X, shared, pull
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, index: int) -> Target: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Target]: ...
+    def __getitem__(self, index: int | slice) -> Target | list[Target]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        rows = np.flatnonzero(self._shared[self._nodes[k]])
+        places = self._alignment.undo(k, self._X[self._nodes[k][rows]])
+        # Single precision: what is written to a job and what travels is half as large, and training rounds anyway.
+        return Target(rows, places.astype(np.float32), self._pull)
+
+
+def consensus_targets(
+    patches: Sequence[Patch] | Sequence[npt.ArrayLike], alignment: Alignment, X: Floats, *, pull: float = 1.0
+) -> ConsensusTargets:
+    """Return where each patch should put the nodes that it shares with others, for :func:`graphquilt.embed_patches`.
+
+    Parameters
+    ----------
+    patches : sequence of Patch, or of arrays of nodes
+        Those that were aligned.
+    alignment : Alignment
+    X : float array (n, d)
+        The aligned centroid of all patches.
+    pull : float
+        How strongly; see :class:`graphquilt.embedders.contract.Target`.
+
+    Examples
+    --------
+    >>> targets = consensus_targets([[0, 1], [1, 2]], Alignment.identity(2, 1), np.array([[0.0], [1.0], [2.0]]))
+    >>> targets[1].rows.tolist(), targets[1].coordinates.tolist()
+    ([0], [[1.0]])
+    """
+    if not pull > 0:
+        raise InputError(f"pull is the weight of the consensus beside the embedder's loss and positive, not {pull}.")
+    nodes = [patch.nodes if isinstance(patch, Patch) else np.asarray(patch) for patch in patches]
+    if len(nodes) != alignment.n_patches:
+        raise InputError(f"there are {len(nodes)} patches and the alignment has {alignment.n_patches}.")
+    held = np.zeros(len(X), dtype=np.int64)
+    for each in nodes:
+        held[each] += 1
+    return ConsensusTargets(nodes, alignment, X, held > 1, pull)

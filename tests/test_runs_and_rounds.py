@@ -1,0 +1,279 @@
+"""Aligned runs, coverage and consensus rounds: what they promise, on every route, and after an interruption."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphquilt as gq
+from graphquilt.consensus import consensus_targets
+from graphquilt.embedders.contract import Target
+from graphquilt.errors import InputError
+from graphquilt.fanout import patch_seed
+from graphquilt.procrustes import centred
+from graphquilt.stages import align_job, job_status, keep_graph
+from toy_embedders import Toy, ring_of_patches
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return gq.load_dataset("blocks")
+
+
+@pytest.fixture(scope="module")
+def quilt(blocks):
+    return gq.patch_graph(blocks, gq.Metis(4)(blocks), degree=2, overlap=(40, 120), seed=0)
+
+
+def quick(dim=4, **settings):
+    return gq.VGAE(dim, max_epochs=15, **settings)
+
+
+def same(one, other):
+    return all(np.array_equal(a.coordinates, b.coordinates) for a, b in zip(one, other, strict=True))
+
+
+# Repeating a patch graph
+
+
+@given(st.integers(1, 5), st.integers(2, 6))
+@settings(max_examples=20, deadline=None)
+def test_repeating_keeps_every_run_as_it_was_and_joins_the_runs_of_a_patch(runs, p):
+    sets = [np.arange(3 * k, 3 * k + 5) for k in range(p)]
+    one = gq.PatchGraph.from_patches(sets)
+    many = one.repeat(runs)
+    assert many.n_patches == runs * p
+    inside = many.edges[many.edges[:, 0] // p == many.edges[:, 1] // p]
+    assert np.array_equal(inside, np.concatenate([one.edges + r * p for r in range(runs)]))
+    between = many.edges[many.edges[:, 0] // p != many.edges[:, 1] // p]
+    assert (between[:, 0] % p == between[:, 1] % p).all()
+    assert len(between) == p * runs * (runs - 1) // 2
+    assert all(np.array_equal(many.patches[r * p + k], sets[k]) for r in range(runs) for k in range(p))
+
+
+@pytest.mark.parametrize("runs", [0, -1, 1.5, True])
+def test_runs_are_counted_in_whole_numbers(quilt, runs):
+    with pytest.raises(InputError, match="at least 1"):
+        quilt.repeat(runs)
+
+
+def test_the_law_of_runs_noise_free_runs_align_exactly():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(40, 3))
+    one = gq.PatchGraph.from_patches([np.arange(20), np.arange(10, 30), np.arange(20, 40)], min_overlap=4)
+    many = one.repeat(3)
+    turned = [Z[nodes] @ np.linalg.qr(rng.normal(size=(3, 3)))[0] + rng.normal(size=3) for nodes in many.patches]
+    patches = [*zip(many.patches, turned, strict=True)]
+    X = gq.centroid(patches, gq.align(patches, many.edges))
+    assert gq.procrustes_error(X, Z) < 1e-7
+
+
+# Embedding runs
+
+
+def test_more_runs_only_do_the_new_ones(tmp_path):
+    graph, ring = ring_of_patches(6)
+    log = tmp_path / "log"
+    store = gq.DirectoryStore(tmp_path / "job")
+    gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=2, store=store)
+    assert len(log.read_text().split()) == 12
+    patches = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=3, store=store)
+    seeds = [int(word) for word in log.read_text().split()]
+    assert seeds == [patch_seed(5, k) for k in range(18)]
+    assert same(patches, gq.embed_patches(graph, ring, Toy(2), seed=5, runs=3))
+    fewer = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=1, store=store)
+    assert len(fewer) == 6
+    assert len(log.read_text().split()) == 18
+    assert not list((store.path / "patches").glob("0001*/graph*"))  # runs share the data of their patch
+
+
+def test_runs_on_processes_are_those_of_a_loop(blocks, quilt, tmp_path):
+    expected = gq.embed_patches(blocks, quilt, quick(), seed=1, runs=2)
+    store = gq.DirectoryStore(tmp_path / "job")
+    with gq.Processes(2) as pool:
+        assert same(gq.embed_patches(blocks, quilt, quick(), seed=1, runs=2, store=store, executor=pool), expected)
+
+
+def test_a_fixed_start_is_the_same_for_the_patches_of_a_run_and_another_in_the_next(blocks):
+    still = quick(init_seed=3, lr=1e-12)  # does not leave its start
+    quilt = gq.PatchGraph.from_patches([np.arange(blocks.n_nodes)] * 2)
+    first, second, third, fourth = (
+        patch.coordinates for patch in gq.embed_patches(blocks, quilt, still, seed=0, runs=2)
+    )
+    assert np.abs(first - second).max() < 1e-5
+    assert np.abs(third - fourth).max() < 1e-5
+    assert np.abs(first - third).max() > 1e-2
+
+
+def test_an_ensemble_of_one_whole_graph(blocks):
+    one = gq.embed(blocks, dim=4, n_patches=1, embedder=quick(), seed=2)
+    five = gq.embed(blocks, dim=4, n_patches=1, embedder=quick(), seed=2, runs=5)
+    assert five.alignment.n_patches == 5
+    assert len(five.alignment.edges) == 10
+    assert np.array_equal(five.patches[0].coordinates, one.patches[0].coordinates)
+    assert five.embedding.shape == one.embedding.shape
+
+
+# Coverage
+
+
+def test_coverage_counts_edges_inside(blocks, quilt):
+    shares = gq.coverage(blocks, quilt)
+    for nodes, share in zip(quilt.patches, shares, strict=True):
+        inside = np.asarray(blocks.adjacency[nodes][:, nodes].astype(bool).sum(axis=1)).ravel()
+        assert np.allclose(share, inside / np.maximum(blocks.degrees[nodes], 1))
+
+
+def test_equal_weights_change_nothing_and_a_wrong_row_without_weight_neither():
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(30, 2))
+    nodes = [np.arange(20), np.arange(8, 30)]
+    patches = [(nodes[0], Z[:20]), (nodes[1], Z[8:] @ np.array([[0.0, 1.0], [-1.0, 0.0]]) + 3)]
+    plain = gq.align(patches)
+    equal = gq.align(patches, weights=[np.full(20, 0.5), np.full(22, 2.0)])
+    assert np.allclose(plain.rotations, equal.rotations)
+    assert np.allclose(plain.translations, equal.translations)
+    patches[1][1][0] += 100
+    trusted = np.ones(22)
+    trusted[0] = 1e-12
+    doubted = gq.align(patches, weights=[np.ones(20), trusted])
+    assert np.allclose(plain.rotations, doubted.rotations, atol=1e-6)
+    assert np.allclose(plain.translations, doubted.translations, atol=1e-6)
+    assert not np.allclose(plain.rotations, gq.align(patches).rotations, atol=1e-3)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_weighted_centring_is_that_of_repeated_points(seed):
+    rng = np.random.default_rng(seed)
+    points, counts = rng.normal(size=(6, 2)), rng.integers(1, 5, 6)
+    offsets, mean = centred(points, counts.astype(float))
+    repeated, expected = centred(np.repeat(points, counts, axis=0))
+    assert np.allclose(mean, expected)
+    assert np.allclose(offsets.T @ offsets, repeated.T @ repeated)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [([np.ones(3)], "2 patches and 1 weights"), ([np.zeros(3), np.ones(3)], "3 weights of patch 0 are 0")],
+)
+def test_weights_that_do_not_fit_are_named(weights, message):
+    patches = [(np.arange(3), np.eye(3)[:, :1]), (np.arange(3), np.eye(3)[:, 1:2])]
+    with pytest.raises(InputError, match=message):
+        gq.align(patches, weights=weights)
+
+
+# Consensus rounds
+
+
+def test_targets_lie_in_the_coordinates_of_each_patch():
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(30, 2))
+    nodes = [np.arange(20), np.arange(10, 30)]
+    patches = [gq.Patch(nodes[0], Z[:20]), gq.Patch(nodes[1], Z[10:] @ np.array([[0.0, 1.0], [1.0, 0.0]]) - 7)]
+    alignment = gq.align(patches)
+    targets = consensus_targets(patches, alignment, gq.centroid(patches, alignment))
+    for patch, target in zip(patches, targets, strict=True):
+        shared = np.isin(patch.nodes, np.arange(10, 20))
+        assert np.array_equal(target.rows, np.flatnonzero(shared))
+        assert np.allclose(target.coordinates, patch.coordinates[shared], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [gq.VGAE, gq.GAE, gq.DGI])
+def test_a_strong_pull_brings_nodes_where_they_are_drawn(blocks, kind):
+    embedder = kind(4, max_epochs=300, lr=0.01, **({"featureless": "degree"} if kind is gq.DGI else {}))
+    graph = gq.Graph(blocks.adjacency, sp.csr_array(np.eye(blocks.n_nodes)))
+    free = embedder.fit(graph, 0).embedding
+    rows = np.arange(0, graph.n_nodes, 2)
+    wanted = free[rows] + 0.3 * np.random.default_rng(0).normal(size=(len(rows), 4)) * free.std()
+    drawn = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
+    other = embedder.fit(graph, 1).embedding
+    spread = np.linalg.norm(wanted - wanted.mean(axis=0))
+    assert np.linalg.norm(drawn[rows] - wanted) < 0.5 * spread
+    assert np.linalg.norm(drawn[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
+
+
+def test_rounds_make_patches_agree_better(blocks):
+    options = {
+        "dim": 4,
+        "n_patches": 4,
+        "embedder": gq.VGAE(4, max_epochs=60, lr=0.01),
+        "overlap": (40, 120),
+        "seed": 0,
+    }
+    before = gq.embed(blocks, **options).alignment.edge_errors.mean()
+    after = gq.embed(blocks, **options, rounds=2).alignment.edge_errors.mean()
+    assert after < before
+
+
+def test_rounds_resume_where_they_stopped(blocks, quilt, tmp_path, monkeypatch):
+    recipe = gq.Recipe(runs=2, rounds=2, coverage=2.0)
+    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3)
+    store = gq.DirectoryStore(tmp_path / "job")
+
+    def stop(event):
+        if event.stage == "patches" and event.done == 3 and "rounds/2/consensus" in store:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store, progress=stop)
+    done = sorted(store.path.glob("rounds/*/patches/*/embedding.json"))
+    assert len(done) == 11
+    times = [path.stat().st_mtime_ns for path in done]
+    monkeypatch.setattr("graphquilt.pipeline._stitched", None)  # what was aligned is kept, too
+    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store)
+    assert times == [path.stat().st_mtime_ns for path in done]
+    assert same(patches, expected)
+
+
+def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
+    with pytest.raises(InputError, match=r"SVD cannot be drawn .* rounds=0"):
+        gq.embed(blocks, dim=4, n_patches=3, rounds=1)
+
+
+def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, quilt, tmp_path):
+    recipe = gq.Recipe(runs=2, rounds=1, coverage=1.0)
+    store = gq.DirectoryStore(tmp_path / "job")
+    keep_graph(store, blocks, {})
+    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store)
+    alignment = align_job(store)
+    weights = [np.maximum(share, 0.01) for share in gq.coverage(blocks, quilt)] * 2
+    expected = gq.align(patches, quilt.repeat(2).edges, weights=weights)
+    assert np.allclose(alignment.rotations, expected.rotations)
+    X = np.load(store.path / "embedding.npy", allow_pickle=False)
+    assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
+    status = job_status(store)
+    assert status["embedded"] == 8
+    assert status["next"] == "nothing"
+    assert status["stages"]["recipe"]["runs"] == 2
+    compared = gq.compare(store, blocks, seed=0, splits=2)
+    assert set(compared) == {"l2g", "no-trans"}
+
+
+# Recipes
+
+
+def test_a_recipe_leaves_alone_what_was_set_by_hand():
+    tuned = gq.Recipe.best().tuned(gq.VGAE(8, dropout=0.1))
+    assert tuned.dropout == 0.1
+    assert tuned.init_seed == gq.Recipe.best().init_seed
+    assert gq.Recipe.paper().tuned(gq.VGAE(8)).negatives == 1
+    assert gq.Recipe.best().tuned(gq.SVD(8)) == gq.SVD(8)
+
+
+def test_recipes_are_the_same_by_value_and_by_hand(blocks):
+    recipe = gq.Recipe("own", runs=2, coverage=2.0, dropout=0.5, init_seed=0)
+    by_value = gq.embed(blocks, dim=4, n_patches=3, embedder=quick(), recipe=recipe)
+    by_hand = gq.embed(
+        blocks, dim=4, n_patches=3, embedder=quick(dropout=0.5, init_seed=0), runs=2, recipe=gq.Recipe(coverage=2.0)
+    )
+    assert np.array_equal(by_value.embedding, by_hand.embedding)
+
+
+@pytest.mark.parametrize("wrong", [{"runs": 0}, {"rounds": -1}, {"coverage": -1}, {"pull": 0}])
+def test_a_wrong_recipe_is_refused(wrong):
+    with pytest.raises(InputError):
+        gq.Recipe(**wrong)
