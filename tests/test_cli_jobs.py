@@ -163,6 +163,31 @@ def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
     assert "'dimm' is no flag of graphquilt run" in err
 
 
+def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "job"
+    words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--out", out, "--json")
+    code, told, _ = gq(*words, "--recipe", "best", "--runs", 2, "--rounds", 1)
+    assert code == 0
+    assert {key: json.loads(told)[key] for key in ("recipe", "runs", "rounds")} == {
+        "recipe": "best",
+        "runs": 2,
+        "rounds": 1,
+    }
+    status = json.loads(gq("inspect", out, "--json")[1])
+    assert status["embedded"] == 8
+    assert status["stages"]["embed"]["embedder"]["dropout"] == 0.5
+    assert status["stages"]["recipe"]["name"] == "best"
+    assert status["stages"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
+    assert gq(*words, "--recipe", "best", "--runs", 3, "--rounds", 0)[0] == 0
+    assert json.loads(gq("inspect", out, "--json")[1])["embedded"] == 12
+    assert gq("align", out, "--coverage", 0)[0] == 0
+    np.save(tmp_path / "full.npy", np.random.default_rng(0).normal(size=(400, 2)))
+    code, told, _ = gq("evaluate", out, "--full", tmp_path / "full.npy", "--json")
+    assert code == 0
+    assert json.loads(told)["diagnosis"][0].startswith("Full training AUC")
+
+
 @pytest.fixture
 def known(edges, job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -187,6 +212,9 @@ def known(edges, job, tmp_path, monkeypatch):
         (("inspect", "EMPTY"), "is not a job"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
+        (("embed", "JOB", "--shard", "1/2", "--rounds", "1"), "cannot go by --shard"),
+        (("run", "EDGES", "--recipe", "secret"), "choose one of paper, best, reconstruction"),
+        (("run", "EDGES", "--rounds", "1", "--out", "none"), "SVD cannot be drawn towards a target"),
         (("embed", "JOB", "--seed", "9"), "is embedded with seed 0; asked is 9"),
         (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),
         (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),

@@ -159,6 +159,71 @@ def test_a_report_needs_a_finished_cell(tmp_path):
         write_report(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def quality(tmp_path_factory):
+    pytest.importorskip("torch")
+    from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+
+    out = tmp_path_factory.mktemp("quality")
+    cells = quality_cells(["blocks"], ["vgae"], [2], list(COLUMNS), repetitions=1, splits=2)
+    columns = ["full", "l2g", "best", "reconstruction"]
+    cells += quality_cells(["blocks"], ["dgi"], [2], columns, repetitions=2, splits=2)
+    cells += quality_cells(["blocks"], ["vgae"], [2], ["full", "l2g"], repetitions=1, splits=2, links=True)
+    return out, cells, reproduce_quality(cells, out)
+
+
+def test_the_study_of_quality_leaves_tables_a_figure_and_raw_numbers(quality):
+    out, cells, text = quality
+    from graphquilt.studies.quality import COLUMNS
+
+    for column in COLUMNS:
+        assert f"| {column} |" in text
+    assert "best ≥ full, accuracy" in text
+    raw = json.loads((out / "quality.json").read_text())
+    assert len(raw["cells"]) == len(cells)
+    assert {row["repetitions"] for row in raw["summary"] if row["model"] == "dgi"} == {2}
+    assert all(
+        "link_auc" in row for row in raw["summary"] if row["column"] in ("full", "l2g") and row["model"] == "vgae"
+    )
+    assert (out / "quality.png").stat().st_size > 10_000
+
+
+def test_columns_share_their_trainings(quality):
+    out, _, _ = quality
+    names = sorted(path.name for path in (out / "trainings").glob("blocks-vgae-d002*patches.npz"))
+    plain = [name for name in names if name.startswith("blocks-vgae-d002-run")]
+    assert len(plain) == 4  # of no-trans, l2g, + runs, + coverage and + rounds together
+    assert sum("dropout-0.5-init_seed-fixed" in name for name in names) == 4
+    assert sum("round" in name for name in names) == 4
+
+
+def test_best_of_several_runs_is_never_worse_in_auc(quality):
+    out, _, _ = quality
+    rows = {
+        row["column"]: row
+        for row in json.loads((out / "quality.json").read_text())["summary"]
+        if row["model"] == "vgae"
+    }
+    assert rows["full, best run"]["auc"] >= rows["full"]["auc"]
+    assert rows["+ runs"]["cost"] > rows["l2g"]["cost"]
+
+
+def test_the_first_runs_are_those_of_the_small_study(quality, small):
+    one, two = quality[0] / "trainings", small[0] / "trainings"
+    with np.load(one / "blocks-vgae-d002-run0-full.npz") as a, np.load(two / "blocks-vgae-d002-run0-full.npz") as b:
+        assert str(a["made_with"]) == str(b["made_with"])
+        assert np.array_equal(a["rows"], b["rows"])
+
+
+def test_a_training_made_otherwise_is_not_opened(quality, tmp_path):
+    from graphquilt.studies.trainings import train_whole
+
+    graph = gq.load_dataset("blocks")
+    train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=0)
+    with pytest.raises(gq.JobError, match="max_epochs=2, seed 0, not with VGAE dim=2 max_epochs=2, seed 1"):
+        train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=1)
+
+
 @pytest.mark.slow
 def test_pictures_of_the_largest_dimension(small):
     pytest.importorskip("umap")

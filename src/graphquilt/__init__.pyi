@@ -46,6 +46,7 @@ from graphquilt.errors import PatchesFailedError as PatchesFailedError
 from graphquilt.errors import QuiltError as QuiltError
 from graphquilt.evaluate import AdamLogistic as AdamLogistic
 from graphquilt.evaluate import Comparison as Comparison
+from graphquilt.evaluate import Diagnosis as Diagnosis
 from graphquilt.evaluate import Grid as Grid
 from graphquilt.evaluate import ScikitLogistic as ScikitLogistic
 from graphquilt.evaluate import Split as Split
@@ -54,6 +55,7 @@ from graphquilt.evaluate import average_precision as average_precision
 from graphquilt.evaluate import classification_accuracy as classification_accuracy
 from graphquilt.evaluate import compare as compare
 from graphquilt.evaluate import compare_routes as compare_routes
+from graphquilt.evaluate import diagnose as diagnose
 from graphquilt.evaluate import hold_out_edges as hold_out_edges
 from graphquilt.evaluate import inner_product as inner_product
 from graphquilt.evaluate import link_prediction_auc as link_prediction_auc

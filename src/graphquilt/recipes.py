@@ -12,7 +12,7 @@ __all__ = ["Recipe", "recipe_named"]
 
 E = TypeVar("E")
 
-_TRAINING = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
+_TRAINING = ("lr", "dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
     coverage : float
         Each row counts in overlaps and centroid with the share of its node's edges that its patch sees, to this power;
         0 counts all alike.
-    dropout, weight_decay, validation, negatives, init_seed : optional
+    lr, dropout, weight_decay, validation, negatives, init_seed : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`.
 
     Examples
@@ -49,6 +49,7 @@ class Recipe:
     rounds: int = 0
     pull: float = 1.0
     coverage: float = 0.0
+    lr: float | None = None
     dropout: float | None = None
     weight_decay: float | None = None
     validation: float | None = None
@@ -81,8 +82,8 @@ class Recipe:
 
     @classmethod
     def reconstruction(cls) -> Recipe:
-        """Return what tells edges from non-edges best: consensus rounds, without dropout."""
-        return cls("reconstruction", rounds=3, coverage=2.0, init_seed=0)
+        """Return what tells edges from non-edges best: larger steps, and consensus rounds."""
+        return cls("reconstruction", rounds=2, coverage=2.0, lr=0.01, negatives=1)
 
     def tuned(self, embedder: E) -> E:
         """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.

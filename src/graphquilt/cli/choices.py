@@ -149,20 +149,25 @@ def read_graph(
         raise InputError(f"{path} does not exist.")
     X, y = read_array(features, "features"), read_array(labels, "labels")
     if path.is_dir():
-        graph = Graph.open(path)
-        if X is not None or y is not None:
-            graph = Graph.from_arrays(
-                graph.indptr,
-                graph.indices,
-                graph.weights,
-                features=graph.features if X is None else X,
-                labels=graph.labels if y is None else y,
-                node_ids=graph.node_ids,
-                directed=graph.directed,
-            )
+        graph = completed(Graph.open(path), X, y)
     else:
         graph = read_edges(path, columns=columns, directed=directed, features=X, labels=y)
     return graph.largest_component()[0] if largest else graph
+
+
+def completed(graph: Graph, features: Any, labels: Any) -> Graph:
+    """Return the graph with these features and labels, where they are given."""
+    if features is None and labels is None:
+        return graph
+    return type(graph).from_arrays(
+        graph.indptr,
+        graph.indices,
+        graph.weights,
+        features=graph.features if features is None else features,
+        labels=graph.labels if labels is None else labels,
+        node_ids=graph.node_ids,
+        directed=graph.directed,
+    )
 
 
 def origin(path: Path, **others: Any) -> dict[str, Any]:

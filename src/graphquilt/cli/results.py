@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphquilt.cli import app, options
 from graphquilt.cli.display import show, watching
+
+if TYPE_CHECKING:
+    from graphquilt.graph import Graph
+    from graphquilt.store import DirectoryStore
 
 
 @app.command(epilog="Example: `graphquilt evaluate job --labels y.npy`")
@@ -20,12 +24,18 @@ def evaluate(
         int | None, typer.Option("--max-edges", min=1, help="Look at this many edges at most.  [default: all]")
     ] = None,
     splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits for the classification.")] = 50,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Say what local training, averaging and alignment lose.")
+    ] = False,
+    full: Annotated[
+        Path | None, typer.Option("--full", help="An embedding of the whole graph (.npy) to diagnose against.")
+    ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Measure how well an embedding tells edges from non-edges, and classes from each other."""
     import graphquilt
-    from graphquilt.cli.choices import read_array
+    from graphquilt.cli.choices import completed, read_array
     from graphquilt.errors import JobError
     from graphquilt.stages import job_graph
     from graphquilt.store import DirectoryStore, Record
@@ -42,8 +52,23 @@ def evaluate(
     if y is not None:
         scores = graphquilt.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
         result |= {"accuracy": float(scores.mean()), "accuracy_std": float(scores.std()), "splits": splits}
+    if diagnose or full is not None:
+        whole = None if full is None else read_array(full, "an embedding")
+        labelled = graph if labels is None else completed(graph, None, y)
+        result["diagnosis"] = _diagnosis(store, labelled, X, whole, splits=splits, seed=seed, max_edges=max_edges)
     store["evaluation"] = Record({}, result | {"seed": seed, "max_edges": max_edges})
     show({"job": str(job), **result}, as_json=json)
+
+
+def _diagnosis(store: DirectoryStore, graph: Graph, X: Any, full: Any, **options: Any) -> list[str]:
+    from graphquilt.evaluate import diagnose
+    from graphquilt.fanout import StoredPatches
+    from graphquilt.records import alignment_of, embedded_patch_graph
+
+    patches = StoredPatches(
+        store, embedded_patch_graph(store).patches, round_number=store["embed"].parameters.get("rounds", 0)
+    )
+    return str(diagnose(graph, patches, alignment_of(store["alignment"]), X=X, full=full, **options)).splitlines()
 
 
 @app.command(epilog="Example: `graphquilt inspect job --verify`")

@@ -97,6 +97,42 @@ def small(
     typer.echo(json.dumps(rows) if as_json else tables(rows))
 
 
+@reproduce.command("quality")
+def quality(
+    *,
+    out: OutOption = Path("quality"),
+    sets: Annotated[
+        str, typer.Option("--datasets", help="Names, with commas.")
+    ] = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
+    models: Annotated[str, typer.Option("--models", help="vgae, dgi or both.")] = "vgae,dgi",
+    dims: Annotated[str, typer.Option("--dims", help="Dimensions, with commas.")] = "8,32,128",
+    columns: Annotated[str, typer.Option("--columns", help="Ways to an embedding, with semicolons; all of them.")] = "",
+    repetitions: Annotated[int, typer.Option("--repetitions", min=1, max=3, help="With other seeds.")] = 3,
+    links: Annotated[bool, typer.Option("--links", help="Hold out a tenth of the edges and predict them.")] = False,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
+    seed: SeedOption = 0,
+    data: DataOption = None,
+    workers: WorkersOption = 0,
+    dask: DaskOption = None,
+) -> None:
+    """Measure what closes the gap to full training: aligned runs, regularised training, coverage, consensus."""
+    from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+
+    cells = quality_cells(
+        _words(sets),
+        _words(models),
+        _numbers(dims),
+        [word.strip() for word in columns.split(";") if word.strip()] or list(COLUMNS),
+        repetitions=repetitions,
+        links=links,
+        seed=seed,
+        splits=splits,
+        data=None if data is None else str(data),
+    )
+    with _executor(workers, dask) as pool:
+        typer.echo(reproduce_quality(cells, out, executor=pool, progress=_say))
+
+
 @reproduce.command("ablation")
 def ablation(
     *,

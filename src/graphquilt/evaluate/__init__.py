@@ -2,6 +2,7 @@
 
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
+from graphquilt.evaluate.diagnosis import Diagnosis, diagnose
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
@@ -19,6 +20,7 @@ from graphquilt.evaluate.routes import Comparison, Measures, compare, compare_ro
 __all__ = [
     "AdamLogistic",
     "Comparison",
+    "Diagnosis",
     "Grid",
     "GridResult",
     "Measures",
@@ -29,6 +31,7 @@ __all__ = [
     "classification_accuracy",
     "compare",
     "compare_routes",
+    "diagnose",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",

@@ -25,7 +25,18 @@ from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import cell_seed, run_cells
 from graphquilt.studies.trainings import train_patches, train_whole
 
-__all__ = ["DIMS", "PROTOCOL", "Quilting", "SmallScaleCell", "measure", "quilted", "reproduce_small", "small_cells"]
+__all__ = [
+    "DIMS",
+    "PROTOCOL",
+    "Quilting",
+    "SmallScaleCell",
+    "cut_as_protocol",
+    "measure",
+    "quilted",
+    "reproduce_small",
+    "small_cells",
+    "study_graph",
+]
 
 Floats = npt.NDArray[np.floating[Any]]
 DIMS = (2, 4, 8, 16, 32, 64, 128)
@@ -54,14 +65,20 @@ PROTOCOL: Mapping[str, Quilting] = {
 
 
 @cache
-def _graph(name: str, data: str | None) -> Graph:
+def study_graph(name: str, data: str | None) -> Graph:
+    """Open a data set, once."""
     return load_dataset(name, data=data)
 
 
 @cache
 def quilted(name: str, data: str | None, seed: int) -> PatchGraph:
     """Cut a data set as the protocol says; the same for every model, dimension and run."""
-    graph, how = _graph(name, data), PROTOCOL[name]
+    return cut_as_protocol(study_graph(name, data), name, seed)
+
+
+def cut_as_protocol(graph: Graph, name: str, seed: int) -> PatchGraph:
+    """Cut a graph as the protocol says for the data set of this name."""
+    how = PROTOCOL[name]
     labels = merge_small(graph, Metis(how.n_patches, seed=seed)(graph), how.overlap[0] // 2)
     return patch_graph(graph, labels, degree=how.degree, overlap=how.overlap, seed=seed)
 
@@ -104,7 +121,7 @@ class SmallScaleCell:
 
     def run(self, folder: Path) -> dict[str, Any]:
         """Train, stitch and measure all routes."""
-        graph, quilt = _graph(self.dataset, self.data), quilted(self.dataset, self.data, self.seed)
+        graph, quilt = study_graph(self.dataset, self.data), quilted(self.dataset, self.data, self.seed)
         embedder = MODELS[self.model](self.dim)
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, self.run_number)
         full = train_whole(folder, f"{self.name}-full", graph, embedder, seed=seed)

@@ -15,7 +15,7 @@ from graphquilt.errors import JobError, MissingExtraError
 from graphquilt.studies.cells import read_cells
 from graphquilt.studies.small_scale_checks import check_study, checks_table
 
-__all__ = ["draw_maps", "summarise", "tables", "write_report"]
+__all__ = ["draw_maps", "figure_of", "markdown_table", "summarise", "tables", "write_report"]
 
 Row = dict[str, Any]
 ROUTES = ("full", "l2g", "no-trans")
@@ -60,7 +60,8 @@ def summarise(results: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (order.get(r["dataset"], 9), r["model"] != "vgae", r["dim"], r["route"]))
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     rule = ["---"] * len(head)
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
 
@@ -83,7 +84,7 @@ def gap_table(rows: Sequence[Row]) -> str:
             else:
                 cells.append(f"{100 * (pair[0]['accuracy'] - pair[1]['accuracy']):+.1f}")
         lines.append([f"{TITLES.get(dataset, dataset)}", MODEL_TITLES[model], *cells])
-    return _table(["data", "model", *(f"d = {dim}" for dim in dims)], lines)
+    return markdown_table(["data", "model", *(f"d = {dim}" for dim in dims)], lines)
 
 
 def tables(rows: Sequence[Row]) -> str:
@@ -105,7 +106,7 @@ def tables(rows: Sequence[Row]) -> str:
                     *("–" if r is None else f"{r['accuracy']:.3f} ± {r['accuracy_std']:.3f}" for r in found),
                 ]
             )
-        parts.append(_table(["route", *(f"d = {dim}" for dim in dims)], lines))
+        parts.append(markdown_table(["route", *(f"d = {dim}" for dim in dims)], lines))
     return "\n".join(parts)
 
 
@@ -124,7 +125,8 @@ def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> li
     return rows
 
 
-def _figure(columns: int, lines: int, width: float, height: float) -> tuple[Any, Any]:
+def figure_of(columns: int, lines: int, width: float, height: float) -> tuple[Any, Any]:
+    """Return a figure and its axes, each of this size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -136,7 +138,7 @@ def _figure(columns: int, lines: int, width: float, height: float) -> tuple[Any,
 def draw_curves(rows: Sequence[Row], path: Path) -> None:
     """Draw AUC and accuracy against the dimension, one column a data set, as ``path``.png and .svg."""
     datasets = list(dict.fromkeys(r["dataset"] for r in rows))
-    figure, axes = _figure(len(datasets), 2, 3.6, 2.9)
+    figure, axes = figure_of(len(datasets), 2, 3.6, 2.9)
     for column, dataset in enumerate(datasets):
         for line, measure in enumerate(("auc", "accuracy")):
             axis = axes[line][column]
@@ -176,7 +178,7 @@ def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: str | None = 
     if not found:
         return
     datasets = list(dict.fromkeys(dataset for dataset, _ in found))
-    figure, axes = _figure(len(ROUTES), len(datasets), 3.2, 3.2)
+    figure, axes = figure_of(len(ROUTES), len(datasets), 3.2, 3.2)
     for line, dataset in enumerate(datasets):
         labels = load_dataset(dataset, data=data).labels
         for column, route in enumerate(ROUTES):

@@ -74,11 +74,16 @@ def train_whole(folder: Path, name: str, graph: Graph, embedder: Any, *, seed: i
     return _kept(folder, name, [np.arange(graph.n_nodes)], made_with(embedder, seed), train)
 
 
-def train_patches(folder: Path, name: str, graph: Graph, quilt: PatchGraph, embedder: Any, *, seed: int) -> Training:
-    """Embed every patch, or open ``trainings/NAME.npz`` where that was done already."""
+def train_patches(
+    folder: Path, name: str, graph: Graph, quilt: PatchGraph, embedder: Any, *, seed: int, **drawn: Any
+) -> Training:
+    """Embed every patch, or open ``trainings/NAME.npz`` where that was done already.
+
+    ``drawn`` are the targets and the number of a consensus round; see :func:`graphquilt.embed_patches`.
+    """
 
     def train() -> tuple[list[Floats], int]:
-        return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed)], 0
+        return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, **drawn)], 0
 
     return _kept(folder, name, quilt.patches, made_with(embedder, seed), train)
 

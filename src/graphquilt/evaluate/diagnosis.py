@@ -1,0 +1,147 @@
+"""Where a stitched embedding loses against full training: in the patches, in averaging them, or in aligning them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.alignment import Alignment, centroid
+from graphquilt.errors import InputError
+from graphquilt.evaluate.routes import Measures, measure
+from graphquilt.graph import Graph
+from graphquilt.patches import PatchGraph, coverage
+from graphquilt.procrustes import centred, relative_rotation, relative_scale
+
+__all__ = ["Diagnosis", "diagnose"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What four embeddings of one graph score, each one step further from full training than the one before.
+
+    ``print`` says what each step costs.
+
+    Attributes
+    ----------
+    full : Measures or None
+        One embedding of the whole graph, where there is one.
+    local : Measures
+        Each node from the one patch that sees most of its edges, every patch laid onto the reference by itself. The
+        reference is full training, or without that the stitched embedding.
+    averaged : Measures
+        All patches of each node averaged, laid onto the reference in the same way.
+    stitched : Measures
+        What alignment and averaging gave.
+    """
+
+    full: Measures | None
+    local: Measures
+    averaged: Measures
+    stitched: Measures
+
+    @property
+    def measure(self) -> str:
+        """What is spoken of: accuracy where there are labels, otherwise AUC."""
+        return "AUC" if self.stitched.accuracy is None else "accuracy"
+
+    def _value(self, measures: Measures) -> float:
+        return measures.auc if measures.accuracy is None else measures.accuracy
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """What each step loses; negative is a gain. With full training they add up to the whole loss."""
+        steps = {"local training": (self.full, self.local)} if self.full is not None else {}
+        steps |= {"averaging": (self.local, self.averaged), "alignment": (self.averaged, self.stitched)}
+        return {name: self._value(a) - self._value(b) for name, (a, b) in steps.items() if a is not None}
+
+    def __str__(self) -> str:
+        scale, unit = (1000, "thousandths of AUC") if self.measure == "AUC" else (100, "points of accuracy")
+        stitched = self._value(self.stitched)
+        if self.full is None:
+            lines = [
+                f"Stitched {self.measure} {stitched:.3f}; patches alone, laid onto it: {self._value(self.local):.3f}."
+            ]
+        else:
+            total = self._value(self.full) - stitched
+            word = "lost" if total >= 0 else "won"
+            lines = [
+                f"Full training {self.measure} {self._value(self.full):.3f}, stitched {stitched:.3f}: "
+                f"{abs(total) * scale:.1f} {unit} {word}."
+            ]
+        for name, loss in self.losses.items():
+            lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'wins'} {abs(loss) * scale:.1f}.")
+        worst = max(self.losses, key=lambda name: self.losses[name])
+        if self.losses[worst] * scale >= 0.5:
+            lines.append(_ADVICE[worst])
+        return "\n".join(lines)
+
+
+_ADVICE = {
+    "local training": "Most is lost inside the patches: make them larger, regularise, average runs (Recipe.best).",
+    "averaging": "Averaging loses most: weigh rows by coverage (Recipe(coverage=2)), or try consensus rounds.",
+    "alignment": "Alignment loses most: enlarge overlaps or the degree of the patch graph, or try robust alignment.",
+}
+
+
+def diagnose(
+    graph: Graph,
+    patches: Sequence[Any],
+    alignment: Alignment,
+    *,
+    X: npt.ArrayLike | None = None,
+    full: npt.ArrayLike | None = None,
+    seed: int,
+    splits: int = 50,
+    max_edges: int | None = None,
+) -> Diagnosis:
+    """Say how much is lost in local training, in averaging and in alignment.
+
+    Parameters
+    ----------
+    graph : Graph
+        With labels, where accuracy is to be spoken of.
+    patches : sequence of Patch or (nodes, coordinates) pairs
+        As they were aligned; of several runs, the first says what one patch alone is worth.
+    alignment : Alignment
+    X : array (n, d), optional
+        The stitched embedding; by default the plain centroid.
+    full : array (n, d), optional
+        An embedding of the whole graph by the same method. Without it, what local training loses cannot be told.
+    seed, splits, max_edges
+        See :func:`graphquilt.compare_routes`.
+    """
+    n = graph.n_nodes
+    stitched = np.asarray(centroid(patches, alignment, n_nodes=n) if X is None else X)
+    reference = stitched if full is None else np.asarray(full)
+    if reference.shape != stitched.shape:
+        raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
+    nodes = [np.asarray(each[0] if isinstance(each, tuple) else each.nodes) for each in patches]
+    scale = bool(np.any(alignment.scales != alignment.scales[0]))
+    laid = Alignment.identity(len(nodes), alignment.dim)
+    alone, seen = np.full(stitched.shape, np.nan), np.full(n, -1.0)
+    for k, share in enumerate(coverage(graph, PatchGraph(nodes, np.empty((0, 2), np.int64), n, components="each"))):
+        own = np.sort(nodes[k])
+        order = np.argsort(nodes[k], kind="stable")
+        coordinates = np.asarray(patches[k][1] if isinstance(patches[k], tuple) else patches[k].coordinates)[order]
+        laid.scales[k], laid.rotations[k], laid.translations[k] = _onto(coordinates, reference[own], scale=scale)
+        better = share > seen[own]
+        alone[own[better]], seen[own[better]] = laid.apply(k, coordinates)[better], share[better]
+    averaged = centroid(patches, laid, n_nodes=n)
+
+    def score(Z: npt.ArrayLike) -> Measures:
+        return measure(Z, graph, seed=seed, splits=splits, max_edges=max_edges)
+
+    return Diagnosis(None if full is None else score(reference), score(alone), score(averaged), score(stitched))
+
+
+def _onto(points: Floats, reference: Floats, *, scale: bool) -> tuple[float, Floats, Floats]:
+    """Return the scale, rotation and translation that lay points onto their reference best."""
+    s = relative_scale(reference, points) if scale else 1.0
+    R = relative_rotation(points, reference)
+    return s, R, centred(reference)[1] - s * centred(points)[1] @ R

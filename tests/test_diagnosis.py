@@ -1,0 +1,70 @@
+"""Diagnosis: a loss that was put in on purpose is found where it was put."""
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return gq.load_dataset("blocks")
+
+
+@pytest.fixture(scope="module")
+def quilt(graph):
+    return gq.patch_graph(graph, gq.Metis(4)(graph), degree=2, overlap=(40, 120), seed=0)
+
+
+@pytest.fixture(scope="module")
+def truth(graph):
+    """Places that tell the classes apart well, but not perfectly."""
+    rng = np.random.default_rng(0)
+    return np.eye(6)[graph.labels] + 0.35 * rng.normal(size=(graph.n_nodes, 6))
+
+
+def cut(quilt, X, noise, seed=1):
+    rng = np.random.default_rng(seed)
+    turns = [np.linalg.qr(rng.normal(size=(6, 6)))[0] for _ in quilt.patches]
+    return [
+        gq.Patch(nodes, (X[nodes] + noise * rng.normal(size=(len(nodes), 6))) @ turn)
+        for nodes, turn in zip(quilt.patches, turns, strict=True)
+    ]
+
+
+def test_perfect_patches_lose_nothing(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.0)
+    found = gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth, seed=0, splits=10)
+    assert all(abs(loss) < 0.01 for loss in found.losses.values())
+    assert sum(found.losses.values()) == pytest.approx(found.full.accuracy - found.stitched.accuracy)
+
+
+def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.5)
+    found = gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth, seed=0, splits=10)
+    assert found.losses["local training"] > 0.1
+    assert found.losses["averaging"] < 0
+    assert "Most is lost inside the patches" in str(found)
+    assert "points of accuracy lost" in str(found)
+
+
+def test_patches_that_are_not_aligned_are_found_as_such(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.0)
+    found = gq.diagnose(graph, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
+    assert max(found.losses, key=found.losses.get) == "alignment"
+    assert found.losses["alignment"] > 0.1
+    assert "Alignment loses most" in str(found)
+
+
+def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.2)
+    bare = gq.Graph(graph.adjacency)
+    found = gq.diagnose(bare, patches, gq.align(patches, quilt.edges), seed=0)
+    assert set(found.losses) == {"averaging", "alignment"}
+    assert str(found).startswith("Stitched AUC")
+
+
+def test_a_full_embedding_of_another_shape_is_refused(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.0)
+    with pytest.raises(gq.InputError, match="the full embedding is"):
+        gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth[:-1], seed=0)
