@@ -1,5 +1,9 @@
 """Aligned runs, coverage and consensus rounds: what they promise, on every route, and after an interruption."""
 
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -277,3 +281,48 @@ def test_recipes_are_the_same_by_value_and_by_hand(blocks):
 def test_a_wrong_recipe_is_refused(wrong):
     with pytest.raises(InputError):
         gq.Recipe(**wrong)
+
+
+# Real kills and a real cluster
+
+
+def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
+    edges = tmp_path / "edges.csv"
+    right = [(20 * i + j, 20 * i + j + 1) for i in range(20) for j in range(19)]
+    down = [(20 * i + j, 20 * i + j + 20) for i in range(19) for j in range(20)]
+    edges.write_text("".join(f"{a},{b}\n" for a, b in right + down))
+
+    def command(out):
+        words = ["run", edges, "--dim", "2", "--patches", "4", "-e", "vgae", "--set", "max_epochs=150"]
+        words += ["--runs", "2", "--rounds", "2", "--workers", "1", "--out", tmp_path / out]
+        return [sys.executable, "-c", "from graphquilt.cli import main; main()", *map(str, words)]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    job, done = tmp_path / "job", {}
+    for wanted in (3, 9, 14, 20):  # of 24 trainings
+        with subprocess.Popen(command("job"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and len(list(job.rglob("embedding.json"))) < wanted:
+                time.sleep(0.01)
+            process.kill()
+        now = {path: path.stat().st_mtime_ns for path in job.rglob("patches/*/embedding.json")}
+        assert done.items() <= now.items(), "a finished training was done again"
+        done = now
+    assert len(done) < 24
+    subprocess.run(command("job"), check=True, capture_output=True)
+    assert done.items() <= {path: path.stat().st_mtime_ns for path in job.rglob("patches/*/embedding.json")}.items()
+    results = [np.load(tmp_path / name / "embedding.npy", allow_pickle=False) for name in ("whole", "job")]
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_a_dask_cluster_does_runs_and_rounds(blocks, quilt, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    recipe = gq.Recipe(runs=2, rounds=1)
+    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3)
+    store = gq.DirectoryStore(tmp_path / "job")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
+        distributed.Client(workers) as client,
+        client.get_executor(pure=False) as pool,
+    ):
+        patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store, executor=pool)
+        assert same(patches, expected)
