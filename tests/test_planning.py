@@ -9,6 +9,7 @@ import pytest
 
 from graphquilt import planning
 from graphquilt.errors import JobError
+from graphquilt.recipes import Recipe
 from graphquilt.records import keep_patch_graph, patch_key
 from graphquilt.stages import cut_patches
 from graphquilt.store import DirectoryStore
@@ -60,3 +61,11 @@ def test_the_command_prints_a_table_or_json(job):
     found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     assert [stage["stage"] for stage in found["stages"]] == ["embedding", "alignment", "centroid"]
     assert np.isfinite([stage["seconds"] for stage in found["stages"]]).all()
+
+
+def test_runs_and_rounds_cost_as_often(job):
+    once = planning.plan_job(job, Toy(3, seconds=0.05))
+    often = planning.plan_job(job, Toy(3, seconds=0.05), recipe=Recipe(runs=3, rounds=1))
+    assert often.stages[0].disk == 6 * once.stages[0].disk
+    assert 3 * once.stages[0].seconds < often.stages[0].seconds < 12 * once.stages[0].seconds
+    assert often.stages[1].memory > once.stages[1].memory

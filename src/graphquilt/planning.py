@@ -6,7 +6,7 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from graphquilt.errors import JobError
 from graphquilt.fanout import patch_seed
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
+from graphquilt.recipes import Recipe
 from graphquilt.records import graph_of, graph_record, kept_patch_graph, patch_key
 from graphquilt.stages import job_graph
 from graphquilt.store import DirectoryStore
@@ -74,6 +75,7 @@ def plan_job(
     store: DirectoryStore,
     embedder: Embedder,
     *,
+    recipe: Recipe | None = None,
     workers: int = 1,
     seed: int = 0,
     progress: ProgressCallback | None = None,
@@ -89,6 +91,8 @@ def plan_job(
     store : DirectoryStore
         A job that has patches.
     embedder : Embedder
+    recipe : Recipe, optional
+        Its runs and rounds; by default every patch is trained once.
     workers : int
     seed : int
 
@@ -101,18 +105,27 @@ def plan_job(
     order = np.argsort(sizes, kind="stable")
     picked = list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
     probes = _probe(store, quilt, embedder, picked, seed=seed, progress=progress)
-    missing = sum(patch_key(k, "embedding") not in store for k in range(quilt.n_patches))
+    recipe = Recipe() if recipe is None else recipe
+    repeated, trainings = quilt.repeat(recipe.runs), recipe.runs * (1 + recipe.rounds)
+    keys = [patch_key(k, "embedding", t) for t in range(recipe.rounds + 1) for k in range(repeated.n_patches)]
+    missing = sum(key not in store for key in keys)
     seconds = _line([sizes[k] for k in picked], [probe[0] for probe in probes], sizes)
     memory = _line([sizes[k] for k in picked], [probe[1] for probe in probes], sizes)
     item = probes[0][2]
-    lanes = max(1, min(workers, quilt.n_patches))
+    lanes = max(1, min(workers, repeated.n_patches))
     embedding = StagePlan(
         "embedding",
         float(seconds.sum()) * missing / quilt.n_patches / lanes,
-        float(np.sort(memory)[-lanes:].sum()) + lanes * _SPARE,
-        float(sizes.sum()) * embedder.dim * item,
+        float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
+        float(sizes.sum()) * embedder.dim * item * trainings,
     )
-    stages = (embedding, *_alignment(quilt, embedder.dim, lanes))
+    alignment, average = _alignment(repeated, embedder.dim, lanes)
+    rounds = 1 + recipe.rounds
+    stages = (
+        embedding,
+        replace(alignment, seconds=alignment.seconds * rounds, disk=alignment.disk * rounds),
+        replace(average, seconds=average.seconds * rounds, disk=average.disk * rounds),
+    )
     available, free = _memory_available(), float(shutil.disk_usage(store.path).free)
     advice = _advice(stages, memory, available, free)
     return Plan(stages, available, free, tuple(advice))

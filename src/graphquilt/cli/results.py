@@ -117,6 +117,9 @@ def plan(
         int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
     ] = None,
     settings: options.Settings = None,
+    recipe: options.Recipe = None,
+    runs: options.Runs = None,
+    rounds: options.Rounds = None,
     workers: options.Workers = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -131,11 +134,12 @@ def plan(
 
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
-    model = choices.embedder(embedder, dim or choices.made_for(store), settings)
+    how = choices.recipe(recipe, runs, rounds)
+    model = how.tuned(choices.embedder(embedder, dim or choices.made_for(store), settings))
     quilt.check_dim(model.dim)
-    n = choices.cores(workers, quilt.n_patches)
+    n = choices.cores(workers, how.runs * quilt.n_patches)
     with watching() as progress:
-        found = plan_job(store, model, workers=n, seed=seed, progress=progress)
+        found = plan_job(store, model, recipe=how, workers=n, seed=seed, progress=progress)
     if json:
         show(dataclasses.asdict(found) | {"workers": n}, as_json=True)
         return
