@@ -170,19 +170,34 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     code, told, _ = gq(*words, "--recipe", "best", "--runs", 2, "--rounds", 1)
     assert code == 0
     assert {key: json.loads(told)[key] for key in ("recipe", "runs", "rounds")} == {
-        "recipe": "best",
+        "recipe": "best, changed",
         "runs": 2,
         "rounds": 1,
     }
     status = json.loads(gq("inspect", out, "--json")[1])
     assert status["embedded"] == 8
     assert status["stages"]["embed"]["embedder"]["dropout"] == 0.5
-    assert status["stages"]["recipe"]["name"] == "best"
+    assert status["stages"]["recipe"]["name"] == "best, changed"
     assert status["stages"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
+    stages = ("embed", out, "-e", "vgae", "--set", "max_epochs=5", "--recipe", "best", "--runs", 3)
+    assert gq(*stages, "--shard", "1/2")[0] == 0
+    assert json.loads(gq("inspect", out, "--json")[1])["next"] == "graphquilt embed"
+    assert gq(*stages, "--shard", "2/2")[0] == 0
+    status = json.loads(gq("inspect", out, "--json")[1])
+    assert (status["next"], status["stages"]["recipe"]["coverage"]) == ("graphquilt align", 2.0)
+    code, _, err = gq("evaluate", out, "--diagnose")
+    assert code == 2
+    assert "was aligned with 2 runs and 1 rounds and now has 3 and 0" in err
+    assert gq("align", out)[0] == 0
+    assert json.loads(gq("inspect", out, "--json")[1])["stages"]["alignment"]["coverage"] == 2.0
     assert gq(*words, "--recipe", "best", "--runs", 3, "--rounds", 0)[0] == 0
     assert json.loads(gq("inspect", out, "--json")[1])["embedded"] == 12
     assert gq("align", out, "--coverage", 0)[0] == 0
     np.save(tmp_path / "full.npy", np.random.default_rng(0).normal(size=(400, 2)))
+    code, _, err = gq(*words, "--recipe", "best", "--set", "dropout=0", "--out", tmp_path / "other")
+    assert code == 0, err
+    settings = json.loads(gq("inspect", tmp_path / "other", "--json")[1])["stages"]["embed"]["embedder"]
+    assert settings["dropout"] == 0  # what is set by hand wins over the recipe
     code, told, _ = gq("evaluate", out, "--full", tmp_path / "full.npy", "--json")
     assert code == 0
     assert json.loads(told)["diagnosis"][0].startswith("Full training AUC")
@@ -212,7 +227,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("inspect", "EMPTY"), "is not a job"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
-        (("embed", "JOB", "--shard", "1/2", "--rounds", "1"), "cannot go by --shard"),
+        (("embed", "JOB", "-e", "gae", "--shard", "1/2", "--rounds", "1"), "cannot go by shares (--shard)"),
         (("run", "EDGES", "--recipe", "secret"), "choose one of paper, best, reconstruction"),
         (("run", "EDGES", "--rounds", "1", "--out", "none"), "SVD cannot be drawn towards a target"),
         (("embed", "JOB", "--seed", "9"), "is embedded with seed 0; asked is 9"),

@@ -66,5 +66,29 @@ def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(g
 
 def test_a_full_embedding_of_another_shape_is_refused(graph, quilt, truth):
     patches = cut(quilt, truth, 0.0)
-    with pytest.raises(gq.InputError, match="the full embedding is"):
+    with pytest.raises(gq.InputError, match="rows"):
         gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth[:-1], seed=0)
+
+
+def test_weights_of_the_centroid_are_not_taken_for_misalignment(graph, quilt, truth):
+    weights = gq.coverage_weights(graph, quilt, power=4)
+    rng = np.random.default_rng(0)
+    patches = [
+        gq.Patch(nodes, truth[nodes] + (1 - w[:, None]) * rng.normal(size=(len(nodes), 6)))
+        for nodes, w in zip(quilt.patches, weights, strict=True)
+    ]
+    alignment = gq.Alignment.identity(4, 6)
+    found = gq.diagnose(graph, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
+    assert abs(found.losses["alignment"]) < 0.03
+
+
+def test_patches_in_any_form_and_order(graph, quilt, truth):
+    patches = cut(quilt, truth, 0.2)
+    alignment = gq.align(patches, quilt.edges)
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(patch.nodes)) for patch in patches]
+    mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
+    one, other = (gq.diagnose(graph, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed))
+    assert one.losses == pytest.approx(other.losses)
+    with pytest.raises(gq.InputError, match="NaN|finite"):
+        gq.diagnose(graph, patches, alignment, full=np.full_like(truth, np.nan), seed=0)

@@ -1,5 +1,6 @@
 """Aligned runs, coverage and consensus rounds: what they promise, on every route, and after an interruption."""
 
+import pickle
 import subprocess
 import sys
 import time
@@ -131,6 +132,13 @@ def test_coverage_counts_edges_inside(blocks, quilt):
         assert np.allclose(share, inside / np.maximum(blocks.degrees[nodes], 1))
 
 
+def test_coverage_of_a_directed_graph_counts_both_ways():
+    graph = gq.Graph(sp.csr_array(np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]])))
+    assert graph.directed
+    quilt = gq.PatchGraph.from_patches([[0, 1], [1, 2]])
+    assert [each.tolist() for each in gq.coverage(graph, quilt)] == [[1.0, 0.5], [0.5, 1.0]]
+
+
 def test_equal_weights_change_nothing_and_a_wrong_row_without_weight_neither():
     rng = np.random.default_rng(1)
     Z = rng.normal(size=(30, 2))
@@ -215,7 +223,7 @@ def test_rounds_make_patches_agree_better(blocks):
 
 def test_rounds_resume_where_they_stopped(blocks, quilt, tmp_path, monkeypatch):
     recipe = gq.Recipe(runs=2, rounds=2, coverage=2.0)
-    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3)
+    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
 
     def stop(event):
@@ -223,14 +231,80 @@ def test_rounds_resume_where_they_stopped(blocks, quilt, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store, progress=stop)
+        gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
     done = sorted(store.path.glob("rounds/*/patches/*/embedding.json"))
     assert len(done) == 11
     times = [path.stat().st_mtime_ns for path in done]
     monkeypatch.setattr("graphquilt.pipeline._stitched", None)  # what was aligned is kept, too
-    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store)
+    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store)
     assert times == [path.stat().st_mtime_ns for path in done]
     assert same(patches, expected)
+
+
+def test_a_damaged_consensus_is_made_again(blocks, quilt, tmp_path):
+    recipe = gq.Recipe(rounds=1)
+    store = gq.DirectoryStore(tmp_path / "job")
+    expected = list(gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store))
+    path = store.path / "rounds" / "1" / "consensus.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert len(job_status(gq.DirectoryStore(store.path), verify=True)["damaged"]) == 1
+    again = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=gq.DirectoryStore(store.path))
+    assert same(again, expected)
+
+
+def test_an_interrupted_round_does_not_look_finished(blocks, quilt, tmp_path):
+    store = gq.DirectoryStore(tmp_path / "job")
+
+    def stop(event):
+        if event.stage == "patches" and event.done == quilt.n_patches:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gq.embed_in_rounds(blocks, quilt, quick(), recipe=gq.Recipe(rounds=1), seed=3, store=store, progress=stop)
+    status = job_status(store)
+    assert (status["embedded"], status["next"]) == (0, "graphquilt embed")
+    assert status["stages"]["recipe"]["rounds"] == 1
+
+
+def test_more_runs_make_an_alignment_old(blocks, quilt, tmp_path):
+    store = gq.DirectoryStore(tmp_path / "job")
+    gq.embed_in_rounds(blocks, quilt, quick(), recipe=gq.Recipe(), seed=3, store=store)
+    align_job(store)
+    assert job_status(store)["next"] == "nothing"
+    gq.embed_patches(blocks, quilt, quick(), seed=3, runs=2, store=store)
+    assert job_status(store)["next"] == "graphquilt align"
+    with pytest.raises(gq.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
+        gq.compare(store, blocks, seed=0, splits=2)
+
+
+def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, quilt, tmp_path):
+    store = gq.DirectoryStore(tmp_path / "job")
+    two = gq.embed_patches(blocks, quilt, quick(), seed=3, runs=2, store=store)
+    gq.embed_patches(blocks, quilt, quick(), seed=3, runs=1, store=store)
+    assert len(pickle.loads(pickle.dumps(two))) == 2 * quilt.n_patches
+
+
+def test_targets_follow_the_order_of_the_patch_graph():
+    rng = np.random.default_rng(0)
+    nodes = [rng.permutation(20), rng.permutation(np.arange(10, 30))]
+    patches = [(each, rng.normal(size=(20, 2))) for each in nodes]
+    X = rng.normal(size=(30, 2))
+    targets = consensus_targets(patches, gq.Alignment.identity(2, 2), X)
+    assert np.allclose(targets[0].coordinates, X[10:20])
+    assert np.array_equal(targets[0].rows, np.arange(10, 20))
+
+
+def test_what_rounds_would_fail_at_is_refused_before_training(blocks, quilt):
+    log = []
+    for arguments, message in (
+        ((None, quilt, quick()), "coverage is counted in the graph"),
+        ((blocks, quilt, gq.SVD(4)), "SVD cannot be drawn"),
+    ):
+        with pytest.raises(InputError, match=message):
+            gq.embed_in_rounds(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
+    assert not log
 
 
 def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
@@ -242,7 +316,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, quilt, tmp_
     recipe = gq.Recipe(runs=2, rounds=1, coverage=1.0)
     store = gq.DirectoryStore(tmp_path / "job")
     keep_graph(store, blocks, {})
-    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store)
+    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store)
     alignment = align_job(store)
     weights = [np.maximum(share, 0.01) for share in gq.coverage(blocks, quilt)] * 2
     expected = gq.align(patches, quilt.repeat(2).edges, weights=weights)
@@ -277,7 +351,15 @@ def test_recipes_are_the_same_by_value_and_by_hand(blocks):
     assert np.array_equal(by_value.embedding, by_hand.embedding)
 
 
-@pytest.mark.parametrize("wrong", [{"runs": 0}, {"rounds": -1}, {"coverage": -1}, {"pull": 0}])
+def test_a_recipe_gives_back_an_embedder_that_it_does_not_change():
+    odd = Toy(2)
+    assert gq.Recipe.best().tuned(odd) is odd
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"coverage": float("nan")}, {"pull": float("inf")}, {"runs": 0}, {"rounds": -1}, {"coverage": -1}, {"pull": 0}],
+)
 def test_a_wrong_recipe_is_refused(wrong):
     with pytest.raises(InputError):
         gq.Recipe(**wrong)
@@ -317,12 +399,12 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
 def test_a_dask_cluster_does_runs_and_rounds(blocks, quilt, tmp_path):
     distributed = pytest.importorskip("distributed")
     recipe = gq.Recipe(runs=2, rounds=1)
-    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3)
+    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         distributed.Client(workers) as client,
         client.get_executor(pure=False) as pool,
     ):
-        patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe, seed=3, store=store, executor=pool)
+        patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store, executor=pool)
         assert same(patches, expected)

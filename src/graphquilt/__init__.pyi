@@ -17,6 +17,7 @@ from graphquilt.anomaly import outliers as outliers
 from graphquilt.anomaly import rank_alerts as rank_alerts
 from graphquilt.anomaly import score_windows as score_windows
 from graphquilt.anomaly import threshold as threshold
+from graphquilt.consensus import Round as Round
 from graphquilt.consensus import consensus_targets as consensus_targets
 from graphquilt.datasets import dataset_files as dataset_files
 from graphquilt.datasets import dataset_names as dataset_names
@@ -89,6 +90,7 @@ from graphquilt.patches import Limits as Limits
 from graphquilt.patches import Patch as Patch
 from graphquilt.patches import PatchGraph as PatchGraph
 from graphquilt.patches import coverage as coverage
+from graphquilt.patches import coverage_weights as coverage_weights
 from graphquilt.patches import patch_graph as patch_graph
 from graphquilt.pipeline import QuiltResult as QuiltResult
 from graphquilt.pipeline import embed as embed

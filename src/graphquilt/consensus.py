@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -11,11 +12,37 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
-from graphquilt.patches import Patch
+from graphquilt.patches import NodeSets
 
-__all__ = ["ConsensusTargets", "consensus_targets"]
+__all__ = ["ConsensusTargets", "Round", "consensus_targets"]
 
 Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One pass over all patches: which one it is, how many there are to be after the first, and what it is drawn to.
+
+    Attributes
+    ----------
+    number : int
+        0 is the first embedding, drawn to nothing; consensus rounds count from 1.
+    of : int
+        How many consensus rounds there are to be.
+    targets : sequence of Target or None
+        One for each patch, from round 1 on; see :func:`consensus_targets`.
+    """
+
+    number: int = 0
+    of: int = 0
+    targets: Sequence[Target] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= self.of or (self.targets is None) != (self.number == 0):
+            raise InputError(
+                f"round {self.number} of {self.of} with {'no' if self.targets is None else len(self.targets)} targets; "
+                "rounds from 1 on have one target a patch, round 0 has none."
+            )
 
 
 class ConsensusTargets(Sequence[Target]):
@@ -52,14 +79,14 @@ class ConsensusTargets(Sequence[Target]):
 
 
 def consensus_targets(
-    patches: Sequence[Patch] | Sequence[npt.ArrayLike], alignment: Alignment, X: Floats, *, pull: float = 1.0
+    patches: Sequence[Any], alignment: Alignment, X: Floats, *, pull: float = 1.0
 ) -> ConsensusTargets:
     """Return where each patch should put the nodes that it shares with others, for :func:`graphquilt.embed_patches`.
 
     Parameters
     ----------
-    patches : sequence of Patch, or of arrays of nodes
-        Those that were aligned.
+    patches : sequence of Patch, (nodes, coordinates) pairs, or arrays of nodes
+        Those that were aligned. Rows of the targets count their nodes in ascending order, as patch graphs do.
     alignment : Alignment
     X : float array (n, d)
         The aligned centroid of all patches.
@@ -74,7 +101,7 @@ def consensus_targets(
     """
     if not pull > 0:
         raise InputError(f"pull is the weight of the consensus beside the embedder's loss and positive, not {pull}.")
-    nodes = [patch.nodes if isinstance(patch, Patch) else np.asarray(patch) for patch in patches]
+    nodes = patches if isinstance(patches, NodeSets) else NodeSets.gather(patches)
     if len(nodes) != alignment.n_patches:
         raise InputError(f"there are {len(nodes)} patches and the alignment has {alignment.n_patches}.")
     held = np.zeros(len(X), dtype=np.int64)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,21 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.consensus import consensus_targets
+from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import SVD, Embedder
 from graphquilt.embedders.contract import check_drawable, motions
-from graphquilt.errors import InputError
-from graphquilt.fanout import embed_patches
+from graphquilt.errors import FormatError, InputError
+from graphquilt.fanout import embed_patches, keep_settings
 from graphquilt.graph import Graph
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Patch, PatchGraph, coverage_weights, patch_graph
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.recipes import Recipe
-from graphquilt.records import alignment_of, alignment_record
+from graphquilt.records import alignment_of, alignment_record, keep_patch_graph
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import Record, Store
 
 __all__ = ["Motions", "QuiltResult", "default_degree", "default_overlap", "embed", "embed_in_rounds", "free_motions"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +167,10 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
-    recipe = Recipe() if recipe is None else recipe
-    recipe = replace(
-        recipe, runs=recipe.runs if runs is None else runs, rounds=recipe.rounds if rounds is None else rounds
-    )
-    embedder = SVD(dim) if embedder is None else embedder
-    embedder = [recipe.tuned(one) for one in embedder] if isinstance(embedder, Sequence) else recipe.tuned(embedder)
-    for one in embedder if isinstance(embedder, Sequence) else [embedder]:
+    recipe = (Recipe() if recipe is None else recipe).changed(runs=runs, rounds=rounds)
+    given = SVD(dim) if embedder is None else embedder
+    each = [recipe.tuned(one) for one in (given if isinstance(given, Sequence) else [given])]
+    for one in each:
         if one.dim != dim:
             raise InputError(f"dim is {dim}, and {one!r} embeds in {one.dim} dimensions; make them equal.")
     overlap = overlap or default_overlap(dim, graph.n_nodes, n_patches)
@@ -186,15 +186,23 @@ def embed(
         seed=seed,
         progress=progress,
     )
-    quilt.check_dim(dim)
     patches = embed_in_rounds(
-        graph, quilt, embedder, recipe, robust=robust, seed=seed, executor=executor, store=store, progress=progress
+        graph,
+        quilt,
+        each if isinstance(given, Sequence) else each[0],
+        recipe=recipe,
+        robust=robust,
+        seed=seed,
+        executor=executor,
+        store=store,
+        progress=progress,
     )
     repeated = quilt.repeat(recipe.runs)
-    alignment, X = _stitched(graph, repeated, patches, embedder, recipe, robust=robust, executor=executor)
+    alignment, X = _stitched(graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor)
     report(progress, "embedding", 1, 1)
     if store is not None:
-        said = {**free_motions(embedder), "robust": robust, "coverage": recipe.coverage}
+        counts = {"runs": recipe.runs, "rounds": recipe.rounds}
+        said = {**free_motions(each), "robust": robust, "coverage": recipe.coverage, **counts}
         store["alignment"] = alignment_record(alignment, said)
         store["embedding"] = Record({"embedding": X}, {"n_nodes": graph.n_nodes, "dim": dim})
     return QuiltResult(X, repeated, patches, alignment)
@@ -204,14 +212,15 @@ def embed_in_rounds(
     graph: Graph | None,
     quilt: PatchGraph,
     embedder: Embedder | Sequence[Embedder],
-    recipe: Recipe,
     *,
+    recipe: Recipe,
     robust: bool = False,
     seed: int = 0,
     executor: Executor | None = None,
     store: Store | None = None,
     progress: ProgressCallback | None = None,
     retries: int = 1,
+    only: Iterable[int] | None = None,
 ) -> Sequence[Patch]:
     """Embed the patches as often as the recipe says: all its runs, and then all its consensus rounds.
 
@@ -223,15 +232,31 @@ def embed_in_rounds(
         As for :func:`embed` and :func:`graphquilt.embed_patches`; the embedder is taken as it is.
     recipe : Recipe
         Its runs, rounds, pull and coverage.
+    only : iterable of int, optional
+        Only these of all ``recipe.runs * quilt.n_patches`` patches; not with rounds, which need all of them.
 
     Returns
     -------
     sequence of Patch
         Of the last round, for the edges of ``quilt.repeat(recipe.runs)``.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> ring = Graph(sp.csr_array(np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)))
+    >>> quilt = PatchGraph([np.arange(5), np.array([0, 1, 4, 5, 6, 7])], np.array([[0, 1]]), 8)
+    >>> len(embed_in_rounds(ring, quilt, SVD(1), recipe=Recipe(runs=3)))
+    6
     """
+    each = [*embedder] if isinstance(embedder, Sequence) else [embedder]
+    repeated = quilt.repeat(recipe.runs)
+    repeated.check_dim(each[0].dim)
     if recipe.rounds:
-        for one in embedder if isinstance(embedder, Sequence) else [embedder]:
-            check_drawable(one)
+        _check_rounds(graph, quilt, each, recipe, only)
+    if store is not None:
+        keep_patch_graph(store, quilt, graph)
+        keep_settings(store, embedder, seed=seed, runs=recipe.runs, rounds=recipe.rounds)
+        store["recipe"] = Record({}, asdict(recipe))
     work = partial(
         embed_patches,
         graph,
@@ -243,50 +268,70 @@ def embed_in_rounds(
         store=store,
         progress=progress,
         retries=retries,
+        only=only,
     )
-    repeated, patches = quilt.repeat(recipe.runs), work()
-    if store is not None:
-        store["recipe"] = Record({}, asdict(recipe))
+    patches = work(consensus=Round(0, recipe.rounds))
     for number in range(1, recipe.rounds + 1):
-        key, said = (
-            f"rounds/{number}/consensus",
-            {
-                "runs": recipe.runs,
-                "pull": recipe.pull,
-                "coverage": recipe.coverage,
-                "robust": robust,
-            },
-        )
-        if store is not None and key in store and store[key].parameters == said:
-            # Aligning again elsewhere could differ in the last bits, and would make the whole round anew.
-            kept = store[key]
-            alignment, X = alignment_of(kept), np.asarray(kept.arrays["centroid"])
-        else:
-            alignment, X = _stitched(graph, repeated, patches, embedder, recipe, robust=robust, executor=executor)
+        key = f"rounds/{number}/consensus"
+        said = {"runs": recipe.runs, "pull": recipe.pull, "coverage": recipe.coverage, "robust": robust}
+        found = _kept_consensus(store, key, said)
+        if found is None:
+            found = _stitched(graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor)
             if store is not None:
-                kept = alignment_record(alignment, said)
-                store[key] = replace(kept, arrays={**kept.arrays, "centroid": X})
-        targets = consensus_targets(repeated.patches, alignment, X, pull=recipe.pull)
-        patches = work(targets=targets, round_number=number)
+                record = alignment_record(found[0], said)
+                store[key] = replace(record, arrays={**record.arrays, "centroid": found[1]})
+        targets = consensus_targets(repeated.patches, *found, pull=recipe.pull)
+        patches = work(consensus=Round(number, recipe.rounds, targets))
     return patches
+
+
+def _check_rounds(
+    graph: Graph | None, quilt: PatchGraph, embedders: list[Embedder], recipe: Recipe, only: Iterable[int] | None
+) -> None:
+    """Refuse before any training what rounds would fail at after it."""
+    for one in embedders:
+        check_drawable(one)
+    if only is not None:
+        raise InputError(
+            f"{recipe.rounds} consensus rounds need all patches aligned between them and cannot go by shares "
+            "(--shard): embed all from one place, or use rounds=0."
+        )
+    if quilt.placement_arbitrary:
+        raise InputError("consensus rounds need one connected patch graph, and this one has several components.")
+    if graph is None and recipe.coverage:
+        raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
+
+
+def _kept_consensus(
+    store: Store | None, key: str, said: dict[str, Any]
+) -> tuple[Alignment, npt.NDArray[np.floating[Any]]] | None:
+    """Return what a round was begun with: aligning again elsewhere could differ in the last bits and undo the round."""
+    if store is None or key not in store:
+        return None
+    try:
+        record = store[key]
+    except FormatError as error:
+        _log.warning("a consensus round is begun again: %s", error)
+        return None
+    if record.parameters != said:
+        return None
+    return alignment_of(record), np.asarray(record.arrays["centroid"])
 
 
 def _stitched(
     graph: Graph | None,
     quilt: PatchGraph,
     patches: Sequence[Patch],
-    embedder: Embedder | Sequence[Embedder],
-    recipe: Recipe,
+    embedders: Sequence[Embedder],
     *,
+    recipe: Recipe,
     robust: bool,
     executor: Executor | None,
 ) -> tuple[Alignment, npt.NDArray[np.floating[Any]]]:
     """Align all patches and average them."""
     weights = None
-    if recipe.coverage:
-        if graph is None:
-            raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
+    if recipe.coverage and graph is not None:
         weights = coverage_weights(graph, quilt, power=recipe.coverage)
-    free = free_motions(embedder)
+    free = free_motions(embedders)
     alignment = align(patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor)
     return alignment, centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights)

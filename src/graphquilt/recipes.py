@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import numpy as np
 
 from graphquilt.errors import InputError
 
@@ -59,9 +62,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for field, least in (("runs", 1), ("rounds", 0)):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
-        if self.coverage < 0 or not self.pull > 0:
+            object.__setattr__(self, field, int(value))
+        if not (0 <= self.coverage < math.inf and 0 < self.pull < math.inf):
             raise InputError(f"coverage is at least 0 and pull above 0; they are {self.coverage} and {self.pull}.")
 
     @classmethod
@@ -85,10 +89,21 @@ class Recipe:
         """Return what tells edges from non-edges best: larger steps, and consensus rounds."""
         return cls("reconstruction", rounds=2, coverage=2.0, lr=0.01, negatives=1)
 
+    def changed(self, *, runs: int | None = None, rounds: int | None = None) -> Recipe:
+        """Return the recipe with other numbers of runs and rounds, where they are given; it then has no name.
+
+        Examples
+        --------
+        >>> Recipe.paper().changed(runs=3).runs, Recipe.paper().changed() == Recipe.paper()
+        (3, True)
+        """
+        asked = {"runs": self.runs if runs is None else runs, "rounds": self.rounds if rounds is None else rounds}
+        if asked == {"runs": self.runs, "rounds": self.rounds}:
+            return self
+        return dataclasses.replace(self, name=f"{self.name}, changed", **asked)
+
     def tuned(self, embedder: E) -> E:
         """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.
-
-        What you have set yourself stays as it is.
 
         Examples
         --------
@@ -104,7 +119,7 @@ class Recipe:
             wanted = getattr(self, field.name) if field.name in _TRAINING else None
             if wanted is not None and getattr(embedder, field.name) == field.default:
                 changes[field.name] = wanted
-        return dataclasses.replace(embedder, **changes)
+        return dataclasses.replace(embedder, **changes) if changes else embedder
 
 
 def recipe_named(word: str) -> Recipe:

@@ -22,11 +22,13 @@ from graphquilt.store import Record, Store
 __all__ = [
     "alignment_of",
     "alignment_record",
+    "embedded_counts",
     "embedded_patch_graph",
     "fingerprint",
     "graph_of",
     "graph_record",
     "keep_patch_graph",
+    "kept_alignment",
     "kept_patch_graph",
     "patch_key",
     "target_of",
@@ -187,18 +189,35 @@ def kept_patch_graph(store: Store) -> PatchGraph:
 
 
 def embedded_patch_graph(store: Store) -> PatchGraph:
-    """Open the patch graph that a job's embeddings belong to: that of the job, as often as it has runs.
+    """Open the patch graph that a job's embeddings belong to: that of the job, as often as it has runs."""
+    runs = store["embed"].parameters.get("runs", 1) if "embed" in store else 1
+    return kept_patch_graph(store).repeat(runs)
+
+
+def kept_alignment(store: Store) -> Alignment:
+    """Open the alignment of a job.
 
     Raises
     ------
     JobError
-        The job is not embedded yet.
+        There is none, or it is one of other runs or rounds than the job has now.
     """
-    quilt = kept_patch_graph(store)
-    try:
-        return quilt.repeat(store["embed"].parameters.get("runs", 1))
-    except KeyError:
-        raise JobError(f"{store!r} is not embedded yet; do that first (graphquilt embed).") from None
+    if "alignment" not in store:
+        raise JobError(f"{store!r} is not aligned yet; align it first (graphquilt align).")
+    record, counts = store["alignment"], embedded_counts(store)
+    aligned = {name: record.parameters.get(name, least) for name, least in (("runs", 1), ("rounds", 0))}
+    if aligned != counts:
+        raise JobError(
+            f"{store!r} was aligned with {aligned['runs']} runs and {aligned['rounds']} rounds and now has "
+            f"{counts['runs']} and {counts['rounds']}; align it again (graphquilt align)."
+        )
+    return alignment_of(record)
+
+
+def embedded_counts(store: Store) -> dict[str, int]:
+    """Return how many runs and consensus rounds a job was asked for last."""
+    settings = store["embed"].parameters if "embed" in store else {}
+    return {"runs": settings.get("runs", 1), "rounds": settings.get("rounds", 0)}
 
 
 def alignment_record(alignment: Alignment, parameters: dict[str, Any]) -> Record:

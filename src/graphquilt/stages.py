@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, align, align_hierarchical, centroid
 from graphquilt.errors import FormatError, JobError
-from graphquilt.fanout import StoredPatches
+from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
 from graphquilt.partition import Partitioner, merge_small
 from graphquilt.patches import PatchGraph, coverage_weights, patch_graph
@@ -24,9 +24,11 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.records import (
     alignment_of,
     alignment_record,
+    embedded_counts,
     embedded_patch_graph,
     graph_record,
     keep_patch_graph,
+    kept_alignment,
     kept_patch_graph,
     patch_key,
 )
@@ -147,9 +149,10 @@ def align_job(
         The power of the coverage that each row counts with, in overlaps (but not with ``branching``) and centroid; by
         default that of the job's recipe.
     """
-    quilt = embedded_patch_graph(store)
-    settings = store["embed"].parameters
-    last = settings.get("rounds", 0)
+    quilt, counts = embedded_patch_graph(store), embedded_counts(store)
+    if "embed" not in store:
+        raise JobError(f"{store.path} is not embedded yet; do that first (graphquilt embed).")
+    settings, last = store["embed"].parameters, counts["rounds"]
     missing = [k for k in range(quilt.n_patches) if patch_key(k, "embedding", last) not in store]
     if missing:
         raise JobError(
@@ -165,7 +168,7 @@ def align_job(
     if coverage is None:
         coverage = store["recipe"].parameters["coverage"] if "recipe" in store else 0.0
     weights = _coverage(store, quilt, coverage)
-    patches = StoredPatches(store, quilt.patches, round_number=last)
+    patches = embedded_patches(store)
     if branching is None:
         alignment = align(
             patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor, progress=progress
@@ -174,7 +177,7 @@ def align_job(
         alignment = align_hierarchical(
             patches, quilt.edges, **free, robust=robust, branching=branching, executor=executor
         )
-    said = {**free, "robust": robust, "branching": branching, "coverage": coverage}
+    said = {**free, "robust": robust, "branching": branching, "coverage": coverage, **counts}
     store["alignment"] = alignment_record(alignment, said)
     with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
         centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights, out=X)
@@ -240,29 +243,39 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
         return status
     quilt = kept_patch_graph(store)
     status["patches"] = quilt.summary()
-    settings = status["stages"]["embed"] or {}
-    runs, last = settings.get("runs", 1), settings.get("rounds", 0)
-    keys = [patch_key(k, "embedding", last) for k in range(runs * quilt.n_patches)]
+    counts = embedded_counts(store)
+    n_patches, rounds = counts["runs"] * quilt.n_patches, counts["rounds"]
+    keys = [patch_key(k, "embedding", rounds) for k in range(n_patches)]
     status["embedded"] = sum(key in store for key in keys)
     if verify:
-        status["damaged"] = [why for key in keys for why in _damage(store, key)]
+        every = [patch_key(k, "graph") for k in range(quilt.n_patches)]
+        every += [patch_key(k, "embedding") for k in range(n_patches)]
+        for t in range(1, rounds + 1):
+            every.append(f"rounds/{t}/consensus")
+            every += [patch_key(k, what, t) for k in range(n_patches) for what in ("target", "embedding")]
+        status["damaged"] = [why for key in every for why in _damage(store, key)]
     if status["stages"]["alignment"] and "damaged" not in status["stages"]["alignment"]:
         status["fit"] = alignment_of(store["alignment"]).summary().splitlines()
-    status["next"] = _next(status, len(keys))
+    status["next"] = _next(store, status, n_patches)
     return status
 
 
 def _damage(store: DirectoryStore, key: str) -> Iterator[str]:
-    for each in (key, key.replace("embedding", "graph")):
-        try:
-            store[each]
-        except KeyError:
-            continue
-        except FormatError as error:
-            yield str(error)
+    try:
+        store[key]
+    except KeyError:
+        return
+    except FormatError as error:
+        yield str(error)
 
 
-def _next(status: dict[str, Any], n_patches: int) -> str:
+def _next(store: DirectoryStore, status: dict[str, Any], n_patches: int) -> str:
     if status["embedded"] < n_patches:
         return "graphquilt embed"
-    return "nothing" if status["stages"]["embedding"] else "graphquilt align"
+    if not status["stages"]["embedding"]:
+        return "graphquilt align"
+    try:
+        kept_alignment(store)
+    except (JobError, FormatError):
+        return "graphquilt align"
+    return "nothing"

@@ -71,8 +71,8 @@ def align(
     robust : bool
         Doubt edges that contradict the others, by iterative reweighting; ``distrusted`` names them.
     weights : sequence of p arrays (k_i,), optional
-        How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage`; positive. A shared
-        node counts with the product of its two weights.
+        How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage_weights`; positive. A
+        shared node counts with the product of its two weights.
     tol : float
         Largest residual norm of an eigenvector of the rotation step.
     executor : concurrent.futures.Executor, optional

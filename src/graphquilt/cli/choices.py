@@ -35,8 +35,8 @@ def _chosen(word: str, table: dict[str, str], what: str) -> Any:
     return getattr(graphquilt, table[word])
 
 
-def embedder(word: str, dim: int, settings: Sequence[str] | None) -> Embedder:
-    """Return the embedder of a name, with settings like ``max_epochs=500``."""
+def embedder(word: str, dim: int, settings: Sequence[str] | None, how: Recipe) -> Embedder:
+    """Return the embedder of a name, as the recipe has it, with settings like ``max_epochs=500``."""
     kind = _chosen(word, EMBEDDERS, "an embedder")
     known = {field.name for field in dataclasses.fields(kind)} - {"dim", "group"}
     given: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def embedder(word: str, dim: int, settings: Sequence[str] | None) -> Embedder:
             raise InputError(f"'{setting}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
         given[name] = _value(text.strip())
     try:
-        made: Embedder = kind(dim, **given)
+        made: Embedder = dataclasses.replace(how.tuned(kind(dim)), **given)
     except TypeError as error:
         raise InputError(f"{word} cannot be made with {', '.join(settings or ())}: {error}.") from error
     return made
@@ -57,10 +57,7 @@ def recipe(word: str | None, runs: int | None, rounds: int | None) -> Recipe:
     """Return the recipe of a name, with other numbers of runs and rounds where they are given."""
     from graphquilt.recipes import Recipe, recipe_named
 
-    named = Recipe() if word is None else recipe_named(word)
-    return dataclasses.replace(
-        named, runs=named.runs if runs is None else runs, rounds=named.rounds if rounds is None else rounds
-    )
+    return (Recipe() if word is None else recipe_named(word)).changed(runs=runs, rounds=rounds)
 
 
 def _value(text: str) -> Any:

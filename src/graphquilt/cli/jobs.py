@@ -112,7 +112,7 @@ def run(
     from graphquilt.store import DirectoryStore
 
     how = choices.recipe(recipe, runs, rounds)
-    model = how.tuned(choices.embedder(embedder, dim, settings))
+    model = choices.embedder(embedder, dim, settings, how)
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
         graph = _source(
@@ -139,7 +139,7 @@ def run(
         _tell_merged(patches, quilt)
         with choices.hands(workers, dask, dask_resource, how.runs * quilt.n_patches) as pool:
             embed_in_rounds(
-                graph, quilt, model, how, robust=robust, seed=seed, executor=pool, store=store, progress=progress
+                graph, quilt, model, recipe=how, robust=robust, seed=seed, executor=pool, store=store, progress=progress
             )
             alignment = align_job(store, robust=robust, executor=pool, progress=progress)
     result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": quilt.n_patches, "dim": dim}
@@ -238,8 +238,6 @@ def embed(
         config.save(context, save_config)
         return
     from graphquilt.cli import choices
-    from graphquilt.errors import InputError
-    from graphquilt.fanout import embed_patches
     from graphquilt.pipeline import embed_in_rounds
     from graphquilt.records import kept_patch_graph
     from graphquilt.stages import job_graph
@@ -248,12 +246,7 @@ def embed(
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
     how = choices.recipe(recipe, runs, rounds)
-    if how.rounds and shard is not None:
-        raise InputError(
-            f"{how.rounds} consensus rounds need all patches aligned between them and cannot go by --shard; embed all "
-            "from one place (--dask uses other machines), or use --rounds 0."
-        )
-    model = how.tuned(choices.embedder(embedder, dim or choices.made_for(store), settings))
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings, how)
     quilt.check_dim(model.dim)
     total = how.runs * quilt.n_patches
     only = choices.share(shard, total)
@@ -261,17 +254,18 @@ def embed(
         n = total if only is None else len(only)
         graph = job_graph(store)
         with choices.hands(workers, dask, dask_resource, max(n, 1)) as pool:
-            work: dict[str, Any] = {
-                "seed": seed,
-                "executor": pool,
-                "store": store,
-                "progress": progress,
-                "retries": retries,
-            }
-            if only is None:
-                embed_in_rounds(graph, quilt, model, how, **work)
-            else:
-                embed_patches(graph, quilt, model, runs=how.runs, only=only, **work)
+            embed_in_rounds(
+                graph,
+                quilt,
+                model,
+                recipe=how,
+                seed=seed,
+                executor=pool,
+                store=store,
+                progress=progress,
+                retries=retries,
+                only=only,
+            )
     show({"job": str(job), "embedded": n, "patches": total, "rounds": how.rounds}, as_json=json)
 
 

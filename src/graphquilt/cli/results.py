@@ -60,15 +60,21 @@ def evaluate(
     show({"job": str(job), **result}, as_json=json)
 
 
-def _diagnosis(store: DirectoryStore, graph: Graph, X: Any, full: Any, **options: Any) -> list[str]:
+def _diagnosis(
+    store: DirectoryStore, graph: Graph, X: Any, full: Any, *, splits: int, seed: int, max_edges: int | None
+) -> list[str]:
     from graphquilt.evaluate import diagnose
-    from graphquilt.fanout import StoredPatches
-    from graphquilt.records import alignment_of, embedded_patch_graph
+    from graphquilt.fanout import embedded_patches
+    from graphquilt.patches import coverage_weights
+    from graphquilt.records import embedded_patch_graph, kept_alignment
 
-    patches = StoredPatches(
-        store, embedded_patch_graph(store).patches, round_number=store["embed"].parameters.get("rounds", 0)
+    alignment, patches = kept_alignment(store), embedded_patches(store)
+    power = store["alignment"].parameters.get("coverage", 0.0)
+    weights = coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None
+    found = diagnose(
+        graph, patches, alignment, X=X, weights=weights, full=full, seed=seed, splits=splits, max_edges=max_edges
     )
-    return str(diagnose(graph, patches, alignment_of(store["alignment"]), X=X, full=full, **options)).splitlines()
+    return str(found).splitlines()
 
 
 @app.command(epilog="Example: `graphquilt inspect job --verify`")
@@ -135,7 +141,7 @@ def plan(
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
     how = choices.recipe(recipe, runs, rounds)
-    model = how.tuned(choices.embedder(embedder, dim or choices.made_for(store), settings))
+    model = choices.embedder(embedder, dim or choices.made_for(store), settings, how)
     quilt.check_dim(model.dim)
     n = choices.cores(workers, how.runs * quilt.n_patches)
     with watching() as progress:

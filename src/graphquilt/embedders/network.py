@@ -117,6 +117,10 @@ class Network:
             raise MissingExtraError(type(self).__name__, "torch") from missing
         from graphquilt.embedders._fit import device_for, out_of_memory_explained, threads
 
+        if target is not None and len(target.rows) and not 0 <= min(target.rows) <= max(target.rows) < graph.n_nodes:
+            raise InputError(
+                f"a target names rows {min(target.rows)} to {max(target.rows)} of a graph of {graph.n_nodes} nodes."
+            )
         if target is not None and target.coordinates.shape != (len(target.rows), self.dim):
             raise InputError(
                 f"a target of {len(target.rows)} nodes in {self.dim} dimensions has an array of shape "

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.alignment.overlap import checked_patch
 from graphquilt.errors import InputError
+from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import Measures, measure
 from graphquilt.graph import Graph
 from graphquilt.patches import PatchGraph, coverage
@@ -95,6 +97,7 @@ def diagnose(
     alignment: Alignment,
     *,
     X: npt.ArrayLike | None = None,
+    weights: Sequence[npt.ArrayLike] | None = None,
     full: npt.ArrayLike | None = None,
     seed: int,
     splits: int = 50,
@@ -110,29 +113,32 @@ def diagnose(
         As they were aligned; of several runs, the first says what one patch alone is worth.
     alignment : Alignment
     X : array (n, d), optional
-        The stitched embedding; by default the plain centroid.
+        The stitched embedding; by default the centroid.
+    weights : sequence of p arrays (k_i,), optional
+        What the rows counted with in the centroid.
     full : array (n, d), optional
         An embedding of the whole graph by the same method. Without it, what local training loses cannot be told.
     seed, splits, max_edges
         See :func:`graphquilt.compare_routes`.
     """
     n = graph.n_nodes
-    stitched = np.asarray(centroid(patches, alignment, n_nodes=n) if X is None else X)
-    reference = stitched if full is None else np.asarray(full)
+    own = [checked_patch(patches[k], k) for k in range(len(patches))]
+    stitched = centroid(own, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
+    reference = stitched if full is None else checked_embedding(full, n)
     if reference.shape != stitched.shape:
         raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
-    nodes = [np.asarray(each[0] if isinstance(each, tuple) else each.nodes) for each in patches]
+    nodes = [patch.nodes for patch in own]
     scale = bool(np.any(alignment.scales != alignment.scales[0]))
     laid = Alignment.identity(len(nodes), alignment.dim)
     alone, seen = np.full(stitched.shape, np.nan), np.full(n, -1.0)
-    for k, share in enumerate(coverage(graph, PatchGraph(nodes, np.empty((0, 2), np.int64), n, components="each"))):
-        own = np.sort(nodes[k])
-        order = np.argsort(nodes[k], kind="stable")
-        coordinates = np.asarray(patches[k][1] if isinstance(patches[k], tuple) else patches[k].coordinates)[order]
-        laid.scales[k], laid.rotations[k], laid.translations[k] = _onto(coordinates, reference[own], scale=scale)
-        better = share > seen[own]
-        alone[own[better]], seen[own[better]] = laid.apply(k, coordinates)[better], share[better]
-    averaged = centroid(patches, laid, n_nodes=n)
+    quilt = PatchGraph(nodes, np.empty((0, 2), dtype=np.int64), n, components="each")
+    for k, share in enumerate(coverage(graph, quilt)):
+        order = np.argsort(own[k].nodes, kind="stable")  # patch graphs count nodes in ascending order
+        rows, places = own[k].nodes[order], np.asarray(own[k].coordinates)[order]
+        laid.scales[k], laid.rotations[k], laid.translations[k] = _onto(places, reference[rows], scale=scale)
+        better = share > seen[rows]
+        alone[rows[better]], seen[rows[better]] = laid.apply(k, places)[better], share[better]
+    averaged = centroid(own, laid, weights=weights, n_nodes=n)
 
     def score(Z: npt.ArrayLike) -> Measures:
         return measure(Z, graph, seed=seed, splits=splits, max_edges=max_edges)

@@ -14,9 +14,9 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.errors import JobError
 from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
-from graphquilt.fanout.patches import StoredPatches
+from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
-from graphquilt.records import alignment_of, embedded_patch_graph
+from graphquilt.records import kept_alignment, kept_patch_graph
 from graphquilt.store import DirectoryStore, Store
 
 __all__ = ["Comparison", "Measures", "compare", "compare_routes", "measure"]
@@ -151,11 +151,8 @@ def compare(
         The job has no patches or no alignment yet, or is one of another graph.
     """
     store: Store = DirectoryStore(job) if isinstance(job, str | os.PathLike) else job
-    quilt = embedded_patch_graph(store)
+    quilt = kept_patch_graph(store)
     if quilt.n_nodes != graph.n_nodes:
         raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    if "alignment" not in store:
-        raise JobError(f"{store!r} is not aligned yet; align it first (graphquilt align).")
-    patches = StoredPatches(store, quilt.patches, round_number=store["embed"].parameters.get("rounds", 0))
-    alignment = alignment_of(store["alignment"])
+    patches, alignment = embedded_patches(store), kept_alignment(store)
     return compare_routes(graph, patches, alignment, full=full, seed=seed, splits=splits, max_edges=max_edges)

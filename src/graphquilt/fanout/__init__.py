@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder, Target, motions
+from graphquilt.consensus import Round
+from graphquilt.embedders.contract import Embedder, motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
 from graphquilt.fanout.calls import describe, of_run, patch_seed
-from graphquilt.fanout.patches import StoredPatches
+from graphquilt.fanout.patches import StoredPatches, embedded_patches
 from graphquilt.fanout.run import Run, drive
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
@@ -20,7 +21,7 @@ from graphquilt.records import fingerprint, keep_patch_graph
 from graphquilt.store import Record, Store
 from graphquilt.workers import one_thread
 
-__all__ = ["StoredPatches", "describe", "embed_patches", "patch_seed"]
+__all__ = ["StoredPatches", "describe", "embed_patches", "embedded_patches", "keep_settings", "patch_seed"]
 
 
 def embed_patches(
@@ -35,8 +36,7 @@ def embed_patches(
     progress: ProgressCallback | None = None,
     retries: int = 1,
     only: Iterable[int] | None = None,
-    targets: Sequence[Target] | None = None,
-    round_number: int = 0,
+    consensus: Round | None = None,
 ) -> Sequence[Patch]:
     """Embed the induced subgraph of every patch, each with a seed of its own.
 
@@ -68,10 +68,9 @@ def embed_patches(
         How often a patch that fails is tried again.
     only : iterable of int, optional
         Embed only these patches of the job, for instance the share of one machine; of ``runs * n_patches``.
-    targets : sequence of Target, optional
-        Where each training is drawn to, one for each patch of each run; see :func:`graphquilt.consensus_targets`.
-    round_number : int
-        Which consensus round this is, from 1: with a store, the embeddings of each round are kept apart.
+    consensus : Round, optional
+        Which consensus round this is and what each patch of each run is drawn to. With a store, the embeddings of each
+        round are kept apart. :func:`graphquilt.embed_in_rounds` does all of them.
 
     Returns
     -------
@@ -103,11 +102,9 @@ def embed_patches(
         )
     repeated = patch_graph.repeat(runs)
     n_patches, embedders = repeated.n_patches, [of_run(one, r) for r in range(runs) for one in given]
-    if (targets is None) != (round_number == 0) or (targets is not None and len(targets) != n_patches):
-        raise InputError(
-            f"round {round_number} of {n_patches} patches was given {0 if targets is None else len(targets)} targets; "
-            "a round from 1 on needs one for each patch, and round 0 none."
-        )
+    consensus = Round() if consensus is None else consensus
+    if consensus.targets is not None and len(consensus.targets) != n_patches:
+        raise InputError(f"there are {n_patches} patches and {len(consensus.targets)} targets; give one for each.")
     if len({one.dim for one in embedders}) > 1:
         raise InputError(
             f"the embedders have dims {sorted({one.dim for one in embedders})}; patches need one in common."
@@ -115,19 +112,10 @@ def embed_patches(
     wanted = range(n_patches) if only is None else sorted(set(only))
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
         raise InputError(f"only patches 0 to {n_patches - 1} exist; asked are {wanted[0]} to {wanted[-1]}.")
-    run = Run(
-        graph,
-        repeated,
-        embedders,
-        seed,
-        store,
-        n_data=patch_graph.n_patches,
-        round_number=round_number,
-        targets=targets,
-    )
+    run = Run(graph, repeated, embedders, seed, store, n_data=patch_graph.n_patches, consensus=consensus)
     if store is not None:
         keep_patch_graph(store, patch_graph, graph)
-        _keep_settings(store, embedder, seed, {"runs": runs, "rounds": round_number})
+        keep_settings(store, embedder, seed=seed, runs=runs, rounds=consensus.of)
     if only is not None:
         run.share = fingerprint(np.array(wanted, dtype=np.int64))
     with one_thread(), run.hold:
@@ -136,12 +124,13 @@ def embed_patches(
     if run.failures:
         raise PatchesFailedError(run.failures, n_done=len(wanted) - len(run.failures), kept=store is not None)
     if store is not None:
-        return StoredPatches(store, repeated.patches, round_number=round_number)
+        return StoredPatches(store, repeated.patches, round_number=consensus.number)
     return [run.found[k] for k in wanted]
 
 
-def _keep_settings(store: Store, embedder: Any, seed: int, counts: dict[str, int]) -> None:
+def keep_settings(store: Store, embedder: Any, *, seed: int, runs: int = 1, rounds: int = 0) -> None:
     """Write down how the job is embedded; refuse one that was embedded otherwise, but for the number of runs."""
+    counts = {"runs": runs, "rounds": rounds}
     each = embedder if isinstance(embedder, Sequence) else [embedder]
     settings = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
     if "embed" not in store:

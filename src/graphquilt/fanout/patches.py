@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import JobError
 from graphquilt.patches import Patch
-from graphquilt.records import embedded_patch_graph, patch_key
+from graphquilt.records import kept_patch_graph, patch_key
 from graphquilt.store import Store
 
 
@@ -36,7 +36,8 @@ class StoredPatches(Sequence[Patch]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The node lists are in the store as well: a worker opens them there, they do not travel.
-        return _reopen, (self._store, self._keep, self._round)
+        runs = len(self) // kept_patch_graph(self._store).n_patches
+        return _reopen, (self._store, runs, self._keep, self._round)
 
     def __len__(self) -> int:
         return len(self._patches)
@@ -61,5 +62,12 @@ class StoredPatches(Sequence[Patch]):
         return patch
 
 
-def _reopen(store: Store, keep: int, round_number: int) -> StoredPatches:
-    return StoredPatches(store, embedded_patch_graph(store).patches, keep=keep, round_number=round_number)
+def _reopen(store: Store, runs: int, keep: int, round_number: int) -> StoredPatches:
+    return StoredPatches(store, kept_patch_graph(store).repeat(runs).patches, keep=keep, round_number=round_number)
+
+
+def embedded_patches(store: Store) -> StoredPatches:
+    """Open the patches of a job as they were embedded last: all its runs, in its last round."""
+    settings = store["embed"].parameters if "embed" in store else {}
+    quilt = kept_patch_graph(store).repeat(settings.get("runs", 1))
+    return StoredPatches(store, quilt.patches, round_number=settings.get("rounds", 0))

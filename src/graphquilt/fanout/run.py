@@ -14,6 +14,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from queue import SimpleQueue
 from typing import Any
 
+from graphquilt.consensus import Round
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout.calls import Call, Outcome, made_with, patch_seed, perform
@@ -43,12 +44,11 @@ class Run:
         store: Store | None,
         *,
         n_data: int,
-        round_number: int = 0,
-        targets: Sequence[Target] | None = None,
+        consensus: Round,
     ) -> None:
         self.graph, self.patch_graph, self.embedders, self.seed, self.store = graph, patch_graph, embedders, seed, store
         self.n_data = n_data  # patch k is another run of patch k % n_data, and has its nodes and edges
-        self.round, self.targets = round_number, targets
+        self.round, self.targets = consensus.number, consensus.targets
         self.found: dict[int, Patch] = {}
         self.failures: dict[int, str] = {}
         self.attempts: dict[int, int] = {}

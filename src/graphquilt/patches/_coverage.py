@@ -19,6 +19,8 @@ LEAST = 0.01  # the coverage that a node without an edge inside a patch is taken
 def coverage(graph: Graph, patch_graph: PatchGraph) -> list[npt.NDArray[np.float64]]:
     """Return for each patch the share of each of its nodes' edges that lie inside the patch, (k,); 1 without edges.
 
+    Edges count in both directions, and not by their weights.
+
     Examples
     --------
     >>> import scipy.sparse as sp
@@ -29,6 +31,8 @@ def coverage(graph: Graph, patch_graph: PatchGraph) -> list[npt.NDArray[np.float
     """
     if graph.n_nodes != patch_graph.n_nodes:
         raise InputError(f"the graph has {graph.n_nodes} nodes, the patches are of {patch_graph.n_nodes}.")
+    if graph.directed:
+        graph = graph.undirected()
     announce(_kernels.degrees_inside, "coverage")
     csr = frozen(graph.indptr), frozen(graph.indices)
     mark = np.zeros(graph.n_nodes, dtype=np.uint8)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.consensus import consensus_targets
+from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import hold_out_edges, link_prediction_auc, reconstruction_auc
@@ -25,7 +25,7 @@ from graphquilt.progress import ProgressCallback
 from graphquilt.recipes import Recipe
 from graphquilt.studies.cells import cell_seed, run_cells
 from graphquilt.studies.small_scale import PROTOCOL, cut_as_protocol, measure, study_graph
-from graphquilt.studies.trainings import train_patches, train_whole
+from graphquilt.studies.trainings import Training, train_patches, train_whole
 
 __all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_cells", "reproduce_quality"]
 
@@ -157,23 +157,26 @@ class QualityCell:
             seconds += training.seconds
         for number in range(1, recipe.rounds + 1):
             start = process_time()
-            alignment, X = self._stitched(patches, graph, quilt)
+            alignment, X = self._stitched(patches, graph, quilt.repeat(recipe.runs))
             targets = consensus_targets(patches, alignment, X, pull=recipe.pull)
             seconds += process_time() - start
-            training = self._train(folder, graph, quilt, self.repetition, targets=targets, round_number=number)
+            drawn = Round(number, recipe.rounds, targets)
+            training = self._train(folder, graph, quilt, self.repetition, consensus=drawn)
             patches, seconds = training.patches, seconds + training.seconds
         return patches, seconds
 
-    def _train(self, folder: Path, graph: Graph, quilt: PatchGraph, run: int, **drawn: Any) -> Any:
+    def _train(
+        self, folder: Path, graph: Graph, quilt: PatchGraph, run: int, *, consensus: Round | None = None
+    ) -> Training:
         how = COLUMNS[self.column]
         embedder = of_run(how.recipe.tuned(MODELS[self.model](self.dim)), run)
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, run)
         changed = "".join(f"-{field}-{value}" for field, value in _changes(embedder))
-        rounds = f"-round{drawn['round_number']}-coverage{how.recipe.coverage}" if drawn else ""
+        rounds = "" if consensus is None else f"-round{consensus.number}-coverage{how.recipe.coverage}"
         name = f"{self._stem}{changed}{'-links' if self.links else ''}{rounds}-run{run}"
         if how.of == "whole":
             return train_whole(folder, f"{name}-full", graph, embedder, seed=seed)
-        return train_patches(folder, f"{name}-patches", graph, quilt, embedder, seed=seed, **drawn)
+        return train_patches(folder, f"{name}-patches", graph, quilt, embedder, seed=seed, consensus=consensus)
 
     def _combined(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> Floats:
         how = COLUMNS[self.column]

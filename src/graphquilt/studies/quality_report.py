@@ -37,7 +37,8 @@ def quality_rows(results: Iterable[Row]) -> list[Row]:
     -------
     list of dict
         dataset, model, dim, column, repetitions; auc, accuracy and their standard deviations over repetitions
-        (``auc_over``, ``accuracy_over``), accuracy_std over splits, cost in CPU seconds; link_auc and link_cost.
+        (``auc_over``, ``accuracy_over``), accuracy_std over splits, cost in CPU seconds; link_auc where edges were held
+        out.
     """
     groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
     for result in results:
@@ -153,14 +154,15 @@ def _compared(one: Row | None, other: Row | None, key: str) -> str:
 
 def write_quality(out: Path) -> str:
     """Write ``quality.json``, ``quality.md`` and the figures from the finished cells in ``out``; return the tables."""
-    results = read_cells(out)
+    results = [result for result in read_cells(out) if "column" in result["parameters"]]
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = quality_rows(results)
     text = quality_tables(rows) + "\n## What was expected\n\n" + quality_checks(rows)
     (out / "quality.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
     (out / "quality.md").write_text(text)
-    draw_quality([r for r in rows if r["repetitions"]], out / "quality")
+    if drawn := [r for r in rows if r["repetitions"]]:
+        draw_quality(drawn, out / "quality")
     return text
 
 

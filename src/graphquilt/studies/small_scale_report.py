@@ -112,7 +112,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> list[Row]:
     """Write ``results.json``, ``tables.md`` and the figures from the finished cells in ``out``; return the summary."""
-    results = read_cells(out)
+    results = [result for result in read_cells(out) if "routes" in result]
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = summarise(results)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.consensus import Round
 from graphquilt.errors import JobError
 from graphquilt.fanout import embed_patches
 from graphquilt.graph import Graph
@@ -46,13 +47,13 @@ class Training:
         return self.patches[0].coordinates
 
 
-def made_with(embedder: Any, seed: int) -> str:
+def settings_of(embedder: Any, seed: int) -> str:
     """Return what a training depends on: the embedder, where it differs from its defaults, and the seed.
 
     Examples
     --------
     >>> from graphquilt.embedders import VGAE
-    >>> made_with(VGAE(8, dropout=0.5), 3)
+    >>> settings_of(VGAE(8, dropout=0.5), 3)
     'VGAE dim=8 dropout=0.5, seed 3'
     """
     fields = dataclasses.fields(embedder)
@@ -71,21 +72,28 @@ def train_whole(folder: Path, name: str, graph: Graph, embedder: Any, *, seed: i
         fit = embedder.fit(graph, seed)
         return [fit.embedding], len(fit.losses)
 
-    return _kept(folder, name, [np.arange(graph.n_nodes)], made_with(embedder, seed), train)
+    return _kept(folder, name, [np.arange(graph.n_nodes)], settings_of(embedder, seed), train)
 
 
 def train_patches(
-    folder: Path, name: str, graph: Graph, quilt: PatchGraph, embedder: Any, *, seed: int, **drawn: Any
+    folder: Path,
+    name: str,
+    graph: Graph,
+    quilt: PatchGraph,
+    embedder: Any,
+    *,
+    seed: int,
+    consensus: Round | None = None,
 ) -> Training:
     """Embed every patch, or open ``trainings/NAME.npz`` where that was done already.
 
-    ``drawn`` are the targets and the number of a consensus round; see :func:`graphquilt.embed_patches`.
+    See :func:`graphquilt.embed_patches` for ``consensus``.
     """
 
     def train() -> tuple[list[Floats], int]:
-        return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, **drawn)], 0
+        return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, consensus=consensus)], 0
 
-    return _kept(folder, name, quilt.patches, made_with(embedder, seed), train)
+    return _kept(folder, name, quilt.patches, settings_of(embedder, seed), train)
 
 
 def _kept(
