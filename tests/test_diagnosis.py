@@ -90,5 +90,5 @@ def test_patches_in_any_form_and_order(graph, quilt, truth):
     mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
     one, other = (gq.diagnose(graph, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed))
     assert one.losses == pytest.approx(other.losses)
-    with pytest.raises(gq.InputError, match="NaN|finite"):
+    with pytest.raises(gq.InputError, match="finite"):
         gq.diagnose(graph, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
