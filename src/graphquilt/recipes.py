@@ -38,7 +38,8 @@ class Recipe:
         Each row counts in overlaps and centroid with the share of its node's edges that its patch sees, to this power;
         0 counts all alike.
     lr, dropout, weight_decay, validation, negatives, init_seed : optional
-        Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`.
+        Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`. The
+        learning rate is for auto-encoders only, those with ``negatives``: DGI trained longer reconstructs worse.
 
     Examples
     --------
@@ -115,7 +116,10 @@ class Recipe:
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
             return embedder
         changes: dict[str, Any] = {}
+        reconstructs = hasattr(embedder, "negatives")
         for field in dataclasses.fields(embedder):
+            if field.name == "lr" and not reconstructs:
+                continue
             wanted = getattr(self, field.name) if field.name in _TRAINING else None
             if wanted is not None and getattr(embedder, field.name) == field.default:
                 changes[field.name] = wanted
