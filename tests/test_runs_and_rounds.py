@@ -102,6 +102,15 @@ def test_runs_on_processes_are_those_of_a_loop(blocks, quilt, tmp_path):
         assert same(gq.embed_patches(blocks, quilt, quick(), seed=1, runs=2, store=store, executor=pool), expected)
 
 
+def test_read_only_features_of_a_job_make_no_warning(blocks, tmp_path, recwarn):
+    graph = gq.Graph(blocks.adjacency, sp.random_array((blocks.n_nodes, 30), density=0.1, rng=0).tocsr())
+    graph.save(tmp_path / "graph")
+    quilt = gq.patch_graph(graph, gq.Metis(4)(graph), degree=2, overlap=(40, 120), seed=0)
+    store = gq.DirectoryStore(tmp_path / "job")
+    gq.embed_patches(gq.Graph.open(tmp_path / "graph"), quilt, quick(), seed=0, store=store)
+    assert not [warning for warning in recwarn if "writable" in str(warning.message)]
+
+
 def test_a_fixed_start_is_the_same_for_the_patches_of_a_run_and_another_in_the_next(blocks):
     still = quick(init_seed=3, lr=1e-12)  # does not leave its start
     quilt = gq.PatchGraph.from_patches([np.arange(blocks.n_nodes)] * 2)

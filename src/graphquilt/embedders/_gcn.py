@@ -72,6 +72,8 @@ def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torc
         places = [torch.as_tensor(index, dtype=torch.int64, device=device) for index in (rows, M.indices)]
         return Entries(places[0], places[1], torch.as_tensor(M.data, dtype=dtype, device=device))
     index = torch.int32 if max(*M.shape, M.nnz) < 2**31 else torch.int64
+    # Features of a job are memory-mapped and read-only, which torch warns of; a training reads them often enough.
+    M = M if M.data.flags.writeable and M.indices.flags.writeable and M.indptr.flags.writeable else M.copy()
     return torch.sparse_csr_tensor(
         torch.as_tensor(M.indptr, dtype=index),
         torch.as_tensor(M.indices, dtype=index),
