@@ -112,6 +112,7 @@ _HOMES = {
     "read_flows": "flows",
     "read_mag240m": "ingest",
     "reconstruction_auc": "evaluate",
+    "refine": "alignment",
     "roc_auc": "evaluate",
     "sample_non_edges": "evaluate",
     "score_windows": "anomaly",

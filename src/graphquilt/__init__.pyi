@@ -3,6 +3,7 @@ from graphquilt.alignment import align as align
 from graphquilt.alignment import align_components as align_components
 from graphquilt.alignment import align_hierarchical as align_hierarchical
 from graphquilt.alignment import centroid as centroid
+from graphquilt.alignment import refine as refine
 from graphquilt.alignment import undetermined_directions as undetermined_directions
 from graphquilt.anomaly import Alert as Alert
 from graphquilt.anomaly import AnomalyScores as AnomalyScores

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.alignment import Alignment, align, centroid, refine
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import SVD, Embedder
 from graphquilt.embedders.contract import check_drawable, motions
@@ -202,7 +202,7 @@ def embed(
     report(progress, "embedding", 1, 1)
     if store is not None:
         counts = {"runs": recipe.runs, "rounds": recipe.rounds}
-        said = {**free_motions(each), "robust": robust, "coverage": recipe.coverage, **counts}
+        said = {**free_motions(each), "robust": robust, "coverage": recipe.coverage, "refine": recipe.refine, **counts}
         store["alignment"] = alignment_record(alignment, said)
         store["embedding"] = Record({"embedding": X}, {"n_nodes": graph.n_nodes, "dim": dim})
     return QuiltResult(X, repeated, patches, alignment)
@@ -273,7 +273,7 @@ def embed_in_rounds(
     patches = work(consensus=Round(0, recipe.rounds))
     for number in range(1, recipe.rounds + 1):
         key = f"rounds/{number}/consensus"
-        said = {"runs": recipe.runs, "pull": recipe.pull, "coverage": recipe.coverage, "robust": robust}
+        said = {name: getattr(recipe, name) for name in ("runs", "pull", "coverage", "refine")} | {"robust": robust}
         found = _kept_consensus(store, key, said)
         if found is None:
             found = _stitched(graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor)
@@ -334,4 +334,7 @@ def _stitched(
         weights = coverage_weights(graph, quilt, power=recipe.coverage)
     free = free_motions(embedders)
     alignment = align(patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor)
+    alignment = refine(
+        patches, alignment, sweeps=recipe.refine, weights=weights, rotate=free["rotate"], translate=free["translate"]
+    )
     return alignment, centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights)

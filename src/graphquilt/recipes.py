@@ -37,6 +37,8 @@ class Recipe:
     coverage : float
         Each row counts in overlaps and centroid with the share of its node's edges that its patch sees, to this power;
         0 counts all alike.
+    refine : int
+        Sweeps of generalised Procrustes analysis after synchronisation; see :func:`graphquilt.refine`.
     lr, dropout, weight_decay, validation, negatives, init_seed : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`. The
         learning rate is for auto-encoders only, those with ``negatives``: DGI trained longer reconstructs worse.
@@ -53,6 +55,7 @@ class Recipe:
     rounds: int = 0
     pull: float = 1.0
     coverage: float = 0.0
+    refine: int = 0
     lr: float | None = None
     dropout: float | None = None
     weight_decay: float | None = None
@@ -61,7 +64,7 @@ class Recipe:
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
-        for field, least in (("runs", 1), ("rounds", 0)):
+        for field, least in (("runs", 1), ("rounds", 0), ("refine", 0)):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
@@ -83,12 +86,12 @@ class Recipe:
     @classmethod
     def best(cls) -> Recipe:
         """Return what classified best on average over data sets, models and dimensions."""
-        return cls("best", runs=4, coverage=2.0, dropout=0.5, negatives=1, init_seed=0)
+        return cls("best", runs=4, coverage=2.0, refine=3, dropout=0.5, negatives=1, init_seed=0)
 
     @classmethod
     def reconstruction(cls) -> Recipe:
         """Return what tells edges from non-edges best: larger steps, and consensus rounds."""
-        return cls("reconstruction", rounds=2, coverage=2.0, lr=0.01, negatives=1)
+        return cls("reconstruction", rounds=2, coverage=2.0, refine=3, lr=0.003, negatives=1)
 
     def changed(self, *, runs: int | None = None, rounds: int | None = None) -> Recipe:
         """Return the recipe with other numbers of runs and rounds, where they are given; it then has no name.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, align_hierarchical, centroid
+from graphquilt.alignment import Alignment, align, align_hierarchical, centroid, refine
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
@@ -132,6 +132,7 @@ def align_job(
     robust: bool = False,
     branching: int | None = None,
     coverage: float | None = None,
+    sweeps: int | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
@@ -148,6 +149,8 @@ def align_job(
     coverage : float, optional
         The power of the coverage that each row counts with, in overlaps (but not with ``branching``) and centroid; by
         default that of the job's recipe.
+    sweeps : int, optional
+        Of :func:`graphquilt.refine`; by default the job's recipe's.
     """
     quilt, counts = embedded_patch_graph(store), embedded_counts(store)
     if "embed" not in store:
@@ -165,8 +168,9 @@ def align_job(
         "rotate": "rotation" in group if rotate is None else rotate,
         "translate": "translation" in group if translate is None else translate,
     }
-    if coverage is None:
-        coverage = store["recipe"].parameters["coverage"] if "recipe" in store else 0.0
+    recipe = store["recipe"].parameters if "recipe" in store else {}
+    coverage = recipe.get("coverage", 0.0) if coverage is None else coverage
+    sweeps = recipe.get("refine", 0) if sweeps is None else sweeps
     weights = _coverage(store, quilt, coverage)
     patches = embedded_patches(store)
     if branching is None:
@@ -177,7 +181,10 @@ def align_job(
         alignment = align_hierarchical(
             patches, quilt.edges, **free, robust=robust, branching=branching, executor=executor
         )
-    said = {**free, "robust": robust, "branching": branching, "coverage": coverage, **counts}
+    alignment = refine(
+        patches, alignment, sweeps=sweeps, weights=weights, rotate=free["rotate"], translate=free["translate"]
+    )
+    said = {**free, "robust": robust, "refine": sweeps, "branching": branching, "coverage": coverage, **counts}
     store["alignment"] = alignment_record(alignment, said)
     with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
         centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights, out=X)

@@ -2,13 +2,22 @@
 
 ``overlap`` compares patches, ``solve`` synchronises them, ``transforms`` is the result, ``verdict`` puts it into words,
 ``extension`` adds a patch, ``hierarchy`` goes level by level, ``components`` takes what is not connected apart,
-``centroids`` makes the embedding.
+``refinement`` lays patches onto their centroid, ``centroids`` makes the embedding.
 """
 
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.components import align_components
 from graphquilt.alignment.hierarchy import align_hierarchical
+from graphquilt.alignment.refinement import refine
 from graphquilt.alignment.solve import align, undetermined_directions
 from graphquilt.alignment.transforms import Alignment
 
-__all__ = ["Alignment", "align", "align_components", "align_hierarchical", "centroid", "undetermined_directions"]
+__all__ = [
+    "Alignment",
+    "align",
+    "align_components",
+    "align_hierarchical",
+    "centroid",
+    "refine",
+    "undetermined_directions",
+]

@@ -291,6 +291,9 @@ def align(
         float | None,
         typer.Option("--coverage", min=0, help="Power of coverage as weight.  [default: the recipe's]"),
     ] = None,
+    refine: Annotated[
+        int | None, typer.Option("--refine", min=0, help="Sweeps of Procrustes analysis.  [default: the recipe's]")
+    ] = None,
     workers: options.Workers = 1,
     dask: options.Dask = None,
     json: options.Json = False,
@@ -316,6 +319,7 @@ def align(
             robust=robust,
             branching=branching,
             coverage=coverage,
+            sweeps=refine,
             executor=pool,
             progress=progress,
         )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.alignment import Alignment, align, centroid, refine
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
@@ -70,6 +70,7 @@ COLUMNS: Mapping[str, Column] = {
     "+ validation": Column(_paper(validation=0.1)),
     "+ same start": Column(_paper(init_seed=0)),
     "+ coverage": Column(_paper(coverage=2.0)),
+    "+ refine": Column(_paper(refine=10)),
     "+ rounds": Column(_paper(rounds=2)),
     "best": Column(Recipe.best()),
     "reconstruction": Column(Recipe.reconstruction()),
@@ -172,7 +173,8 @@ class QualityCell:
         embedder = of_run(how.recipe.tuned(MODELS[self.model](self.dim)), run)
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, run)
         changed = "".join(f"-{field}-{value}" for field, value in _changes(embedder))
-        rounds = "" if consensus is None else f"-round{consensus.number}-coverage{how.recipe.coverage}"
+        refined = f"-refine{how.recipe.refine}" if how.recipe.refine else ""
+        rounds = "" if consensus is None else f"-round{consensus.number}-coverage{how.recipe.coverage}{refined}"
         name = f"{self._stem}{changed}{'-links' if self.links else ''}{rounds}-run{run}"
         if how.of == "whole":
             return train_whole(folder, f"{name}-full", graph, embedder, seed=seed)
@@ -189,9 +191,9 @@ class QualityCell:
         return self._stitched(patches, graph, quilt)[1]
 
     def _stitched(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> tuple[Alignment, Floats]:
-        power = COLUMNS[self.column].recipe.coverage
-        weights = coverage_weights(graph, quilt, power=power) if power else None
-        alignment = align(patches, quilt.edges, weights=weights)
+        recipe = COLUMNS[self.column].recipe
+        weights = coverage_weights(graph, quilt, power=recipe.coverage) if recipe.coverage else None
+        alignment = refine(patches, align(patches, quilt.edges, weights=weights), sweeps=recipe.refine, weights=weights)
         return alignment, centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
 
 
