@@ -15,6 +15,7 @@ from graphquilt.cli.display import resumable, show, watching
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.patches import PatchGraph
+    from graphquilt.progress import ProgressCallback
     from graphquilt.store import DirectoryStore
 
 
@@ -50,6 +51,50 @@ def _source(
     return graph
 
 
+def _cut(
+    store: DirectoryStore,
+    path: Path,
+    *,
+    columns: str,
+    features: Path | None,
+    labels: Path | None,
+    directed: bool,
+    largest: bool,
+    partition: str,
+    patches: int,
+    dim: int,
+    degree: float | None,
+    overlap: str | None,
+    edge_weight: str,
+    seed: int,
+    progress: ProgressCallback | None,
+) -> tuple[Graph, PatchGraph]:
+    """Return the job's graph and patches: those it has, or those it is to be made with."""
+    from graphquilt.cli import choices
+    from graphquilt.stages import make_patches
+
+    graph = _source(store, path, columns=columns, features=features, labels=labels, directed=directed, largest=largest)
+    quilt = make_patches(
+        store,
+        graph,
+        choices.partitioner(partition, patches, seed),
+        n_patches=patches,
+        dim=dim,
+        degree=degree,
+        overlap=choices.overlap(overlap),
+        edge_weight=choices.edge_weight(edge_weight),
+        seed=seed,
+        progress=progress,
+    )
+    if quilt.n_patches < patches:
+        typer.echo(
+            f"graphquilt: {patches} patches were asked for and {quilt.n_patches} made: clusters with less than half of "
+            "the least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
+            err=True,
+        )
+    return graph, quilt
+
+
 def _alignment(alignment: Any) -> dict[str, Any]:
     errors = alignment.edge_errors
     return {
@@ -59,15 +104,6 @@ def _alignment(alignment: Any) -> dict[str, Any]:
         "residual": float(alignment.residual),
         "fit": alignment.summary().splitlines(),
     }
-
-
-def _tell_merged(asked: int, quilt: PatchGraph) -> None:
-    if quilt.n_patches < asked:
-        typer.echo(
-            f"graphquilt: {asked} patches were asked for and {quilt.n_patches} made: clusters with less than half of "
-            "the least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
-            err=True,
-        )
 
 
 @app.command(epilog="Example: `graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job`")
@@ -108,14 +144,14 @@ def run(
     from graphquilt.cli import choices
     from graphquilt.locking import job_lock
     from graphquilt.pipeline import embed_in_rounds
-    from graphquilt.stages import align_job, make_patches
+    from graphquilt.stages import align_job
     from graphquilt.store import DirectoryStore
 
     how = choices.recipe(recipe, runs, rounds)
     model = choices.embedder(embedder, dim, settings, how)
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
-        graph = _source(
+        graph, quilt = _cut(
             store,
             edges,
             columns=columns,
@@ -123,20 +159,15 @@ def run(
             labels=labels,
             directed=directed,
             largest=largest_component,
-        )
-        quilt = make_patches(
-            store,
-            graph,
-            choices.partitioner(partition, patches, seed),
-            n_patches=patches,
+            partition=partition,
+            patches=patches,
             dim=dim,
             degree=degree,
-            overlap=choices.overlap(overlap),
-            edge_weight=choices.edge_weight(edge_weight),
+            overlap=overlap,
+            edge_weight=edge_weight,
             seed=seed,
             progress=progress,
         )
-        _tell_merged(patches, quilt)
         with choices.hands(workers, dask, dask_resource, how.runs * quilt.n_patches) as pool:
             embed_in_rounds(
                 graph, quilt, model, recipe=how, robust=robust, seed=seed, executor=pool, store=store, progress=progress
@@ -175,14 +206,13 @@ def patch(
     if save_config is not None:
         config.save(context, save_config)
         return
-    from graphquilt.cli import choices
     from graphquilt.locking import job_lock
-    from graphquilt.stages import cut_patches, make_patches
+    from graphquilt.stages import cut_patches
     from graphquilt.store import DirectoryStore
 
     store = DirectoryStore(out)
     with resumable(_again()), job_lock(out), watching() as progress:
-        whole = _source(
+        whole, quilt = _cut(
             store,
             graph,
             columns=columns,
@@ -190,20 +220,15 @@ def patch(
             labels=labels,
             directed=directed,
             largest=largest_component,
-        )
-        quilt = make_patches(
-            store,
-            whole,
-            choices.partitioner(partition, patches, seed),
-            n_patches=patches,
+            partition=partition,
+            patches=patches,
             dim=dim,
             degree=degree,
-            overlap=choices.overlap(overlap),
-            edge_weight=choices.edge_weight(edge_weight),
+            overlap=overlap,
+            edge_weight=edge_weight,
             seed=seed,
             progress=progress,
         )
-        _tell_merged(patches, quilt)
         cut_patches(store, whole, quilt, progress)
     show({"job": str(out), **quilt.summary()}, as_json=json)
 
