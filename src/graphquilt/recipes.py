@@ -15,7 +15,7 @@ __all__ = ["Recipe", "recipe_named"]
 
 E = TypeVar("E")
 
-_TRAINING = ("lr", "dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
+_TRAINING = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,8 @@ class Recipe:
         0 counts all alike.
     refine : int
         Sweeps of generalised Procrustes analysis after synchronisation; see :func:`graphquilt.refine`.
-    lr, dropout, weight_decay, validation, negatives, init_seed : optional
-        Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`. The
-        learning rate is for auto-encoders only, those with ``negatives``: DGI trained longer reconstructs worse.
+    dropout, weight_decay, validation, negatives, init_seed : optional
+        Settings of the embedder; None leaves them alone. See :class:`graphquilt.embedders.network.Network`.
 
     Examples
     --------
@@ -56,7 +55,6 @@ class Recipe:
     pull: float = 1.0
     coverage: float = 0.0
     refine: int = 0
-    lr: float | None = None
     dropout: float | None = None
     weight_decay: float | None = None
     validation: float | None = None
@@ -90,8 +88,8 @@ class Recipe:
 
     @classmethod
     def reconstruction(cls) -> Recipe:
-        """Return what tells edges from non-edges best: larger steps, and consensus rounds."""
-        return cls("reconstruction", rounds=2, coverage=2.0, refine=3, lr=0.003, negatives=1)
+        """Return what tells edges from non-edges best: consensus rounds, without dropout."""
+        return cls("reconstruction", rounds=2, coverage=2.0, refine=3, negatives=1)
 
     def changed(self, *, runs: int | None = None, rounds: int | None = None) -> Recipe:
         """Return the recipe with other numbers of runs and rounds, where they are given; it then has no name.
@@ -119,10 +117,7 @@ class Recipe:
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
             return embedder
         changes: dict[str, Any] = {}
-        reconstructs = hasattr(embedder, "negatives")
         for field in dataclasses.fields(embedder):
-            if field.name == "lr" and not reconstructs:
-                continue
             wanted = getattr(self, field.name) if field.name in _TRAINING else None
             if wanted is not None and getattr(embedder, field.name) == field.default:
                 changes[field.name] = wanted
