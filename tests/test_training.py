@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import gc
 import threading
 
 import numpy as np
@@ -302,3 +303,25 @@ def test_an_encoder_refuses_other_features_and_other_files(tmp_path):
     save_file({"a": np.ones(2)}, tmp_path / "newer", metadata={"format": "graphquilt-encoder", "version": "99"})
     with pytest.raises(gq.FormatError, match="encoder format 99; this graphquilt reads format 1"):
         gq.Encoder.load(tmp_path / "newer")
+
+
+@pytest.mark.parametrize("embedder", [gq.VGAE(4), gq.GAE(4, validation=0.2), gq.DGI(4)])
+def test_a_training_leaves_no_arrays_behind(embedder):
+    from graphquilt.embedders._ops import Workspace
+
+    graph, embedder = blocks_graph(), dataclasses.replace(embedder, max_epochs=3)
+
+    def workspaces():
+        gc.collect()
+        return sum(type(each) is Workspace for each in gc.get_objects())
+
+    before = workspaces()
+    embedder.fit(graph, 0)
+
+    def stop(event):
+        if event.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embedder.fit(graph, 0, progress=stop)
+    assert workspaces() == before

@@ -26,6 +26,13 @@ class Workspace:
         self.device, self.dtype = device, dtype
         self.kept: dict[tuple[object, ...], Tensor] = {}
 
+    def clear(self) -> None:
+        """Let go of all arrays: those of the last epoch know the graph of their gradients, which knows this workspace.
+
+        Python does not see that ring, as part of it is torch's, and would keep it for ever.
+        """
+        self.kept.clear()
+
     def __call__(self, key: tuple[object, ...], *shape: int) -> Tensor:
         """Return the array of this key, whatever is in it."""
         array = self.kept.get(key)

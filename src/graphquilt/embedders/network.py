@@ -177,17 +177,24 @@ class Network:
         width = graph.n_nodes if features is None else int(features.shape[1])
         parameters = Parameters(self._initial(width, rng), device=self.device, dtype=dtype)
 
+        made: list[Inputs] = []
+
         def inputs(seen: Graph) -> Inputs:
             A = normalized_adjacency(seen)
-            return inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
+            made.append(inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype))
+            return made[-1]
 
-        task = self._task(graph, inputs, torch.Generator().manual_seed(second), target)
-        schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
-        losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
-        whole = task.inputs if task.watch is None else inputs(graph)
-        with torch.no_grad():
-            weights = parameters.views(parameters.flat.cpu().clone())
-            X = encode(whole, parameters.named)[:, : self.dim].cpu().numpy().copy()
+        try:
+            task = self._task(graph, inputs, torch.Generator().manual_seed(second), target)
+            schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
+            losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
+            whole = task.inputs if task.watch is None else inputs(graph)
+            with torch.no_grad():
+                weights = parameters.views(parameters.flat.cpu().clone())
+                X = encode(whole, parameters.named)[:, : self.dim].cpu().numpy().copy()
+        finally:
+            for each in made:
+                each.space.clear()
         stand_in = self.featureless if graph.features is None else None
         kept = {name: value.numpy() for name, value in weights.items()}
         return Fit(X, losses, Encoder(type(self).__name__, self.dim, kept, stand_in, self._normalize))
