@@ -45,6 +45,7 @@ bench: $(READY)
 reproduce: $(READY)
 	$(BIN)/graphquilt reproduce small --out results/small
 	$(BIN)/graphquilt reproduce ablation --out results/ablation
+	$(BIN)/graphquilt reproduce quality --out results/quality
 
 # The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
 dist: $(READY)
