@@ -18,7 +18,13 @@ from graphquilt.studies.small_scale_report import MODEL_TITLES, TITLES, figure_o
 __all__ = ["quality_checks", "quality_rows", "quality_tables", "write_quality"]
 
 Row = dict[str, Any]
-NAMES: dict[str, str] = TITLES | {"citeseer": "Citeseer", "coauthor-cs": "Coauthor CS"}
+NAMES: dict[str, str] = {
+    "cora": TITLES["cora"],
+    "citeseer": "Citeseer",
+    "amazon-photo": TITLES["amazon-photo"],
+    "pubmed": TITLES["pubmed"],
+    "coauthor-cs": "Coauthor CS",
+}
 TUNED_ON = ("cora", "citeseer", "amazon-photo")
 COLOURS = {
     "full": "#444444",
@@ -191,6 +197,10 @@ def draw_quality(rows: Sequence[Row], path: Path) -> None:
             axis.grid(alpha=0.3)
             axis.set_title(f"{_titled(dataset)}, {MODEL_TITLES[model]}", fontsize=10)
         axes[line][0].set_ylabel("accuracy")
-    axes[0][0].legend(frameon=False, fontsize=7)
+    for axis in axes[-1]:
+        axis.set_xlabel("dimension d")
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS), frameon=False
+    )
     for kind in ("png", "svg"):
         figure.savefig(path.with_suffix(f".{kind}"), dpi=150, metadata={"Date": None} if kind == "svg" else None)
