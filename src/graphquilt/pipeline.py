@@ -198,7 +198,9 @@ def embed(
         progress=progress,
     )
     repeated = quilt.repeat(recipe.runs)
-    alignment, X = _stitched(graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor)
+    alignment, X = _stitched(
+        graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
+    )
     report(progress, "embedding", 1, 1)
     if store is not None:
         counts = {"runs": recipe.runs, "rounds": recipe.rounds}
@@ -276,7 +278,9 @@ def embed_in_rounds(
         said = {name: getattr(recipe, name) for name in ("runs", "pull", "coverage", "refine")} | {"robust": robust}
         found = _kept_consensus(store, key, said)
         if found is None:
-            found = _stitched(graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor)
+            found = _stitched(
+                graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
+            )
             if store is not None:
                 record = alignment_record(found[0], said)
                 store[key] = replace(record, arrays={**record.arrays, "centroid": found[1]})
@@ -327,13 +331,16 @@ def _stitched(
     recipe: Recipe,
     robust: bool,
     executor: Executor | None,
+    progress: ProgressCallback | None,
 ) -> tuple[Alignment, npt.NDArray[np.floating[Any]]]:
     """Align all patches and average them."""
     weights = None
     if recipe.coverage and graph is not None:
         weights = coverage_weights(graph, quilt, power=recipe.coverage)
     free = free_motions(embedders)
-    alignment = align(patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor)
+    alignment = align(
+        patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor, progress=progress
+    )
     alignment = refine(
         patches, alignment, sweeps=recipe.refine, weights=weights, rotate=free["rotate"], translate=free["translate"]
     )
