@@ -7,20 +7,10 @@ import graphquilt as gq
 
 
 @pytest.fixture(scope="module")
-def graph():
-    return gq.load_dataset("blocks")
-
-
-@pytest.fixture(scope="module")
-def quilt(graph):
-    return gq.patch_graph(graph, gq.Metis(4)(graph), degree=2, overlap=(40, 120), seed=0)
-
-
-@pytest.fixture(scope="module")
-def truth(graph):
+def truth(blocks):
     """Places that tell the classes apart well, but not perfectly."""
     rng = np.random.default_rng(0)
-    return np.eye(6)[graph.labels] + 0.35 * rng.normal(size=(graph.n_nodes, 6))
+    return np.eye(6)[blocks.labels] + 0.35 * rng.normal(size=(blocks.n_nodes, 6))
 
 
 def cut(quilt, X, noise, seed=1):
@@ -32,63 +22,63 @@ def cut(quilt, X, noise, seed=1):
     ]
 
 
-def test_perfect_patches_lose_nothing(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.0)
-    found = gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth, seed=0, splits=10)
+def test_perfect_patches_lose_nothing(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.0)
+    found = gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
     assert all(abs(loss) < 0.01 for loss in found.losses.values())
     assert sum(found.losses.values()) == pytest.approx(found.full.accuracy - found.stitched.accuracy)
 
 
-def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.5)
-    found = gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth, seed=0, splits=10)
+def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.5)
+    found = gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
     assert found.losses["local training"] > 0.1
     assert found.losses["averaging"] < 0
     assert "Most is lost inside the patches" in str(found)
     assert "points of accuracy lost" in str(found)
 
 
-def test_patches_that_are_not_aligned_are_found_as_such(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.0)
-    found = gq.diagnose(graph, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
+def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.0)
+    found = gq.diagnose(blocks, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
     assert max(found.losses, key=found.losses.get) == "alignment"
     assert found.losses["alignment"] > 0.1
     assert "Alignment loses most" in str(found)
 
 
-def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.2)
-    bare = gq.Graph(graph.adjacency)
-    found = gq.diagnose(bare, patches, gq.align(patches, quilt.edges), seed=0)
+def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.2)
+    bare = gq.Graph(blocks.adjacency)
+    found = gq.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges), seed=0)
     assert set(found.losses) == {"averaging", "alignment"}
     assert str(found).startswith("Stitched AUC")
 
 
-def test_a_full_embedding_of_another_shape_is_refused(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.0)
+def test_a_full_embedding_of_another_shape_is_refused(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.0)
     with pytest.raises(gq.InputError, match="rows"):
-        gq.diagnose(graph, patches, gq.align(patches, quilt.edges), full=truth[:-1], seed=0)
+        gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1], seed=0)
 
 
-def test_weights_of_the_centroid_are_not_taken_for_misalignment(graph, quilt, truth):
-    weights = gq.coverage_weights(graph, quilt, power=4)
+def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_quilt, truth):
+    weights = gq.coverage_weights(blocks, blocks_quilt, power=4)
     rng = np.random.default_rng(0)
     patches = [
         gq.Patch(nodes, truth[nodes] + (1 - w[:, None]) * rng.normal(size=(len(nodes), 6)))
-        for nodes, w in zip(quilt.patches, weights, strict=True)
+        for nodes, w in zip(blocks_quilt.patches, weights, strict=True)
     ]
     alignment = gq.Alignment.identity(4, 6)
-    found = gq.diagnose(graph, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
+    found = gq.diagnose(blocks, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
     assert abs(found.losses["alignment"]) < 0.03
 
 
-def test_patches_in_any_form_and_order(graph, quilt, truth):
-    patches = cut(quilt, truth, 0.2)
-    alignment = gq.align(patches, quilt.edges)
+def test_patches_in_any_form_and_order(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.2)
+    alignment = gq.align(patches, blocks_quilt.edges)
     rng = np.random.default_rng(0)
     orders = [rng.permutation(len(patch.nodes)) for patch in patches]
     mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
-    one, other = (gq.diagnose(graph, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed))
+    one, other = (gq.diagnose(blocks, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed))
     assert one.losses == pytest.approx(other.losses)
     with pytest.raises(gq.InputError, match="finite"):
-        gq.diagnose(graph, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
+        gq.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan), seed=0)

@@ -23,16 +23,6 @@ from toy_embedders import Toy, ring_of_patches
 torch = pytest.importorskip("torch")
 
 
-@pytest.fixture(scope="module")
-def blocks():
-    return gq.load_dataset("blocks")
-
-
-@pytest.fixture(scope="module")
-def quilt(blocks):
-    return gq.patch_graph(blocks, gq.Metis(4)(blocks), degree=2, overlap=(40, 120), seed=0)
-
-
 def quick(dim=4, **settings):
     return gq.VGAE(dim, max_epochs=15, **settings)
 
@@ -60,9 +50,9 @@ def test_repeating_keeps_every_run_as_it_was_and_joins_the_runs_of_a_patch(runs,
 
 
 @pytest.mark.parametrize("runs", [0, -1, 1.5, True])
-def test_runs_are_counted_in_whole_numbers(quilt, runs):
+def test_runs_are_counted_in_whole_numbers(blocks_quilt, runs):
     with pytest.raises(InputError, match="at least 1"):
-        quilt.repeat(runs)
+        blocks_quilt.repeat(runs)
 
 
 def test_the_law_of_runs_noise_free_runs_align_exactly():
@@ -95,11 +85,13 @@ def test_more_runs_only_do_the_new_ones(tmp_path):
     assert not list((store.path / "patches").glob("0001*/graph*"))  # runs share the data of their patch
 
 
-def test_runs_on_processes_are_those_of_a_loop(blocks, quilt, tmp_path):
-    expected = gq.embed_patches(blocks, quilt, quick(), seed=1, runs=2)
+def test_runs_on_processes_are_those_of_a_loop(blocks, blocks_quilt, tmp_path):
+    expected = gq.embed_patches(blocks, blocks_quilt, quick(), seed=1, runs=2)
     store = gq.DirectoryStore(tmp_path / "job")
     with gq.Processes(2) as pool:
-        assert same(gq.embed_patches(blocks, quilt, quick(), seed=1, runs=2, store=store, executor=pool), expected)
+        assert same(
+            gq.embed_patches(blocks, blocks_quilt, quick(), seed=1, runs=2, store=store, executor=pool), expected
+        )
 
 
 def test_read_only_features_of_a_job_make_no_warning(blocks, tmp_path, recwarn):
@@ -134,9 +126,9 @@ def test_an_ensemble_of_one_whole_graph(blocks):
 # Coverage
 
 
-def test_coverage_counts_edges_inside(blocks, quilt):
-    shares = gq.coverage(blocks, quilt)
-    for nodes, share in zip(quilt.patches, shares, strict=True):
+def test_coverage_counts_edges_inside(blocks, blocks_quilt):
+    shares = gq.coverage(blocks, blocks_quilt)
+    for nodes, share in zip(blocks_quilt.patches, shares, strict=True):
         inside = np.asarray(blocks.adjacency[nodes][:, nodes].astype(bool).sum(axis=1)).ravel()
         assert np.allclose(share, inside / np.maximum(blocks.degrees[nodes], 1))
 
@@ -230,9 +222,9 @@ def test_rounds_make_patches_agree_better(blocks):
     assert after < before
 
 
-def test_rounds_resume_where_they_stopped(blocks, quilt, tmp_path, monkeypatch):
+def test_rounds_resume_where_they_stopped(blocks, blocks_quilt, tmp_path, monkeypatch):
     recipe = gq.Recipe(runs=2, rounds=2, coverage=2.0)
-    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3)
+    expected = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
 
     def stop(event):
@@ -240,59 +232,63 @@ def test_rounds_resume_where_they_stopped(blocks, quilt, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
+        gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
     done = sorted(store.path.glob("rounds/*/patches/*/embedding.json"))
     assert len(done) == 11
     times = [path.stat().st_mtime_ns for path in done]
-    monkeypatch.setattr("graphquilt.pipeline._stitched", None)  # what was aligned is kept, too
-    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store)
+    monkeypatch.setattr("graphquilt.pipeline.stitch", None)  # what was aligned is kept, too
+    patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
     assert times == [path.stat().st_mtime_ns for path in done]
     assert same(patches, expected)
 
 
-def test_a_damaged_consensus_is_made_again(blocks, quilt, tmp_path):
+def test_a_damaged_consensus_is_made_again(blocks, blocks_quilt, tmp_path):
     recipe = gq.Recipe(rounds=1)
     store = gq.DirectoryStore(tmp_path / "job")
-    expected = list(gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store))
+    expected = list(gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store))
     path = store.path / "rounds" / "1" / "consensus.npz"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert len(job_status(gq.DirectoryStore(store.path), verify=True)["damaged"]) == 1
-    again = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=gq.DirectoryStore(store.path))
+    again = gq.embed_in_rounds(
+        blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=gq.DirectoryStore(store.path)
+    )
     assert same(again, expected)
 
 
-def test_an_interrupted_round_does_not_look_finished(blocks, quilt, tmp_path):
+def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
 
     def stop(event):
-        if event.stage == "patches" and event.done == quilt.n_patches:
+        if event.stage == "patches" and event.done == blocks_quilt.n_patches:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gq.embed_in_rounds(blocks, quilt, quick(), recipe=gq.Recipe(rounds=1), seed=3, store=store, progress=stop)
+        gq.embed_in_rounds(
+            blocks, blocks_quilt, quick(), recipe=gq.Recipe(rounds=1), seed=3, store=store, progress=stop
+        )
     status = job_status(store)
     assert (status["embedded"], status["next"]) == (0, "graphquilt embed")
     assert status["stages"]["recipe"]["rounds"] == 1
 
 
-def test_more_runs_make_an_alignment_old(blocks, quilt, tmp_path):
+def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
-    gq.embed_in_rounds(blocks, quilt, quick(), recipe=gq.Recipe(), seed=3, store=store)
+    gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=gq.Recipe(), seed=3, store=store)
     align_job(store)
     assert job_status(store)["next"] == "nothing"
-    gq.embed_patches(blocks, quilt, quick(), seed=3, runs=2, store=store)
+    gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
     assert job_status(store)["next"] == "graphquilt align"
     with pytest.raises(gq.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
         gq.compare(store, blocks, seed=0, splits=2)
 
 
-def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, quilt, tmp_path):
+def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
-    two = gq.embed_patches(blocks, quilt, quick(), seed=3, runs=2, store=store)
-    gq.embed_patches(blocks, quilt, quick(), seed=3, runs=1, store=store)
-    assert len(pickle.loads(pickle.dumps(two))) == 2 * quilt.n_patches
+    two = gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
+    gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=1, store=store)
+    assert len(pickle.loads(pickle.dumps(two))) == 2 * blocks_quilt.n_patches
 
 
 def test_targets_follow_the_order_of_the_patch_graph():
@@ -305,11 +301,11 @@ def test_targets_follow_the_order_of_the_patch_graph():
     assert np.array_equal(targets[0].rows, np.arange(10, 20))
 
 
-def test_what_rounds_would_fail_at_is_refused_before_training(blocks, quilt):
+def test_what_rounds_would_fail_at_is_refused_before_training(blocks, blocks_quilt):
     log = []
     for arguments, message in (
-        ((None, quilt, quick()), "coverage is counted in the graph"),
-        ((blocks, quilt, gq.SVD(4)), "SVD cannot be drawn"),
+        ((None, blocks_quilt, quick()), "coverage is counted in the graph"),
+        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be drawn"),
     ):
         with pytest.raises(InputError, match=message):
             gq.embed_in_rounds(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
@@ -321,14 +317,14 @@ def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
         gq.embed(blocks, dim=4, n_patches=3, rounds=1)
 
 
-def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, quilt, tmp_path):
+def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path):
     recipe = gq.Recipe(runs=2, rounds=1, coverage=1.0)
     store = gq.DirectoryStore(tmp_path / "job")
     keep_graph(store, blocks, {})
-    patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store)
+    patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
     alignment = align_job(store)
-    weights = [np.maximum(share, 0.01) for share in gq.coverage(blocks, quilt)] * 2
-    expected = gq.align(patches, quilt.repeat(2).edges, weights=weights)
+    weights = [np.maximum(share, 0.01) for share in gq.coverage(blocks, blocks_quilt)] * 2
+    expected = gq.align(patches, blocks_quilt.repeat(2).edges, weights=weights)
     assert np.allclose(alignment.rotations, expected.rotations)
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
@@ -405,15 +401,15 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
     assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_a_dask_cluster_does_runs_and_rounds(blocks, quilt, tmp_path):
+def test_a_dask_cluster_does_runs_and_rounds(blocks, blocks_quilt, tmp_path):
     distributed = pytest.importorskip("distributed")
     recipe = gq.Recipe(runs=2, rounds=1)
-    expected = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3)
+    expected = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         distributed.Client(workers) as client,
         client.get_executor(pure=False) as pool,
     ):
-        patches = gq.embed_in_rounds(blocks, quilt, quick(), recipe=recipe, seed=3, store=store, executor=pool)
+        patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, executor=pool)
         assert same(patches, expected)

@@ -28,7 +28,16 @@ from graphquilt.records import alignment_of, alignment_record, keep_patch_graph
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import Record, Store
 
-__all__ = ["Motions", "QuiltResult", "default_degree", "default_overlap", "embed", "embed_in_rounds", "free_motions"]
+__all__ = [
+    "Motions",
+    "QuiltResult",
+    "default_degree",
+    "default_overlap",
+    "embed",
+    "embed_in_rounds",
+    "free_motions",
+    "stitch",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +207,7 @@ def embed(
         progress=progress,
     )
     repeated = quilt.repeat(recipe.runs)
-    alignment, X = _stitched(
+    alignment, X = stitch(
         graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
     )
     report(progress, "embedding", 1, 1)
@@ -278,7 +287,7 @@ def embed_in_rounds(
         said = {name: getattr(recipe, name) for name in ("runs", "pull", "coverage", "refine")} | {"robust": robust}
         found = _kept_consensus(store, key, said)
         if found is None:
-            found = _stitched(
+            found = stitch(
                 graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
             )
             if store is not None:
@@ -322,18 +331,18 @@ def _kept_consensus(
     return alignment_of(record), np.asarray(record.arrays["centroid"])
 
 
-def _stitched(
+def stitch(
     graph: Graph | None,
     quilt: PatchGraph,
     patches: Sequence[Patch],
     embedders: Sequence[Embedder],
     *,
     recipe: Recipe,
-    robust: bool,
-    executor: Executor | None,
-    progress: ProgressCallback | None,
+    robust: bool = False,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[Alignment, npt.NDArray[np.floating[Any]]]:
-    """Align all patches and average them."""
+    """Align all patches, refine and average them, as the recipe says; return the alignment and the embedding."""
     weights = None
     if recipe.coverage and graph is not None:
         weights = coverage_weights(graph, quilt, power=recipe.coverage)

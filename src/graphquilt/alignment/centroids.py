@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.overlap import PatchLike, checked_patch, coordinates
+from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
 
-__all__ = ["centroid", "check_count", "checked_weights", "row_weights"]
+__all__ = ["centroid"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -98,33 +98,3 @@ def centroid(
 def _largest(patch: PatchLike, k: int) -> int:
     nodes, _ = patch if isinstance(patch, Patch) or len(patch) == 2 else checked_patch(patch, k)
     return int(np.max(nodes)) if np.size(nodes) else -1
-
-
-def check_count(weights: Sequence[npt.ArrayLike] | npt.NDArray[Any], patches: Sequence[PatchLike]) -> None:
-    """Refuse weights that are not one for each patch."""
-    if len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
-        )
-
-
-def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[FloatArray]:
-    """Return one positive weight for each row of each patch."""
-    check_count(weights, patches)
-    found = [row_weights(each, k, len(coordinates(patches[k]))) for k, each in enumerate(weights)]
-    for k, w in enumerate(found):
-        if not w.min() > 0:
-            raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
-    return found
-
-
-def row_weights(given: Any, k: int, rows: int) -> FloatArray:
-    """Return one weight for each row of patch k."""
-    w = np.asarray(given, dtype=np.float64)
-    if w.ndim == 0:
-        w = np.full(rows, float(w))
-    if w.shape != (rows,):
-        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
-    if not np.all(np.isfinite(w)) or np.any(w < 0):
-        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
-    return w

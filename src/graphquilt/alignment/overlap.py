@@ -24,13 +24,16 @@ from graphquilt.threads import one_blas_thread
 __all__ = [
     "Measurements",
     "PatchIndex",
+    "check_count",
     "check_edges",
     "check_overlap",
     "checked_patch",
+    "checked_weights",
     "coordinates",
     "edge_errors",
     "index_patches",
     "measure",
+    "row_weights",
     "shared_rows",
 ]
 
@@ -112,6 +115,36 @@ def checked_patch(patch: PatchLike, k: int) -> Patch:
 def coordinates(patch: PatchLike) -> npt.NDArray[np.floating[Any]]:
     """Return the coordinates of a patch or pair."""
     return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
+
+
+def check_count(weights: Sequence[npt.ArrayLike] | npt.NDArray[Any], patches: Sequence[PatchLike]) -> None:
+    """Refuse weights that are not one for each patch."""
+    if len(weights) != len(patches):
+        raise InputError(
+            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
+        )
+
+
+def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[FloatArray]:
+    """Return one positive weight for each row of each patch."""
+    check_count(weights, patches)
+    found = [row_weights(each, k, len(coordinates(patches[k]))) for k, each in enumerate(weights)]
+    for k, w in enumerate(found):
+        if not w.min() > 0:
+            raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
+    return found
+
+
+def row_weights(given: Any, k: int, rows: int) -> FloatArray:
+    """Return one weight for each row of patch k."""
+    w = np.asarray(given, dtype=np.float64)
+    if w.ndim == 0:
+        w = np.full(rows, float(w))
+    if w.shape != (rows,):
+        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
+    if not np.all(np.isfinite(w)) or np.any(w < 0):
+        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
+    return w
 
 
 def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[Ids, Ids]:

@@ -14,15 +14,15 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.centroids import centroid, checked_weights
-from graphquilt.alignment.overlap import PatchLike, checked_patch, edge_errors, index_patches
+from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
 from graphquilt.alignment.solve import place
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.errors import InputError
 from graphquilt.procrustes import centred, polar
 from graphquilt.threads import one_blas_thread
 
-__all__ = ["refine"]
+__all__ = ["lay_onto", "refine"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,7 +74,8 @@ def refine(
     current = alignment
     for _ in range(sweeps):
         C = centroid(patches, current, weights=trusted, missing="nan")
-        current = _laid(patches, current, C, weights=trusted, rotate=rotate, translate=translate)
+        laid = lay_onto(patches, current, C, weights=trusted, rotate=rotate, translate=translate)
+        current = _as_promised(laid)
     if len(current.edges):
         index = index_patches(patches)
         errors = edge_errors(patches, index, current.edges, partial(place, current))
@@ -82,29 +83,42 @@ def refine(
     return current
 
 
-def _laid(
+def lay_onto(
     patches: Sequence[PatchLike],
     alignment: Alignment,
-    C: npt.NDArray[np.floating],
+    reference: npt.NDArray[np.floating],
     *,
-    weights: list[FloatArray] | None,
-    rotate: bool,
-    translate: bool,
+    weights: Sequence[FloatArray] | None = None,
+    scale: bool = False,
+    rotate: bool = True,
+    translate: bool = True,
 ) -> Alignment:
-    """Lay each patch onto its nodes' rows of C; then turn and shift the whole as :class:`Alignment` promises."""
+    """Return the alignment that lays each patch by itself onto its nodes' rows of ``reference (n, d)``.
+
+    What may not be changed (by default the scales) stays as ``alignment`` has it.
+    """
     p, d = alignment.n_patches, alignment.dim
-    rotations, translations = np.empty((p, d, d)), np.zeros((p, d))
+    scales, rotations, translations = np.array(alignment.scales), np.empty((p, d, d)), np.zeros((p, d))
     with one_blas_thread():
         for k in range(p):
             nodes, X = checked_patch(patches[k], k)
             w = np.ones(len(nodes)) if weights is None else weights[k]
-            (a, mean), (b, wanted) = centred(X, w), centred(C[nodes], w)
+            (a, mean), (b, wanted) = centred(X, w), centred(reference[nodes], w)
             if not translate:
                 root = np.sqrt(w)[:, None]
-                a, b = root * np.asarray(X, dtype=np.float64), root * C[nodes]
+                a, b = root * np.asarray(X, dtype=np.float64), root * reference[nodes]
             rotations[k] = polar(a.T @ b).rotation if rotate else alignment.rotations[k]
+            if scale:
+                scales[k] = np.linalg.norm(b) / np.linalg.norm(a)
             if translate:
-                translations[k] = wanted - alignment.scales[k] * mean @ rotations[k]
-        turn = rotations[0].T
-        rotations, translations = rotations @ turn, translations @ turn
+                translations[k] = wanted - scales[k] * mean @ rotations[k]
+    return replace(alignment, scales=scales, rotations=rotations, translations=translations)
+
+
+def _as_promised(alignment: Alignment) -> Alignment:
+    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
+    turn = alignment.rotations[0].T
+    with one_blas_thread():
+        translations = alignment.translations @ turn
+        rotations = alignment.rotations @ turn
     return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

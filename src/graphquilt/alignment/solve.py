@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.centroids import checked_weights
 from graphquilt.alignment.overlap import (
     COLLAPSED,
     Measurements,
     PatchLike,
     check_edges,
+    checked_weights,
     coordinates,
     edge_errors,
     index_patches,

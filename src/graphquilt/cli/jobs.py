@@ -23,34 +23,6 @@ def _again() -> str:
     return shlex.join(["graphquilt", *sys.argv[1:]])
 
 
-def _source(
-    store: DirectoryStore,
-    path: Path,
-    *,
-    columns: str,
-    features: Path | None,
-    labels: Path | None,
-    directed: bool,
-    largest: bool,
-) -> Graph:
-    """Return the job's graph: the one it has, or the one that it is to be made from."""
-    from graphquilt.cli import choices
-    from graphquilt.stages import job_graph, keep_graph
-
-    which = choices.columns(columns)
-    made_from = choices.origin(
-        path, columns=which, features=features, labels=labels, directed=directed, largest_component=largest
-    )
-    graph = job_graph(store, made_from)
-    if graph is None:
-        graph = choices.read_graph(
-            path, columns=which, features=features, labels=labels, directed=directed, largest=largest
-        )
-        as_it_is = path.is_dir() and features is None and labels is None and not largest
-        keep_graph(store, graph, made_from, folder=path if as_it_is else None)
-    return graph
-
-
 def _cut(
     store: DirectoryStore,
     path: Path,
@@ -71,9 +43,19 @@ def _cut(
 ) -> tuple[Graph, PatchGraph]:
     """Return the job's graph and patches: those it has, or those it is to be made with."""
     from graphquilt.cli import choices
-    from graphquilt.stages import make_patches
+    from graphquilt.stages import job_graph, keep_graph, make_patches
 
-    graph = _source(store, path, columns=columns, features=features, labels=labels, directed=directed, largest=largest)
+    which = choices.columns(columns)
+    made_from = choices.origin(
+        path, columns=which, features=features, labels=labels, directed=directed, largest_component=largest
+    )
+    graph = job_graph(store, made_from)
+    if graph is None:
+        graph = choices.read_graph(
+            path, columns=which, features=features, labels=labels, directed=directed, largest=largest
+        )
+        as_it_is = path.is_dir() and features is None and labels is None and not largest
+        keep_graph(store, graph, made_from, folder=path if as_it_is else None)
     quilt = make_patches(
         store,
         graph,

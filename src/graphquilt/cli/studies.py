@@ -26,6 +26,7 @@ DataOption = Annotated[Path | None, typer.Option("--data", envvar="GRAPHQUILT_DA
 OutOption = Annotated[Path, typer.Option("--out", help="Where results are kept; a killed study goes on from there.")]
 WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 computes in this one.")]
 DaskOption = Annotated[str | None, typer.Option("--dask", help="Address of a Dask scheduler, in place of workers.")]
+SplitsOption = Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of everything random.")]
 
 
@@ -71,7 +72,7 @@ def small(
     models: Annotated[str, typer.Option("--models", help="vgae, dgi or both.")] = "vgae,dgi",
     dims: Annotated[str, typer.Option("--dims", help="Dimensions, with commas.")] = "2,4,8,16,32,64,128",
     runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, of which the best is kept.")] = 10,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
+    splits: SplitsOption = 50,
     seed: SeedOption = 0,
     data: DataOption = None,
     workers: WorkersOption = 0,
@@ -109,7 +110,7 @@ def quality(
     columns: Annotated[str, typer.Option("--columns", help="Ways to an embedding, with semicolons; all of them.")] = "",
     repetitions: Annotated[int, typer.Option("--repetitions", min=1, max=3, help="With other seeds.")] = 3,
     links: Annotated[bool, typer.Option("--links", help="Hold out a tenth of the edges and predict them.")] = False,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
+    splits: SplitsOption = 50,
     seed: SeedOption = 0,
     data: DataOption = None,
     workers: WorkersOption = 0,
@@ -140,7 +141,7 @@ def ablation(
     sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo",
     dim: Annotated[int, typer.Option("--dim", min=1, help="Dimension of the embedding.")] = 32,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, averaged.")] = 3,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")] = 50,
+    splits: SplitsOption = 50,
     seed: SeedOption = 0,
     data: DataOption = None,
     workers: WorkersOption = 0,

@@ -11,16 +11,14 @@ import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.alignment.overlap import checked_patch
+from graphquilt.alignment.refinement import lay_onto
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import Measures, measure
 from graphquilt.graph import Graph
 from graphquilt.patches import PatchGraph, coverage
-from graphquilt.procrustes import centred, relative_rotation, relative_scale
 
 __all__ = ["Diagnosis", "diagnose"]
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Diagnosis:
 _ADVICE = {
     "local training": "Most is lost inside the patches: make them larger, regularise, average runs (Recipe.best).",
     "averaging": "Averaging loses most: weigh rows by coverage (Recipe(coverage=2)), or try consensus rounds.",
-    "alignment": "Alignment loses most: enlarge overlaps or the degree of the patch graph, or try robust alignment.",
+    "alignment": "Alignment loses most: refine it (Recipe(refine=3)), or cut with larger overlaps or a higher degree.",
 }
 
 
@@ -128,14 +126,13 @@ def diagnose(
     if reference.shape != stitched.shape:
         raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
     nodes = [patch.nodes for patch in own]
-    scale = bool(np.any(alignment.scales != alignment.scales[0]))
-    laid = Alignment.identity(len(nodes), alignment.dim)
+    rescaled = bool(np.any(alignment.scales != alignment.scales[0]))
+    laid = lay_onto(own, Alignment.identity(len(own), alignment.dim), reference, scale=rescaled)
     alone, seen = np.full(stitched.shape, np.nan), np.full(n, -1.0)
     quilt = PatchGraph(nodes, np.empty((0, 2), dtype=np.int64), n, components="each")
     for k, share in enumerate(coverage(graph, quilt)):
         order = np.argsort(own[k].nodes, kind="stable")  # patch graphs count nodes in ascending order
         rows, places = own[k].nodes[order], np.asarray(own[k].coordinates)[order]
-        laid.scales[k], laid.rotations[k], laid.translations[k] = _onto(places, reference[rows], scale=scale)
         better = share > seen[rows]
         alone[rows[better]], seen[rows[better]] = laid.apply(k, places)[better], share[better]
     averaged = centroid(own, laid, weights=weights, n_nodes=n)
@@ -144,10 +141,3 @@ def diagnose(
         return measure(Z, graph, seed=seed, splits=splits, max_edges=max_edges)
 
     return Diagnosis(None if full is None else score(reference), score(alone), score(averaged), score(stitched))
-
-
-def _onto(points: Floats, reference: Floats, *, scale: bool) -> tuple[float, Floats, Floats]:
-    """Return the scale, rotation and translation that lay points onto their reference best."""
-    s = relative_scale(reference, points) if scale else 1.0
-    R = relative_rotation(points, reference)
-    return s, R, centred(reference)[1] - s * centred(points)[1] @ R

@@ -13,14 +13,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid, refine
+from graphquilt.alignment import Alignment, centroid
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import hold_out_edges, link_prediction_auc, reconstruction_auc
 from graphquilt.fanout.calls import of_run
 from graphquilt.graph import Graph
-from graphquilt.patches import Patch, PatchGraph, coverage_weights
+from graphquilt.patches import Patch, PatchGraph
+from graphquilt.pipeline import stitch
 from graphquilt.progress import ProgressCallback
 from graphquilt.recipes import Recipe
 from graphquilt.studies.cells import cell_seed, run_cells
@@ -191,10 +192,7 @@ class QualityCell:
         return self._stitched(patches, graph, quilt)[1]
 
     def _stitched(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> tuple[Alignment, Floats]:
-        recipe = COLUMNS[self.column].recipe
-        weights = coverage_weights(graph, quilt, power=recipe.coverage) if recipe.coverage else None
-        alignment = refine(patches, align(patches, quilt.edges, weights=weights), sweeps=recipe.refine, weights=weights)
-        return alignment, centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
+        return stitch(graph, quilt, patches, [MODELS[self.model](self.dim)], recipe=COLUMNS[self.column].recipe)
 
 
 def _changes(embedder: Any) -> list[tuple[str, Any]]:
