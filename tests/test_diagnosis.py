@@ -1,5 +1,8 @@
 """Diagnosis: a loss that was put in on purpose is found where it was put."""
 
+import weakref
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -82,3 +85,32 @@ def test_patches_in_any_form_and_order(blocks, blocks_quilt, truth):
     assert one.losses == pytest.approx(other.losses)
     with pytest.raises(gq.InputError, match="finite"):
         gq.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
+
+
+class OneAtATime(Sequence):
+    """Patches that are made when they are asked for, and that count how many of them live at once."""
+
+    def __init__(self, patches):
+        self.patches, self.alive, self.most = patches, 0, 0
+
+    def __len__(self):
+        return len(self.patches)
+
+    def __getitem__(self, k):
+        patch = gq.Patch(self.patches[k].nodes, self.patches[k].coordinates.copy())
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(patch, self.gone)
+        return patch
+
+    def gone(self):
+        self.alive -= 1
+
+
+def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth):
+    patches = [*cut(blocks_quilt, truth, 0.2)] * 4
+    alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
+    lazy = OneAtATime(patches)
+    found = gq.diagnose(blocks, lazy, alignment, full=truth, seed=0, splits=2)
+    assert lazy.most <= 2
+    assert found == gq.diagnose(blocks, patches, alignment, full=truth, seed=0, splits=2)

@@ -222,3 +222,8 @@ def test_procrustes_error_says_what_does_not_fit():
         gq.procrustes_error(np.ones((3, 2)), np.ones((4, 2)))
     with pytest.raises(gq.InputError, match="coincide"):
         gq.procrustes_error(np.ones((3, 2)), np.ones((3, 2)))
+
+
+def test_a_graph_without_edges_has_non_edges_all_the_same():
+    empty = gq.Graph(sp.csr_array((100, 100)))
+    assert len(gq.sample_non_edges(empty, 20, seed=0)) == 20

@@ -141,8 +141,10 @@ def test_another_version_is_refused(tmp_path):
 
 def test_bad_input():
     A = sp.csr_array(np.array([[0, 1.0], [1, 0]]))
-    with pytest.raises(InputError, match="2 nodes and the features have 3 rows"):
+    with pytest.raises(InputError, match=r"2 nodes and the features are of shape \(3, 1\)"):
         Graph(A, np.zeros((3, 1)))
+    with pytest.raises(InputError, match=r"shape \(2,\); give one row a node"):
+        Graph(A, [1.0, 2.0])
     with pytest.raises(InputError, match="2 nodes and there are 1 labels"):
         Graph(A, labels=[0])
     with pytest.raises(InputError, match="2 × 3"):

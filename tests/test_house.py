@@ -50,7 +50,6 @@ HEAVY = {
     "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
     "matplotlib": {"report", "studies"},
-    "plotly": {"report"},
     "umap": {"report", "studies"},
 }
 

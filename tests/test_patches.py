@@ -24,6 +24,7 @@ from graphquilt import (
     patch_graph,
     read_edges,
 )
+from graphquilt.patches import NodeSets
 from graphquilt.sparsify import conductance, effective_resistance, projected_resistance, sparsify
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
@@ -344,3 +345,8 @@ def test_invariants_of_patch_graphs():
         PatchGraph.from_patches([])
     with pytest.raises(OverlapError, match=r"patches 0 and 1 share 2 nodes; aligning in 2 dimensions needs at least 3"):
         PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).check_dim(2)
+
+
+def test_node_lists_from_elsewhere_must_be_in_order():
+    with pytest.raises(CoverError, match="patch 1 must list its nodes in ascending order"):
+        PatchGraph(NodeSets(np.array([0, 1, 2, 3, 2]), np.array([0, 3, 5])), np.array([[0, 1]]), 4)

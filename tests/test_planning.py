@@ -69,3 +69,9 @@ def test_runs_and_rounds_cost_as_often(job):
     assert often.stages[0].disk == 6 * once.stages[0].disk
     assert 3 * once.stages[0].seconds < often.stages[0].seconds < 12 * once.stages[0].seconds
     assert often.stages[1].memory > once.stages[1].memory
+
+
+def test_what_a_recipe_holds_in_memory_is_counted(job):
+    plain = planning.plan_job(job, Toy(3))
+    asked = planning.plan_job(job, Toy(3), recipe=Recipe(refine=3, coverage=2.0))
+    assert asked.stages[1].memory > plain.stages[1].memory

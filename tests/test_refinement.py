@@ -86,3 +86,12 @@ def test_one_patch_and_no_sweep_change_nothing():
     alignment = gq.align(made.patches, made.edges)
     assert gq.refine(made.patches, alignment, sweeps=0) is alignment
     assert gq.refine(made.patches[:1], gq.Alignment.identity(1, 2)).n_patches == 1
+
+
+def test_what_may_not_be_shifted_stays_where_it_is():
+    made = quilt(6, 3, noise=0.1, seed=5)
+    alignment = gq.align(made.patches, made.edges)
+    turned = gq.refine(made.patches, alignment, translate=False)
+    lengths = np.linalg.norm(alignment.translations, axis=1)
+    assert np.allclose(np.linalg.norm(turned.translations, axis=1), lengths)
+    assert turned.edge_errors.mean() < 1.5 * alignment.edge_errors.mean()

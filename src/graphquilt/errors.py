@@ -18,6 +18,7 @@ A missing optional package raises :class:`MissingExtraError`, an ``ImportError``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
     "ConvergenceError",
@@ -34,7 +35,17 @@ __all__ = [
 
 
 class QuiltError(Exception):
-    """The root of every error that graphquilt raises on purpose."""
+    """The root of every error that graphquilt raises on purpose; each travels whole between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[QuiltError], args: tuple[Any, ...], state: dict[str, Any]) -> QuiltError:
+    """Make an error again from its message and attributes; its constructor may want other things."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(QuiltError, ValueError):
@@ -112,6 +123,3 @@ class MissingExtraError(QuiltError, ImportError):
         super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
         self.what = what
         self.extra = extra
-
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        return type(self), (self.what, self.extra)

@@ -119,12 +119,15 @@ def plan_job(
         float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
         float(sizes.sum()) * embedder.dim * item * trainings,
     )
-    alignment, average = _alignment(repeated, embedder.dim, lanes)
+    held = 8.0 * quilt.n_nodes * embedder.dim * bool(recipe.refine or recipe.rounds)  # the centroid, between sweeps
+    held += 8.0 * float(repeated.sizes.sum()) * bool(recipe.coverage)  # a weight a row
     rounds = 1 + recipe.rounds
     stages = (
         embedding,
-        replace(alignment, seconds=alignment.seconds * rounds, disk=alignment.disk * rounds),
-        replace(average, seconds=average.seconds * rounds, disk=average.disk * rounds),
+        *(
+            replace(each, seconds=each.seconds * rounds, disk=each.disk * rounds, memory=each.memory + held)
+            for each in _alignment(repeated, embedder.dim, lanes)
+        ),
     )
     available, free = _memory_available(), float(shutil.disk_usage(store.path).free)
     advice = _advice(stages, memory, available, free)

@@ -98,7 +98,8 @@ def lay_onto(
     What may not be changed (by default the scales) stays as ``alignment`` has it.
     """
     p, d = alignment.n_patches, alignment.dim
-    scales, rotations, translations = np.array(alignment.scales), np.empty((p, d, d)), np.zeros((p, d))
+    scales, translations = np.array(alignment.scales), np.array(alignment.translations)
+    rotations = np.empty((p, d, d))
     with one_blas_thread():
         for k in range(p):
             nodes, X = checked_patch(patches[k], k)
@@ -106,7 +107,7 @@ def lay_onto(
             (a, mean), (b, wanted) = centred(X, w), centred(reference[nodes], w)
             if not translate:
                 root = np.sqrt(w)[:, None]
-                a, b = root * np.asarray(X, dtype=np.float64), root * reference[nodes]
+                a, b = root * np.asarray(X, dtype=np.float64), root * (reference[nodes] - translations[k])
             rotations[k] = polar(a.T @ b).rotation if rotate else alignment.rotations[k]
             if scale:
                 scales[k] = np.linalg.norm(b) / np.linalg.norm(a)

@@ -16,7 +16,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import Measures, measure
 from graphquilt.graph import Graph
-from graphquilt.patches import PatchGraph, coverage
+from graphquilt.patches import NodeSets, PatchGraph, coverage
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -120,22 +120,22 @@ def diagnose(
         See :func:`graphquilt.compare_routes`.
     """
     n = graph.n_nodes
-    own = [checked_patch(patches[k], k) for k in range(len(patches))]
-    stitched = centroid(own, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
+    stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
     reference = stitched if full is None else checked_embedding(full, n)
     if reference.shape != stitched.shape:
         raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
-    nodes = [patch.nodes for patch in own]
+    nodes = NodeSets.gather(checked_patch(patches[k], k).nodes for k in range(len(patches)))
     rescaled = bool(np.any(alignment.scales != alignment.scales[0]))
-    laid = lay_onto(own, Alignment.identity(len(own), alignment.dim), reference, scale=rescaled)
+    laid = lay_onto(patches, Alignment.identity(len(patches), alignment.dim), reference, scale=rescaled)
     alone, seen = np.full(stitched.shape, np.nan), np.full(n, -1.0)
     quilt = PatchGraph(nodes, np.empty((0, 2), dtype=np.int64), n, components="each")
     for k, share in enumerate(coverage(graph, quilt)):
-        order = np.argsort(own[k].nodes, kind="stable")  # patch graphs count nodes in ascending order
-        rows, places = own[k].nodes[order], np.asarray(own[k].coordinates)[order]
+        patch = checked_patch(patches[k], k)
+        order = np.argsort(patch.nodes, kind="stable")  # patch graphs count nodes in ascending order
+        rows, places = patch.nodes[order], np.asarray(patch.coordinates)[order]
         better = share > seen[rows]
         alone[rows[better]], seen[rows[better]] = laid.apply(k, places)[better], share[better]
-    averaged = centroid(own, laid, weights=weights, n_nodes=n)
+    averaged = centroid(patches, laid, weights=weights, n_nodes=n)
 
     def score(Z: npt.ArrayLike) -> Measures:
         return measure(Z, graph, seed=seed, splits=splits, max_edges=max_edges)

@@ -288,6 +288,8 @@ def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iter
 
 def _joined(graph: Graph, pairs: Pairs) -> npt.NDArray[np.bool_]:
     """Say which pairs are edges, by one binary search in all rows at once; reads only what it looks at, (k,)."""
+    if graph.n_edges == 0:
+        return np.zeros(len(pairs), dtype=np.bool_)
     low = graph.indptr[pairs[:, 0]].astype(np.int64)
     end = graph.indptr[pairs[:, 0] + 1].astype(np.int64)
     high = end.copy()

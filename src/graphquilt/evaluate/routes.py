@@ -16,10 +16,11 @@ from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
 from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
-from graphquilt.records import kept_alignment, kept_patch_graph
+from graphquilt.patches import coverage_weights
+from graphquilt.records import embedded_patch_graph, kept_alignment, kept_patch_graph
 from graphquilt.store import DirectoryStore, Store
 
-__all__ = ["Comparison", "Measures", "compare", "compare_routes", "measure"]
+__all__ = ["Comparison", "Measures", "compare", "compare_routes", "kept_weights", "measure"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def compare_routes(
     patches: Sequence[Any],
     alignment: Alignment,
     *,
+    weights: Sequence[npt.ArrayLike] | None = None,
     full: npt.ArrayLike | None = None,
     seed: int,
     splits: int = 50,
@@ -106,6 +108,8 @@ def compare_routes(
         With labels, where accuracy is wanted.
     patches : sequence of Patch or (nodes, coordinates) pairs
     alignment : Alignment
+    weights : sequence of p arrays (k_i,), optional
+        What the rows count with in the centroid, of aligned patches and of others.
     full : array (n, d), optional
         An embedding of the whole graph by the same method.
     seed : int
@@ -117,8 +121,8 @@ def compare_routes(
     dim = np.asarray(alignment.translations).shape[1]
     identity = Alignment.identity(len(patches), dim)
     embeddings = {} if full is None else {"full": np.asanyarray(full)}
-    embeddings["l2g"] = centroid(patches, alignment, n_nodes=graph.n_nodes)
-    embeddings["no-trans"] = centroid(patches, identity, n_nodes=graph.n_nodes)
+    embeddings["l2g"] = centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
+    embeddings["no-trans"] = centroid(patches, identity, n_nodes=graph.n_nodes, weights=weights)
     return Comparison(
         {route: measure(X, graph, seed=seed, splits=splits, max_edges=max_edges) for route, X in embeddings.items()}
     )
@@ -154,5 +158,13 @@ def compare(
     quilt = kept_patch_graph(store)
     if quilt.n_nodes != graph.n_nodes:
         raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    patches, alignment = embedded_patches(store), kept_alignment(store)
-    return compare_routes(graph, patches, alignment, full=full, seed=seed, splits=splits, max_edges=max_edges)
+    patches, alignment, weights = embedded_patches(store), kept_alignment(store), kept_weights(store, graph)
+    return compare_routes(
+        graph, patches, alignment, weights=weights, full=full, seed=seed, splits=splits, max_edges=max_edges
+    )
+
+
+def kept_weights(store: Store, graph: Graph) -> list[npt.NDArray[np.float64]] | None:
+    """Return what the rows of an aligned job's patches counted with, or None where all counted alike."""
+    power = store["alignment"].parameters.get("coverage", 0.0)
+    return coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None

@@ -47,7 +47,8 @@ def of_run(embedder: Any, run: int) -> Any:
 def describe(embedder: Any) -> dict[str, Any]:
     """Return an embedder's name and settings as plain values, to be written down and compared.
 
-    The settings are the fields of a dataclass that take part in its comparison, or the public attributes.
+    The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
+    lambda, or else the public attributes.
 
     Examples
     --------
@@ -59,6 +60,13 @@ def describe(embedder: Any) -> dict[str, Any]:
         return inner | {"args": _plain(embedder.args), "keywords": _plain(embedder.keywords)}
     kind = embedder if hasattr(embedder, "__qualname__") else type(embedder)
     name = {"name": f"{kind.__module__}.{kind.__qualname__}"}
+    if kind.__qualname__.endswith("<lambda>"):
+        code = kind.__code__
+        said = code.co_code + repr((code.co_consts, code.co_names)).encode()
+        return name | {"code": fingerprint(np.frombuffer(said, dtype=np.uint8))}
+    if hasattr(embedder, "named_parameters"):
+        shapes = {key: [*value.shape] for key, value in embedder.named_parameters()}
+        return name | {"layers": repr(embedder), "parameters": shapes}
     if dataclasses.is_dataclass(embedder) and not isinstance(embedder, type):
         fields = dataclasses.fields(embedder)
         return name | {field.name: _plain(getattr(embedder, field.name)) for field in fields if field.compare}

@@ -143,8 +143,12 @@ class Graph:
             # A memory map was checked when it was written; reading it all here would defeat it.
             if not isinstance(weights, np.memmap):
                 check_weights(weights)
-        if features is not None and features.shape[0] != n:
-            raise InputError(f"the graph has {n} nodes and the features have {features.shape[0]} rows.")
+        if features is not None:
+            features = features if sp.issparse(features) else np.asanyarray(features)
+            if features.ndim != 2 or features.shape[0] != n:
+                raise InputError(
+                    f"the graph has {n} nodes and the features are of shape {features.shape}; give one row a node."
+                )
         for name, values in (("labels", labels), ("node_ids", node_ids)):
             if values is not None and len(np.asarray(values)) != n:
                 raise InputError(f"the graph has {n} nodes and there are {len(np.asarray(values))} {name}.")
@@ -314,7 +318,7 @@ class Graph:
         labels = check_labels(labels, self.n_nodes)
         members, starts = group(labels)
         _kernels.announce(_kernels.quotient, "quotient")
-        indptr, indices, weights, _ = _kernels.quotient(
+        indptr, indices, weights = _kernels.quotient(
             _kernels.frozen(self.indptr),
             _kernels.frozen(self.indices),
             _kernels.frozen(_NO_WEIGHTS if self.weights is None else np.asarray(self.weights, dtype=np.float64)),

@@ -61,11 +61,10 @@ def _is_compiled(kernel: Any) -> bool:
 @jit
 def quotient(
     indptr: Any, indices: Any, weights: Any, labels: Any, members: Any, starts: Any
-) -> tuple[Any, Any, Any, Any]:  # pragma: no cover - compiled
+) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
     """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only."""
     p = len(starts) - 1
     total = np.zeros(p)
-    inside = np.zeros(p)
     touched = np.empty(p, np.int64)
     row_ends = np.zeros(p + 1, np.int64)
     columns = np.empty(max(p, 16), np.int64)
@@ -80,7 +79,6 @@ def quotient(
                 w = weights[e] if weighted else 1.0
                 j = labels[indices[e]]
                 if j == i:
-                    inside[i] += w
                     continue
                 if w > 0 and total[j] == 0:
                     touched[n_touched] = j
@@ -100,7 +98,7 @@ def quotient(
             total[j] = 0.0
             filled += 1
         row_ends[i + 1] = filled
-    return row_ends, columns[:filled].copy(), values[:filled].copy(), inside
+    return row_ends, columns[:filled].copy(), values[:filled].copy()
 
 
 @jit

@@ -367,6 +367,12 @@ def _ordered(edges: npt.ArrayLike, n_patches: int) -> Ints:
 
 
 def _check_cover(sets: NodeSets, n_nodes: int) -> None:
+    for k, nodes in enumerate(sets):
+        if len(nodes) == 0 or nodes[0] < 0 or np.any(nodes[1:] <= nodes[:-1]):
+            raise CoverError(
+                f"patch {k} must list its nodes in ascending order, each once and none negative; its {len(nodes)} "
+                "nodes are not like that."
+            )
     if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
         k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1
         raise CoverError(f"patch {k} holds node {int(sets.nodes.max())}, but there are only {n_nodes} nodes.")
