@@ -66,3 +66,19 @@ def test_bad_words(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         run(tmp_path / "none.txt", tmp_path / "g")
     assert not (tmp_path / "g").exists()
+
+
+def test_the_mag240m_folder_is_told_as_it_is_written(tmp_path):
+    rng = np.random.default_rng(0)
+    papers = tmp_path / "mag" / "processed" / "paper"
+    cites = tmp_path / "mag" / "processed" / "paper___cites___paper"
+    for folder in (papers, cites):
+        folder.mkdir(parents=True)
+    np.save(cites / "edge_index.npy", rng.integers(0, 50, (2, 200)))
+    np.save(papers / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
+    np.save(papers / "node_label.npy", np.arange(50.0) % 3)
+    bare = json.loads(run(tmp_path / "mag", tmp_path / "g", "--json").stdout)
+    assert (bare["features"], bare["labelled"]) == (None, True)
+    assert Graph.open(tmp_path / "g").labels.tolist() == (np.arange(50) % 3).tolist()
+    features = ("--features", papers / "node_feat.npy")
+    assert json.loads(run(tmp_path / "mag", tmp_path / "h", *features, "--json").stdout)["features"] == 8

@@ -88,8 +88,16 @@ def ingest(
             nodes=nodes if X is None else X.shape[0],
             directed=directed,
         )
-        attach(out, features=X, labels=y)
-        graph = Graph.open(out) if X is not None or y is not None else graph
+        if graph.features is not None and X is None:
+            logging.warning(
+                "The features (%s × %s) were left where they are; to have them in %s too, add "
+                "--features %s/…/node_feat.npy.",
+                *graph.features.shape,
+                out,
+                source,
+            )
+        attach(out, features=X, labels=graph.labels if y is None else y)
+        graph = Graph.open(out)
     else:
         graph = read_edges(
             source,
