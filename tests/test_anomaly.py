@@ -1,5 +1,8 @@
 """Scores: the closed form, the laws of the reference, what is left out, and what an analyst is told."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -17,6 +20,7 @@ from graphquilt import (
     bipartite_svd,
     centroid,
     deviations,
+    embed_window,
     explain,
     lag_edges,
     leave_one_out_zscore,
@@ -25,7 +29,7 @@ from graphquilt import (
     score_windows,
     threshold,
 )
-from graphquilt.anomaly.batch import embed_window, usable_edges
+from graphquilt.anomaly.batch import usable_edges
 from graphquilt.patches import Patch
 from graphquilt.synthetic.netflow import netflow
 from graphquilt.windows import Window
@@ -180,8 +184,23 @@ def test_score_windows_is_the_unrolled_route(traffic):
     alerts = rank_alerts(scores)
     assert len(alerts) == flagged > 0
     assert [a.standardised for a in alerts] == sorted((a.standardised for a in alerts), reverse=True)
-    counts = np.bincount([a.number for a in rank_alerts(scores, per_window=2, flagged=False)])
-    assert counts.max() == 2
+
+
+def test_the_lines_of_the_documentation_are_true(tmp_path, monkeypatch, capsys):
+    """The first two snippets of docs/anomaly.md, run as they stand: both give the same scores."""
+    network = netflow(300, 2500, 30, campaigns=1, seed=2)
+    flows = [path.read_text() for path in network.write(tmp_path / "days")]
+    (tmp_path / "netflow.csv").write_text("".join(flows))
+    page = (Path(__file__).parents[1] / "docs" / "anomaly.md").read_text()
+    short, unrolled, *_ = re.findall(r"```python\n(.*?)```", page, re.S)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(short, names)
+    assert len(capsys.readouterr().out.splitlines()) == 10
+    exec(unrolled, names)
+    assert not names["scores"].left_out
+    np.testing.assert_array_equal(names["Z"], names["scores"].sides["source"].standardised)
+    assert np.isfinite(names["Z"]).any()
 
 
 def test_without_background_it_is_the_papers_embedding_up_to_scale(traffic):

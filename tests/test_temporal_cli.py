@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import graphquilt
+from graphquilt.cli import main
 from graphquilt.report.anomaly import parse_marks
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.report.anomaly_page import render_page
@@ -24,6 +25,28 @@ def run(*words, text=None):
     source = str(Path(graphquilt.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, input=text, capture_output=True, text=True, env=environment, check=False)
+
+
+class Killed(BaseException):
+    """What no program can catch, as far as a test can have it."""
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run a command in this process; return exit code, standard output and standard error."""
+
+    def run_here(*words):
+        monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
+        try:
+            main()
+        except Killed:
+            code = "killed"
+        except SystemExit as end:
+            code = end.code or 0
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return run_here
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +108,7 @@ def test_anomaly_in_words_and_undirected(days, tmp_path):
         (("--source", "from"), "has no column 'from'"),
         (("--width", "soon"), "is no duration"),
         (("--min-observations", "30"), "Lower min_observations"),
+        (("--quantile", "1"), "a quantile lies between 0 and 1, not at 1.0"),
         (("--mark", "x"), "is no window or range"),
         (("--node", "Nobody"), "there is no node 'Nobody'"),
     ],
@@ -126,6 +150,120 @@ def test_watch_a_folder_and_go_on_after_a_restart(days, tmp_path):
     assert "window 11" not in second.stderr
 
 
+WATCHED = ("--idle", "0", "--budget", "5", "--quantile", "0.95", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def inbox(days, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inbox")
+    for path in days:
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def all_alerts(inbox):
+    done = run("watch", inbox, *WATCHED)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def watch_killed_and_restarted(call, inbox, state, kill):
+    """Return what two runs printed: one that is killed, and one that ends; lines printed twice count once."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill(patch)
+        code, first, _ = call("watch", inbox, "--state", state, *WATCHED)
+    assert code == "killed"
+    code, second, said = call("watch", inbox, "--state", state, *WATCHED)
+    assert code == 0, said
+    return list(dict.fromkeys((first + second).splitlines()))
+
+
+@pytest.mark.parametrize("moment", [0, 1, 17, 18, 19])
+def test_a_watch_killed_between_any_two_files_loses_nothing(call, inbox, all_alerts, tmp_path, moment):
+    state, replace, seen = tmp_path / "state", os.replace, []
+
+    def replace_or_die(source, target):
+        if Path(target).parent == state:
+            seen.append(target)
+            if len(seen) == moment + 1:
+                raise Killed
+        replace(source, target)
+
+    printed = watch_killed_and_restarted(call, inbox, state, lambda patch: patch.setattr(os, "replace", replace_or_die))
+    assert printed == all_alerts
+
+
+@pytest.mark.parametrize("moment", [1, 7])
+def test_a_watch_killed_while_it_prints_loses_no_alert(call, inbox, all_alerts, tmp_path, moment):
+    from graphquilt.cli import temporal
+
+    echo, seen = temporal.typer.echo, []
+
+    def echo_or_die(line, **options):
+        if not options.get("err"):
+            seen.append(line)
+            if len(seen) == moment + 1:
+                raise Killed
+        echo(line, **options)
+
+    kill = lambda patch: patch.setattr(temporal.typer, "echo", echo_or_die)  # noqa: E731
+    assert watch_killed_and_restarted(call, inbox, tmp_path / "state", kill) == all_alerts
+
+
+def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_path):
+    inbox, state = tmp_path / "inbox", tmp_path / "state"
+    inbox.mkdir()
+    for path in days[:4]:
+        (inbox / path.name).write_bytes(path.read_bytes())
+    same = ("watch", inbox, "--state", state, *WATCHED)
+    assert call(*same)[0] == 0
+    kept = (state / "tracker.npz").read_bytes()
+    for change, old, new in (
+        (("--dim", "7"), "dim 3", "7"),
+        (("--lags", "1,2,8"), "lags 1, 7", "1, 2, 8"),
+        (("--width", "12h"), "width in seconds 86400", "43200"),
+        (("--quantile", "0.5"), "quantile 0.95", "0.5"),
+        (("--protocol", "udp"), "protocol tcp", "udp"),
+        (("--background", "0"), "background 1", "0"),
+        (("--history", "9"), "history 7", "9"),
+        (("--min-observations", "6"), "min observations 5", "6"),
+    ):
+        code, _, said = call(*same, *change)
+        assert (code, f"{old} (now {new})" in said) == (2, True), said
+        assert "the same settings, or a new folder" in said
+    code, _, said = call(*same, "--dim", "7", "--width", "12h")
+    assert "dim 3 (now 7), width in seconds 86400 (now 43200)" in said
+    assert (state / "tracker.npz").read_bytes() == kept
+    assert call(*same, "--width", "24h", "--budget", "9")[0] == 0
+
+
+def test_watch_refuses_a_state_that_does_not_say_what_it_was_made_with(call, inbox, tmp_path):
+    graphquilt.Tracker(3, lags=(1, 7), min_observations=5).save(tmp_path / "tracker.npz")
+    (tmp_path / "watch.json").write_text('{"last": 1, "end": 2.0, "files": {}}')
+    code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
+    assert (code, "does not say" in said, "new folder" in said) == (2, True, True)
+
+
+def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored, tmp_path, monkeypatch):
+    from graphquilt import workers
+
+    opened = []
+
+    class Recorded(workers.Processes):
+        def __init__(self, n_workers):
+            opened.append(n_workers)
+            super().__init__(n_workers)
+
+    monkeypatch.setattr(workers, "Processes", Recorded)
+    words = ("--no-figures", "--json", "--mark", "9-15", "--workers", 2, *SMALL)
+    code, out, said = call("anomaly", *days, "--out", tmp_path, *words)
+    assert code == 0, said
+    assert opened == [2]
+    assert json.loads(out) == scored[1]
+    assert pq.read_table(tmp_path / "scores.parquet").equals(pq.read_table(scored[0] / "scores.parquet"))
+
+
 def test_watch_standard_input(days):
     text = "".join(path.read_text() for path in days[:9])
     done = run("watch", "-", "--quantile", "0.9", *SMALL, text=text)
@@ -135,7 +273,8 @@ def test_watch_standard_input(days):
 
 
 def test_watch_refuses_what_it_cannot_watch(tmp_path):
-    for words in (("absent",), (tmp_path, "--budget", "0"), (tmp_path, "--lags", "1,2")):
+    wrong = (("absent",), (tmp_path, "--budget", "0"), (tmp_path, "--lags", "1,2"), (tmp_path, "--quantile", "1"))
+    for words in wrong:
         assert run("watch", *words, "--idle", "0").returncode == 2
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "tracker.npz").write_text("no")

@@ -133,6 +133,14 @@ def test_a_restart_changes_nothing(tmp_path):
         assert "header" in file.files
 
 
+def test_notes_are_kept_with_the_state(tmp_path):
+    tracker = Tracker(3, lags=(1, 3), min_observations=3)
+    tracker.notes = {"seen": ["a.csv"], "until": 4.5}
+    tracker.save(tmp_path / "state.npz")
+    again = Tracker.load(tmp_path / "state.npz")
+    assert (again.notes, again.settings) == (tracker.notes, tracker.settings)
+
+
 def test_other_files_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     (tmp_path / "text.npz").write_text("hello")
@@ -162,7 +170,16 @@ def test_alerts_keep_to_the_budget_and_can_be_explained():
 
 @pytest.mark.parametrize(
     "options",
-    [{"dim": 0}, {"lags": ()}, {"lags": (0, 1)}, {"history": 5}, {"lags": (1, 7)}, {"min_observations": 2}],
+    [
+        {"dim": 0},
+        {"lags": ()},
+        {"lags": (0, 1)},
+        {"history": 5},
+        {"lags": (1, 7)},
+        {"min_observations": 2},
+        {"quantile": 0.0},
+        {"quantile": 1.0},
+    ],
 )
 def test_impossible_trackers(options):
     with pytest.raises(InputError):

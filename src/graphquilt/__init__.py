@@ -90,6 +90,7 @@ _HOMES = {
     "embed": "pipeline",
     "embed_in_rounds": "pipeline",
     "embed_patches": "fanout",
+    "embed_window": "anomaly",
     "explain": "anomaly",
     "fetch_dataset": "datasets",
     "from_networkx": "ingest",

@@ -12,6 +12,7 @@ from graphquilt.anomaly import SideScores as SideScores
 from graphquilt.anomaly import Tracker as Tracker
 from graphquilt.anomaly import WindowScores as WindowScores
 from graphquilt.anomaly import deviations as deviations
+from graphquilt.anomaly import embed_window as embed_window
 from graphquilt.anomaly import explain as explain
 from graphquilt.anomaly import leave_one_out_zscore as leave_one_out_zscore
 from graphquilt.anomaly import outliers as outliers

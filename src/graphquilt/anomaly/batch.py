@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.anomaly.explanations import SIDES
-from graphquilt.anomaly.scores import deviations, leave_one_out_zscore, threshold
+from graphquilt.anomaly.scores import check_quantile, deviations, leave_one_out_zscore, threshold
 from graphquilt.errors import ConvergenceError, DisconnectedError, InputError
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
@@ -113,13 +113,32 @@ class AnomalyScores:
 def embed_window(matrix: Any, dim: int, background: float = 1.0) -> tuple[Patch, Patch]:
     """Embed the sources and the destinations of one window, in single precision.
 
+    Parameters
+    ----------
+    matrix : CSR array (sources, destinations)
+    dim : int
+    background : float
+        Weight of a faint edge between every source and every destination, all together, against that of the window.
+
+    Returns
+    -------
+    source, destination : Patch
+        What :func:`graphquilt.bipartite_svd` gives, times sqrt((1 + background) · sum of the matrix).
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> A = sp.csr_array([[1.0, 1, 0], [1, 1, 1], [0, 1, 1]])
+    >>> source, destination = embed_window(A, dim=1, background=0)
+    >>> [f"{abs(x):.2f}" for x in source.coordinates[:, 0]]
+    ['1.32', '0.00', '1.32']
+    """
+    from graphquilt.embedders import bipartite_svd
+
     # Differs from the paper: D^-1/2 U shrinks with the square root of the day's traffic, so that every node seems to
     # move on a weekend; multiplied by that root, the traffic-weighted mean square is 1 in each dimension of every
     # window. And a faint background keeps the vectors off the dangling bits of a sparse day, where they mean nothing
     # from one day to the next; ``background=0`` is the paper's embedding.
-    """
-    from graphquilt.embedders import bipartite_svd
-
     source, destination = bipartite_svd(matrix, dim, background=background)
     factor = float(np.sqrt((1 + background) * matrix.sum()))
     for side, patch in zip(SIDES, (source, destination), strict=True):
@@ -171,6 +190,7 @@ def score_windows(
     DisconnectedError
         If the lags do not join all windows that could be embedded.
     """
+    check_quantile(quantile)
     pairs: list[tuple[Patch, Patch]] = []
     numbers: list[int] = []
     times: list[float] = []
@@ -202,34 +222,14 @@ def score_windows(
     return AnomalyScores(np.array(numbers), np.array(times, dtype=np.float64), sides, left_out, tuple(patterns))
 
 
-def rank_alerts(scores: AnomalyScores, *, per_window: int | None = None, flagged: bool = True) -> list[Alert]:
-    """List the nodes that stand out, the most unusual first.
-
-    Parameters
-    ----------
-    scores : AnomalyScores
-    per_window : int, optional
-        Keep no more than this many of each window, both sides together.
-    flagged : bool
-        Only scores above the limit of their side.
-    """
+def rank_alerts(scores: AnomalyScores) -> list[Alert]:
+    """List the scores above the limit of their side, the most unusual first."""
     alerts = []
     for side, part in scores.sides.items():
-        Z = part.standardised
-        wanted = part.flagged if flagged else ~np.isnan(Z)
-        for node, t in zip(*np.nonzero(wanted), strict=True):
-            raw, z = float(part.raw[node, t]), float(Z[node, t])
+        for node, t in zip(*np.nonzero(part.flagged), strict=True):
+            raw, z = float(part.raw[node, t]), float(part.standardised[node, t])
             alerts.append(Alert(int(scores.numbers[t]), side, int(node), raw, z))
-    alerts.sort(key=lambda alert: -alert.standardised)
-    if per_window is None:
-        return alerts
-    count: dict[int, int] = {}
-    chosen = []
-    for alert in alerts:
-        count[alert.number] = count.get(alert.number, 0) + 1
-        if count[alert.number] <= per_window:
-            chosen.append(alert)
-    return chosen
+    return sorted(alerts, key=lambda alert: -alert.standardised)
 
 
 def _embedded(

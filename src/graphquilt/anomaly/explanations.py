@@ -15,6 +15,8 @@ __all__ = ["SIDES", "Explanation", "explain", "neighbours"]
 
 SIDES = ("source", "destination")
 
+_RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
+
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -40,10 +42,11 @@ class Explanation:
     usual_degree: float
 
 
-def explain(
-    matrices: Sequence[Any], node: int, window: int, *, side: str = "source", rare: float = 0.1, usual: float = 0.5
-) -> Explanation:
+def explain(matrices: Sequence[Any], node: int, window: int, *, side: str = "source") -> Explanation:
     """Compare the neighbours of a node in one window with those of its other windows.
+
+    A neighbour is new if it occurs in less than a tenth of the node's other windows (those in which it has any
+    neighbour), and gone if it occurs in at least half of them and not in this one.
 
     Parameters
     ----------
@@ -52,9 +55,6 @@ def explain(
     node, window : int
         Node id on its side, and position in ``matrices``.
     side : {"source", "destination"}
-    rare, usual : float
-        A neighbour is new if it occurs in less than ``rare`` of the node's other windows (those in which it has any
-        neighbour), and gone if it occurs in at least ``usual`` of them and not in this one.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def explain(
     met, times = np.unique(np.concatenate(others), return_counts=True)
     share = dict(zip(met.tolist(), (times / len(others)).tolist(), strict=True))
     shares = np.array([share.get(k, 0.0) for k in today.tolist()])
-    new = today[shares < rare][np.argsort(shares[shares < rare], kind="stable")]
-    missing = (times / len(others) >= usual) & ~np.isin(met, today)
+    new = today[shares < _RARE][np.argsort(shares[shares < _RARE], kind="stable")]
+    missing = (times / len(others) >= _USUAL) & ~np.isin(met, today)
     gone = met[missing][np.argsort(-times[missing], kind="stable")]
     return Explanation(node, window, new, gone, len(today), float(times.sum() / len(others)))
 

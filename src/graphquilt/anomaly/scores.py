@@ -13,7 +13,7 @@ from graphquilt.errors import CoverError, InputError
 if TYPE_CHECKING:
     from graphquilt.alignment import Alignment
 
-__all__ = ["deviations", "leave_one_out_zscore", "outliers", "threshold"]
+__all__ = ["check_quantile", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
@@ -127,8 +127,7 @@ def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
     >>> threshold([[0.0, 1.0, np.nan], [2.0, 3.0, 4.0]], 0.75)
     3.0
     """
-    if not 0 < quantile < 1:
-        raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
+    check_quantile(quantile)
     values = np.asarray(Z)
     known = values[~np.isnan(values)]
     if len(known) == 0:
@@ -137,6 +136,12 @@ def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
             "Lower min_observations, or score more windows."
         )
     return float(np.quantile(known, quantile))
+
+
+def check_quantile(quantile: float) -> None:
+    """Raise an InputError where a quantile does not lie between 0 and 1."""
+    if not 0 < quantile < 1:
+        raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
 
 
 def outliers(Z: npt.ArrayLike, limit: float) -> npt.NDArray[np.int64]:

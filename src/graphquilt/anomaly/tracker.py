@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from graphquilt.anomaly.batch import LAGS, Alert, Pattern, embed_window
 from graphquilt.anomaly.explanations import SIDES, Explanation, explain
+from graphquilt.anomaly.scores import check_quantile
 from graphquilt.errors import ConvergenceError, FormatError, InputError
 from graphquilt.procrustes import centred, nearest_orthogonal, relative_rotation
 
@@ -104,7 +105,12 @@ class Tracker:
     quantile : float
         What counts as an alert: above this quantile of the remembered scores.
     background : float
-        See :func:`graphquilt.anomaly.embed_window`.
+        See :func:`graphquilt.embed_window`.
+
+    Attributes
+    ----------
+    notes : dict
+        What the caller wants kept with the state, as JSON has it: :meth:`save` writes it, :meth:`load` brings it back.
 
     Notes
     -----
@@ -151,12 +157,14 @@ class Tracker:
                 f"min_observations is {min_observations}: it is at least 3, and at most the {longest} windows that are "
                 "remembered. Lower it, or lengthen the history."
             )
+        check_quantile(quantile)
         self.dim = dim
         self.lags = tuple(sorted({int(lag) for lag in lags}))
         self.min_observations = min_observations
         self.history = longest
         self.quantile = quantile
         self.background = background
+        self.notes: dict[str, Any] = {}
         self._past: dict[str, dict[int, _Past]] = {side: {} for side in SIDES}
         self._patterns: dict[int, Pattern] = {}
 
@@ -164,6 +172,12 @@ class Tracker:
     def numbers(self) -> list[int]:
         """The windows remembered, in order."""
         return sorted(self._patterns)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments it was made with; ``history`` is the number of windows where none was given."""
+        names = ("dim", "lags", "min_observations", "history", "quantile", "background")
+        return {name: getattr(self, name) for name in names}
 
     def update(self, matrix: Any, number: int | None = None) -> WindowScores:
         """Score one window, then learn it.
@@ -272,8 +286,7 @@ class Tracker:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, without pickle; the old file stays until the new one is whole."""
-        keys = ("dim", "lags", "min_observations", "history", "quantile", "background")
-        header = {"format": _FORMAT, "numbers": self.numbers, **{key: getattr(self, key) for key in keys}}
+        header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
         arrays: dict[str, npt.NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
         for number, pattern in self._patterns.items():
             arrays |= {f"{number}.indptr": pattern.indptr, f"{number}.indices": pattern.indices}
@@ -296,8 +309,9 @@ class Tracker:
             header = json.loads(arrays["header"].tobytes())
             if header.pop("format") != _FORMAT:
                 raise FormatError(f"{path} was written in another format than {_FORMAT}.")
-            numbers = header.pop("numbers")
+            numbers, notes = header.pop("numbers"), header.pop("notes", {})
             tracker = cls(**header)
+            tracker.notes = notes
             for n in numbers:
                 shape = tuple(arrays[f"{n}.shape"].tolist())
                 tracker._patterns[n] = Pattern(arrays[f"{n}.indptr"], arrays[f"{n}.indices"], shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphquilt.anomaly.tracker import Tracker, WindowScores
-from graphquilt.errors import FormatError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.windows import Names, Snapshots, Window
 
 if TYPE_CHECKING:
@@ -22,7 +21,21 @@ __all__ = ["WatchState", "arriving_files", "watch_windows"]
 
 
 class WatchState:
-    """A folder that holds a tracker and the names of its nodes; names first, so that a killed run leaves no gap.
+    """A folder that holds a tracker, with how far it has come, and the names of its nodes.
+
+    Names are written first and only ever grow; all else is one file, put in place by one rename. A run that is killed
+    at any moment therefore goes on from the last window that was saved.
+
+    Parameters
+    ----------
+    folder : path, optional
+        None keeps nothing.
+    fresh : Tracker
+        What to begin with; where the folder holds a tracker already, that one must have the same settings.
+    width : float
+        Length of a window in seconds.
+    protocol : str, optional
+        Of the flows that are kept.
 
     Attributes
     ----------
@@ -34,29 +47,56 @@ class WatchState:
         Where that window ends, in seconds.
     files : dict of str to float
         The latest time in each file that was read to its end.
+
+    Raises
+    ------
+    InputError
+        If the folder was made with other settings; the message names both.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, fresh: Callable[[], Tracker]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, fresh: Tracker, *, width: float, protocol: str | None = None
+    ) -> None:
         self._folder = None if folder is None else Path(folder)
+        self._flows = {"width_in_seconds": width, "protocol": protocol}
+        self.tracker = fresh
         self.sources: list[str] = []
         self.destinations: list[str] = []
         self.last: int | None = None
         self.end = -np.inf
         self.files: dict[str, float] = {}
         if self._folder is not None and (self._folder / "tracker.npz").exists():
-            self.tracker = Tracker.load(self._folder / "tracker.npz")
-            try:
-                with np.load(self._folder / "names.npz", allow_pickle=False) as names:
-                    self.sources, self.destinations = names["sources"].tolist(), names["destinations"].tolist()
-                header = json.loads((self._folder / "watch.json").read_text(encoding="utf-8"))
-                self.last, self.end, self.files = header["last"], header["end"], header["files"]
-            except (OSError, ValueError, KeyError) as problem:
-                raise FormatError(f"{self._folder} does not hold a whole state: {problem}") from None
-        else:
-            self.tracker = fresh()
+            self._open(self._folder)
+
+    def _open(self, folder: Path) -> None:
+        tracker = Tracker.load(folder / "tracker.npz")
+        if "flows" not in tracker.notes:
+            raise FormatError(
+                f"{folder} holds a tracker that does not say how its windows were cut; an earlier version wrote it. "
+                "Give a new folder: what it should remember is learnt from the flows again."
+            )
+        made_with = tracker.settings | tracker.notes["flows"]
+        asked_for = self.tracker.settings | self._flows
+        others = [
+            f"{name.replace('_', ' ')} {_said(made_with[name])} (now {_said(value)})"
+            for name, value in asked_for.items()
+            if made_with[name] != value
+        ]
+        if others:
+            raise InputError(
+                f"{folder} was made with {', '.join(others)}: windows scored in two ways cannot be compared. "
+                "Give the same settings, or a new folder."
+            )
+        try:
+            with np.load(folder / "names.npz", allow_pickle=False) as names:
+                self.sources, self.destinations = names["sources"].tolist(), names["destinations"].tolist()
+        except (OSError, ValueError, KeyError) as problem:
+            raise FormatError(f"{folder} does not hold a whole state: {problem}") from None
+        self.tracker = tracker
+        self.last, self.end, self.files = (tracker.notes[name] for name in ("last", "end", "files"))
 
     def save(self, days: Snapshots, window: Window) -> None:
-        """Write names, tracker and where to go on, in that order."""
+        """Note that a window was dealt with: write the names, then everything else."""
         self.last, self.end = window.number, window.end
         if self._folder is None:
             return
@@ -65,15 +105,15 @@ class WatchState:
         with open(part, "wb") as file:
             np.savez(file, sources=days.sources.array(), destinations=days.destinations.array())
         os.replace(part, self._folder / "names.npz")
+        self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files}
         self.tracker.save(self._folder / "tracker.npz")
-        part = self._folder / "watch.json.part"
-        header = {"last": self.last, "end": self.end, "files": self.files}
-        part.write_text(json.dumps(header), encoding="utf-8")
-        os.replace(part, self._folder / "watch.json")
 
 
 def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, WindowScores]]:
-    """Score each window of ``days`` as soon as it is complete, and save after each.
+    """Score each window of ``days`` as soon as it is complete.
+
+    A window is saved when the next one is asked for, that is, after the caller has dealt with it: whoever is killed in
+    between is given it again, and misses none.
 
     Parameters
     ----------
@@ -87,9 +127,8 @@ def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, 
     for window in days.windows():
         if state.last is not None and window.number <= state.last:
             continue
-        scores = state.tracker.update(window.matrix, window.number)
+        yield window, state.tracker.update(window.matrix, window.number)
         state.save(days, window)
-        yield window, scores
 
 
 def arriving_files(
@@ -136,3 +175,9 @@ def arriving_files(
 
 def _finished(path: Path) -> bool:
     return not path.name.startswith(".") and path.suffix not in {".part", ".tmp"}
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

@@ -186,10 +186,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def cores(workers: int | None, n_patches: int) -> int:
+def cores(workers: int | None, n_tasks: int) -> int:
     """Return how many processes to use: as many as asked for, or one for each core there is work for."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return workers or max(1, min(here, n_patches))
+    return workers or max(1, min(here, n_tasks))
 
 
 def made_for(store: DirectoryStore) -> int:
@@ -200,16 +200,14 @@ def made_for(store: DirectoryStore) -> int:
 
 @contextlib.contextmanager
 def hands(
-    workers: int | None, dask: str | None, resources: Sequence[str] | None, n_patches: int
+    workers: int | None, dask: str | None = None, resources: Sequence[str] | None = None, n_tasks: int = 1
 ) -> Iterator[Executor | None]:
     """Lend the executor that was asked for: a Dask cluster, processes here, or None for a plain loop."""
     if dask is not None:
         with _cluster(dask, resources) as pool:
             yield pool
         return
-    n = workers or min(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, n_patches
-    )
+    n = cores(workers, n_tasks)
     if n == 1:
         yield None
         return
@@ -227,10 +225,11 @@ def _cluster(address: str, resources: Sequence[str] | None) -> Iterator[Executor
         raise MissingExtraError("--dask", "dask") from error
     needs: dict[str, float] = {}
     for text in resources or ():
-        name, equals, amount = text.partition("=")
-        if not equals:
-            raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.")
-        needs[name] = float(amount)
+        name, _, amount = text.partition("=")
+        try:
+            needs[name] = float(amount)
+        except ValueError:
+            raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
     try:
         client = Client(address, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -58,3 +58,20 @@ Features = Annotated[
 Labels = Annotated[Path | None, typer.Option("--labels", help="Array of node classes (.npy), -1 for none.")]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep edges one-way.")]
 Largest = Annotated[bool, typer.Option("--largest-component", help="Keep only the largest connected component.")]
+
+# Of temporal networks.
+Width = Annotated[str, typer.Option("--width", help="Length of a window: 1d, 12h, 30m …")]
+Lags = Annotated[str, typer.Option("--lags", help="Align windows that are so many apart, comma-separated.")]
+Least = Annotated[int, typer.Option("--min-observations", help="Windows a node must be in to be standardised.")]
+Quantile = Annotated[float, typer.Option("--quantile", help="Flag scores above this quantile.")]
+Background = Annotated[
+    float, typer.Option("--background", help="Weight of the faint uniform background; 0 is the paper's embedding.")
+]
+Protocol = Annotated[str | None, typer.Option("--protocol", help="Keep only tcp, udp, icmp or a number.")]
+Source = Annotated[str, typer.Option("--source", help="Column of the source.")]
+Destination = Annotated[str, typer.Option("--destination", help="Column of the destination.")]
+Time = Annotated[str, typer.Option("--time", help="Column of the time: seconds or ISO times.")]
+FlowColumns = Annotated[
+    str | None, typer.Option("--columns", help="Names of all columns, if the files have no header.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row with its line number.")]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ from graphquilt.cli import app
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
     from graphquilt.progress import Progress
 
@@ -47,21 +46,11 @@ def _numbers(text: str) -> list[int]:
         raise InputError(f"dimensions are whole numbers with commas between them; this is '{text}'.") from None
 
 
-@contextlib.contextmanager
-def _executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
+def _executor(workers: int, dask: str | None) -> AbstractContextManager[Executor | None]:
     """Open what computes the cells, and close it."""
-    if dask is not None:
-        from distributed import Client
+    from graphquilt.cli.choices import hands
 
-        with Client(dask) as client, client.get_executor(pure=False) as pool:
-            yield pool
-    elif workers == 0:
-        yield None
-    else:
-        from graphquilt.workers import Processes
-
-        with Processes(workers) as pool:
-            yield pool
+    return hands(workers, dask)
 
 
 @reproduce.command("small")

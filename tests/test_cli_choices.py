@@ -1,0 +1,22 @@
+"""Words of the command line that become values: executors, and what Dask workers must have."""
+
+import pytest
+
+from graphquilt import InputError
+from graphquilt.cli import choices
+from graphquilt.workers import Processes
+
+
+@pytest.mark.parametrize("text", ["GPU=x", "GPU=", "GPU"])
+def test_a_resource_is_a_name_and_a_number(text):
+    pytest.importorskip("distributed")
+    with pytest.raises(InputError, match="as GPU=1"), choices.hands(1, "tcp://127.0.0.1:1", [text]):
+        pass
+
+
+def test_one_worker_is_a_plain_loop_and_more_are_processes(monkeypatch):
+    monkeypatch.setattr(choices.os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
+    for workers, n_tasks, expected in ((None, 1, 1), (None, 2, 2), (None, 9, 3), (0, 1, 1), (1, 9, 1), (5, 1, 5)):
+        assert choices.cores(workers, n_tasks) == expected
+        with choices.hands(workers, None, None, n_tasks) as pool:
+            assert (pool.n_workers if isinstance(pool, Processes) else 1) == expected
