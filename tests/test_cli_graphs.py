@@ -82,3 +82,10 @@ def test_the_mag240m_folder_is_told_as_it_is_written(tmp_path):
     assert Graph.open(tmp_path / "g").labels.tolist() == (np.arange(50) % 3).tolist()
     features = ("--features", papers / "node_feat.npy")
     assert json.loads(run(tmp_path / "mag", tmp_path / "h", *features, "--json").stdout)["features"] == 8
+
+
+def test_ids_with_leading_zeros_are_names_and_a_sink_is_not_isolated(tmp_path):
+    (tmp_path / "edges.csv").write_text("007,7\n7,8\n008,9\n")
+    told = json.loads(run(tmp_path / "edges.csv", tmp_path / "g", "--directed", "--json").stdout)
+    assert Graph.open(tmp_path / "g").node_ids.tolist() == ["007", "008", "7", "8", "9"]
+    assert told["isolated_nodes"] == 0

@@ -130,7 +130,7 @@ def test_features_say_how_many_nodes_there_are(tmp_path):
         read_edges(path, features=np.zeros((2, 2)))
     with pytest.raises(InputError, match="5 nodes and there are 4 labels"):
         read_edges(path, n_nodes=5, labels=[0, 1, 0, 1])
-    with pytest.raises(InputError, match="3 nodes and the features have 2 rows"):
+    with pytest.raises(InputError, match=r"3 nodes and the features are of shape \(2, 2\)"):
         read_edges(write(tmp_path, "a,b\nb,c\n"), features=np.zeros((2, 2)))
 
 

@@ -72,11 +72,14 @@ def _errors(fit: Fit) -> str:
 
 def _gap(fit: Fit) -> str:
     last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
+    # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
+    if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
+        return "Unchecked: no cycle of overlaps tests the rotations, so only the errors above speak of them."
     # Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
     filled = (1 - last) / max(1 - following, 1e-300)
     figures = (
         f"eigenvalue {fit.dim} is {last:.4f} and the next {following:.4f} ± {fit.next_residual:.1g}, so noise fills "
-        f"{filled:.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
+        f"{max(filled, 0):.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
     )
     if filled <= FIRM and last - following < THIN:
         return (

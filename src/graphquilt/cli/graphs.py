@@ -130,6 +130,6 @@ def _tell(graph: Graph, out: Path, *, as_json: bool) -> None:
         "labelled": graph.labels is not None,
         "components": len(component),
         "largest_component": int(component.max()) if len(component) else 0,
-        "isolated_nodes": int((graph.degrees == 0).sum()),
+        "isolated_nodes": int((component == 1).sum()),
     }
     show(result, as_json=as_json)

@@ -61,7 +61,7 @@ class Diagnosis:
         return {name: self._value(a) - self._value(b) for name, (a, b) in steps.items() if a is not None}
 
     def __str__(self) -> str:
-        scale, unit = (1000, "thousandths of AUC") if self.measure == "AUC" else (100, "points of accuracy")
+        scale, unit, least = (1000, "thousandths", 5) if self.measure == "AUC" else (100, "points", 0.5)
         stitched = self._value(self.stitched)
         if self.full is None:
             lines = [
@@ -72,20 +72,20 @@ class Diagnosis:
             word = "lost" if total >= 0 else "won"
             lines = [
                 f"Full training {self.measure} {self._value(self.full):.3f}, stitched {stitched:.3f}: "
-                f"{abs(total) * scale:.1f} {unit} {word}."
+                f"{abs(total) * scale:.1f} {unit} of {self.measure} {word}."
             ]
         for name, loss in self.losses.items():
-            lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'wins'} {abs(loss) * scale:.1f}.")
+            lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'wins'} {abs(loss) * scale:.1f} {unit}.")
         worst = max(self.losses, key=lambda name: self.losses[name])
-        if self.losses[worst] * scale >= 0.5:
+        if self.losses[worst] * scale >= least:
             lines.append(_ADVICE[worst])
         return "\n".join(lines)
 
 
 _ADVICE = {
-    "local training": "Most is lost inside the patches: make them larger, regularise, average runs (Recipe.best).",
-    "averaging": "Averaging loses most: weigh rows by coverage (Recipe(coverage=2)), or try consensus rounds.",
-    "alignment": "Alignment loses most: refine it (Recipe(refine=3)), or cut with larger overlaps or a higher degree.",
+    "local training": "Most is lost inside the patches: make them larger, regularise, average runs (--recipe best).",
+    "averaging": "Averaging loses most: weigh rows by coverage (align --coverage 2), or try consensus rounds.",
+    "alignment": "Alignment loses most: refine it (align --refine 3), or cut with larger overlaps or a higher degree.",
 }
 
 

@@ -53,7 +53,7 @@ def read_edges(
     delimiter : str, optional
         Of text; by default guessed.
     ids : {"auto", "integer", "text"}
-        Of text: what ids are; by default what most of the first rows have.
+        Of text: what ids are; by default what most of the first rows have, and text where one has a leading zero.
     features, labels : arrays with n rows, optional
 
     Returns

@@ -20,6 +20,7 @@ __all__ = ["read_text"]
 Column = int | str
 _COMMENTS = ("#", "%", "//")
 _INTEGER = re.compile(r"[+-]?\d+$")
+_PADDED = re.compile(r"[+-]?0\d+$")
 _LOOK = 200  # rows from which delimiter, header and kind of ids are guessed
 
 
@@ -100,7 +101,9 @@ def _layout(
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
-    integer = ids == "integer" or (ids == "auto" and sum(bool(_INTEGER.match(e)) for e in ends) > len(ends) / 2)
+    mostly = sum(bool(_INTEGER.match(e)) for e in ends) > len(ends) / 2
+    # 007 and 7 are two names: ids with leading zeros are text.
+    integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.match(e) for e in ends))
     skip = look[1][0] - 1 if header else look[0][0] - 1
     return _Layout(delimiter, names, len(rows[0]), integer, skip, places)
 
