@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphquilt import InputError
+from graphquilt import InputError, Recipe
 from graphquilt.cli import choices
 from graphquilt.workers import Processes
 
@@ -20,3 +20,14 @@ def test_one_worker_is_a_plain_loop_and_more_are_processes(monkeypatch):
         assert choices.cores(workers, n_tasks) == expected
         with choices.hands(workers, None, None, n_tasks) as pool:
             assert (pool.n_workers if isinstance(pool, Processes) else 1) == expected
+
+
+@pytest.mark.parametrize("setting", ["max_epochs=abc", "hidden=16.5", "dropout", "init_seed=x", "lr=true", "dropout="])
+def test_settings_of_another_kind_are_refused_before_any_patch(setting):
+    with pytest.raises(InputError, match=f"{setting.partition('=')[0]} of vgae takes .* as --set"):
+        choices.embedder("vgae", 8, [setting], Recipe())
+
+
+def test_settings_are_read_as_they_are_meant():
+    made = choices.embedder("vgae", 8, ["init_seed=none", "hidden=16", "lr=1", "featureless=degree"], Recipe())
+    assert (made.init_seed, made.hidden, made.lr, made.featureless) == (None, 16, 1, "degree")

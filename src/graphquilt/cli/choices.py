@@ -38,14 +38,16 @@ def _chosen(word: str, table: dict[str, str], what: str) -> Any:
 def embedder(word: str, dim: int, settings: Sequence[str] | None, how: Recipe) -> Embedder:
     """Return the embedder of a name, as the recipe has it, with settings like ``max_epochs=500``."""
     kind = _chosen(word, EMBEDDERS, "an embedder")
-    known = {field.name for field in dataclasses.fields(kind)} - {"dim", "group"}
+    known = {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name not in ("dim", "group")}
     given: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or name not in known:
-            raise InputError(f"'{setting}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
+        if name not in known:
+            raise InputError(f"'{name}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
         given[name] = _value(text.strip())
+        if not equals or not _fits(given[name], known[name]):
+            raise InputError(f"{name} of {word} takes {known[name]}, as --set {name}=VALUE; this is '{setting}'.")
     try:
         made: Embedder = dataclasses.replace(how.tuned(kind(dim)), **given)
     except TypeError as error:
@@ -64,7 +66,13 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return {"True": True, "False": False, "None": None}.get(text, text)
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Say whether a value is of a kind as a field of a dataclass states it."""
+    kinds: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
+    return any(isinstance(value, kinds[one]) for one in kind.split(" | ") if isinstance(value, bool) == (one == "bool"))
 
 
 def partitioner(word: str, n_patches: int, seed: int) -> Partitioner:
