@@ -176,7 +176,7 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     }
     status = json.loads(gq("inspect", out, "--json")[1])
     assert status["embedded"] == 8
-    assert status["stages"]["embed"]["embedder"]["dropout"] == 0.5
+    assert status["stages"]["embed"]["embedder"]["dropout"] == graphquilt.Recipe.best().dropout
     assert status["stages"]["recipe"]["name"] == "best, changed"
     assert status["stages"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
     stages = ("embed", out, "-e", "vgae", "--set", "max_epochs=5", "--recipe", "best", "--runs", 3)

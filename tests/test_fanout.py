@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from graphquilt.errors import InputError, JobError, MissingExtraError, PatchesFailedError
+from graphquilt.embedders import PyGEmbedder
+from graphquilt.errors import ConvergenceError, InputError, JobError, MissingExtraError, PatchesFailedError
 from graphquilt.fanout import describe, embed_patches, patch_seed
 from graphquilt.patches import PatchGraph
 from graphquilt.records import graph_of, kept_patch_graph, patch_key
@@ -314,6 +316,30 @@ def test_progress_counts_every_patch(ring, tmp_path):
     assert [(event.done, event.total) for event in events if event.stage == "patches"] == [
         (k, 20) for k in range(1, 21)
     ]
+
+
+def test_other_networks_and_other_lambdas_are_other_embedders():
+    narrow, wide = (PyGEmbedder(torch.nn.Linear(3, width), dim=2) for width in (8, 64))
+    assert describe(narrow) != describe(wide)
+    assert describe(narrow) == describe(PyGEmbedder(torch.nn.Linear(3, 8), dim=2))
+    first, second = (lambda graph, seed: 1), (lambda graph, seed: 2)
+    assert describe(first) != describe(second)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("no nodes"),
+        ConvergenceError("stopped", residual=0.5),
+        PatchesFailedError({3: "ValueError: no edges"}, n_done=9),
+        MissingExtraError("VGAE", "torch"),
+    ],
+)
+def test_errors_travel_between_processes(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
 
 
 def test_embedders_are_described_by_their_settings():

@@ -334,6 +334,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     assert status["stages"]["recipe"]["runs"] == 2
     compared = gq.compare(store, blocks, seed=0, splits=2)
     assert set(compared) == {"l2g", "no-trans"}
+    assert compared["l2g"].auc == pytest.approx(gq.reconstruction_auc(X, blocks, seed=0))
 
 
 # Recipes

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.errors import InputError, JobError
-from graphquilt.store import DirectoryStore, explained
+from graphquilt.records import kept_embedding
+from graphquilt.store import DirectoryStore, beside, explained
 
 __all__ = ["FORMATS", "export_embedding"]
 
@@ -39,18 +40,11 @@ def export_embedding(store: DirectoryStore, path: str | os.PathLike[str], *, for
     name = format or endings.get(path.suffix, path.suffix.removeprefix("."))
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
-    try:
-        X = store["embedding"].arrays["embedding"]
-    except KeyError:
-        raise JobError(f"{store.path} has no embedding yet; align it first (graphquilt align).") from None
+    X = kept_embedding(store)
     ids = _node_ids(store, len(X))
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with explained(path.parent):
-        try:
-            FORMATS[name](part, ids, X)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+    with explained(path.parent), beside(path) as part:
+        FORMATS[name](part, ids, X)
+        os.replace(part, path)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Iterable, Sequence
@@ -18,15 +19,22 @@ from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import SVD, Embedder
 from graphquilt.embedders.contract import check_drawable, motions
 from graphquilt.errors import FormatError, InputError
-from graphquilt.fanout import embed_patches, keep_settings
+from graphquilt.fanout import begin, embed_patches, held, lacking_records
 from graphquilt.graph import Graph
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Patch, PatchGraph, coverage_weights, patch_graph
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.recipes import Recipe
-from graphquilt.records import alignment_of, alignment_record, keep_patch_graph
+from graphquilt.records import (
+    alignment_of,
+    alignment_record,
+    embedding_record,
+    keep_graph,
+    keep_node_ids,
+    keep_patch_graph,
+)
 from graphquilt.sparsify import EdgeWeight
-from graphquilt.store import Record, Store
+from graphquilt.store import DirectoryStore, Record, Store
 
 __all__ = [
     "Motions",
@@ -162,7 +170,8 @@ def embed(
     executor : concurrent.futures.Executor, optional
         For the embeddings and the comparison of overlaps.
     store : Store, optional
-        Keeps everything, and resumes; see :func:`graphquilt.embed_patches`.
+        Keeps everything, and resumes; see :func:`graphquilt.embed_patches`. A :class:`graphquilt.DirectoryStore` also
+        gets the graph and the ids of its nodes, so that the command line can go on with the job.
     progress : callable, optional
 
     Returns
@@ -195,27 +204,35 @@ def embed(
         seed=seed,
         progress=progress,
     )
-    patches = embed_in_rounds(
-        graph,
-        quilt,
-        each if isinstance(given, Sequence) else each[0],
-        recipe=recipe,
-        robust=robust,
-        seed=seed,
-        executor=executor,
-        store=store,
-        progress=progress,
-    )
-    repeated = quilt.repeat(recipe.runs)
-    alignment, X = stitch(
-        graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
-    )
+    with held(store):
+        if store is not None:
+            keep_patch_graph(store, quilt, graph, {"dim": dim})
+        if isinstance(store, DirectoryStore):
+            if "source" not in store:
+                keep_graph(store, graph, {"python": "graphquilt.embed"})
+            keep_node_ids(store, graph, graph.n_nodes)
+        patches = embed_in_rounds(
+            graph,
+            quilt,
+            each if isinstance(given, Sequence) else each[0],
+            recipe=recipe,
+            robust=robust,
+            seed=seed,
+            executor=executor,
+            store=store,
+            progress=progress,
+        )
+        repeated = quilt.repeat(recipe.runs)
+        alignment, X = stitch(
+            graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
+        )
+        if store is not None:
+            counts = {"runs": recipe.runs, "rounds": recipe.rounds}
+            said = {"robust": robust, "coverage": recipe.coverage, "refine": recipe.refine, **counts}
+            record = alignment_record(alignment, {**free_motions(each), **said})
+            store["alignment"] = record
+            store["embedding"] = embedding_record(X, record)
     report(progress, "embedding", 1, 1)
-    if store is not None:
-        counts = {"runs": recipe.runs, "rounds": recipe.rounds}
-        said = {**free_motions(each), "robust": robust, "coverage": recipe.coverage, "refine": recipe.refine, **counts}
-        store["alignment"] = alignment_record(alignment, said)
-        store["embedding"] = Record({"embedding": X}, {"n_nodes": graph.n_nodes, "dim": dim})
     return QuiltResult(X, repeated, patches, alignment)
 
 
@@ -264,10 +281,7 @@ def embed_in_rounds(
     repeated.check_dim(each[0].dim)
     if recipe.rounds:
         _check_rounds(graph, quilt, each, recipe, only)
-    if store is not None:
-        keep_patch_graph(store, quilt, graph)
-        keep_settings(store, embedder, seed=seed, runs=recipe.runs, rounds=recipe.rounds)
-        store["recipe"] = Record({}, asdict(recipe))
+    share = None if only is None else sorted(set(only))
     work = partial(
         embed_patches,
         graph,
@@ -279,22 +293,33 @@ def embed_in_rounds(
         store=store,
         progress=progress,
         retries=retries,
-        only=only,
+        only=share,
     )
-    patches = work(consensus=Round(0, recipe.rounds))
-    for number in range(1, recipe.rounds + 1):
-        key = f"rounds/{number}/consensus"
-        said = {name: getattr(recipe, name) for name in ("runs", "pull", "coverage", "refine")} | {"robust": robust}
-        found = _kept_consensus(store, key, said)
-        if found is None:
-            found = stitch(
-                graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
-            )
-            if store is not None:
-                record = alignment_record(found[0], said)
-                store[key] = replace(record, arrays={**record.arrays, "centroid": found[1]})
-        targets = consensus_targets(repeated.patches, *found, pull=recipe.pull)
-        patches = work(consensus=Round(number, recipe.rounds, targets))
+
+    def lacking(store: Store) -> dict[str, Record]:
+        how = {"seed": seed, "runs": recipe.runs, "rounds": recipe.rounds}
+        found = lacking_records(store, graph=graph, patch_graph=quilt, embedder=embedder, **how)
+        asked = Record({}, asdict(recipe))
+        same = "recipe" in store and store["recipe"].parameters == asked.parameters
+        return found if same else {**found, "recipe": asked}
+
+    with contextlib.ExitStack() as hold:
+        begin(store, lacking, hold, share)
+        patches = work(consensus=Round(0, recipe.rounds))
+        for number in range(1, recipe.rounds + 1):
+            key = f"rounds/{number}/consensus"
+            said = {name: getattr(recipe, name) for name in ("runs", "pull", "coverage", "refine")} | {"robust": robust}
+            found = _kept_consensus(store, key, said)
+            if found is None:
+                hold.enter_context(held(store))
+                found = stitch(
+                    graph, repeated, patches, each, recipe=recipe, robust=robust, executor=executor, progress=progress
+                )
+                if store is not None:
+                    record = alignment_record(found[0], said)
+                    store[key] = replace(record, arrays={**record.arrays, "centroid": found[1]})
+            targets = consensus_targets(repeated.patches, *found, pull=recipe.pull)
+            patches = work(consensus=Round(number, recipe.rounds, targets))
     return patches
 
 

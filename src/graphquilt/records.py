@@ -1,10 +1,12 @@
-"""Graphs and patch graphs as records of a job, and the fingerprints that tell one graph from another."""
+"""What a job keeps: graphs, patch graphs and results as records, and the fingerprints that tell one from another."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,25 @@ from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
-from graphquilt.store import Record, Store
+from graphquilt.store import DirectoryStore, Record, Store, beside, explained
 
 __all__ = [
     "alignment_of",
     "alignment_record",
     "embedded_counts",
     "embedded_patch_graph",
+    "embedding_record",
     "fingerprint",
     "graph_of",
     "graph_record",
+    "job_graph",
+    "keep_graph",
+    "keep_node_ids",
     "keep_patch_graph",
     "kept_alignment",
+    "kept_embedding",
     "kept_patch_graph",
+    "patch_graph_record",
     "patch_key",
     "target_of",
     "target_record",
@@ -133,10 +141,61 @@ def target_of(record: Record) -> Target:
     return Target(record.arrays["rows"], record.arrays["coordinates"], float(record.parameters["weight"]))
 
 
+def keep_graph(store: DirectoryStore, graph: Graph, made_from: dict[str, Any], *, folder: Path | None = None) -> None:
+    """Write down which graph the job is about, and keep a copy of it unless it is in a ``folder`` of its own."""
+    store.start()  # first: a folder with a graph and nothing else in it is not known as a job
+    if folder is None:
+        with explained(store.path):
+            graph.save(store.path / "graph")
+    where = "graph" if folder is None else str(folder.absolute())
+    store["source"] = Record({}, {"graph": where, "made_from": made_from})
+
+
+def job_graph(store: DirectoryStore, made_from: dict[str, Any] | None = None) -> Graph | None:
+    """Open the graph of a job, or return None where it has none yet.
+
+    Raises
+    ------
+    JobError
+        The job was made from something else than ``made_from``.
+    """
+    try:
+        source = store["source"].parameters
+    except KeyError:
+        return None
+    if made_from is not None and source["made_from"] != made_from:
+        raise JobError(
+            f"{store.path} was made from {json.dumps(source['made_from'])}; asked is {json.dumps(made_from)}. Use "
+            "another folder, or remove this one first."
+        )
+    return Graph.open(store.path / source["graph"])
+
+
+def keep_node_ids(store: DirectoryStore, graph: Graph | None, n_nodes: int) -> None:
+    """Write what the outside world calls each row of the embedding."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = np.arange(n_nodes) if graph is None or graph.node_ids is None else graph.node_ids
+    path = store.path / "node_ids.parquet"
+    with explained(store.path), beside(path) as part:
+        pq.write_table(pa.table({"node_id": pa.array(ids)}), part)
+        os.replace(part, path)
+
+
 def keep_patch_graph(
     store: Store, patch_graph: PatchGraph, graph: Graph | None, parameters: dict[str, Any] | None = None
 ) -> None:
-    """Keep the patch graph in the store, or refuse if the store holds another one.
+    """Keep the patch graph in the store, or refuse if the store holds another one; see :func:`patch_graph_record`."""
+    record = patch_graph_record(store, patch_graph, graph, parameters)
+    if record is not None:
+        store["patch_graph"] = record
+
+
+def patch_graph_record(
+    store: Store, patch_graph: PatchGraph, graph: Graph | None, parameters: dict[str, Any] | None = None
+) -> Record | None:
+    """Return the patch graph as a record, or None where the store has it; refuse if the store holds another one.
 
     Parameters
     ----------
@@ -149,9 +208,9 @@ def keep_patch_graph(
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)
     sums = np.add.reduceat(sets.nodes, sets.starts[:-1])
-    said: dict[str, Any] = {"patches": fingerprint(sets.starts, sums, edges)}
+    said = {"patches": [fingerprint(sets.starts, sums, edges)]}
     if graph is not None:
-        said["graph"] = fingerprint(graph.indptr, graph.indices, graph.weights, graph.features)
+        said["graph"] = _graph_fingerprints(graph)
     if "patch_graph" not in store:
         arrays = {
             "nodes": sets.nodes,
@@ -161,15 +220,23 @@ def keep_patch_graph(
             "components": np.array(patch_graph.components),
             "report": np.array(json.dumps(patch_graph.report)),
         }
-        store["patch_graph"] = Record(arrays, said | {"made_with": parameters or {}})
-        return
+        return Record(arrays, {name: prints[0] for name, prints in said.items()} | {"made_with": parameters or {}})
     kept = store["patch_graph"].parameters
     for name, what in (("graph", "another graph"), ("patches", "other patches")):
-        if name in said and name in kept and kept[name] != said[name]:
+        if name in said and name in kept and kept[name] not in said[name]:
             raise JobError(
-                f"{store!r} was begun with {what} ({name} fingerprint {kept[name]}, now {said[name]}): its embeddings "
-                "do not belong to these. Use another folder, or remove this one first."
+                f"{store!r} was begun with {what} ({name} fingerprint {kept[name]}, now {said[name][0]}): its "
+                "embeddings do not belong to these. Use another folder, or remove this one first."
             )
+    return None
+
+
+def _graph_fingerprints(graph: Graph) -> list[str]:
+    """Return the fingerprint of a graph as :meth:`Graph.save` writes it, and as it is: older jobs have that one."""
+    small = np.int32 if graph.n_nodes <= np.iinfo(np.int32).max else np.int64
+    saved = graph.indptr.astype(np.int64, copy=False), graph.indices.astype(small, copy=False)
+    rest = (graph.weights, graph.features)
+    return [fingerprint(*saved, *rest), fingerprint(graph.indptr, graph.indices, *rest)]
 
 
 def kept_patch_graph(store: Store) -> PatchGraph:
@@ -212,6 +279,38 @@ def kept_alignment(store: Store) -> Alignment:
             f"{counts['runs']} and {counts['rounds']}; align it again (graphquilt align)."
         )
     return alignment_of(record)
+
+
+def kept_embedding(store: Store) -> npt.NDArray[np.floating[Any]]:
+    """Open the embedding of a job.
+
+    Raises
+    ------
+    JobError
+        There is none, or it is not the one of the alignment, runs and rounds that the job has now.
+    """
+    if "embedding" not in store:
+        raise JobError(f"{store!r} has no embedding yet; align it first (graphquilt align).")
+    record = store["embedding"]
+    kept_alignment(store)
+    # Embeddings of older jobs do not say which alignment they are of.
+    if record.parameters.get("alignment") not in (None, _alignment_fingerprint(store["alignment"])):
+        raise JobError(
+            f"the embedding in {store!r} is not the one of its alignment: an alignment was stopped before its end. "
+            "Align it again (graphquilt align)."
+        )
+    return record.arrays["embedding"]
+
+
+def embedding_record(X: npt.NDArray[np.floating[Any]], aligned: Record) -> Record:
+    """Return the embedding of a job as a record that says which alignment it is of."""
+    n_nodes, dim = X.shape
+    return Record({"embedding": X}, {"n_nodes": n_nodes, "dim": dim, "alignment": _alignment_fingerprint(aligned)})
+
+
+def _alignment_fingerprint(record: Record) -> str:
+    settings = np.frombuffer(json.dumps(dict(record.parameters), sort_keys=True).encode(), dtype=np.uint8)
+    return fingerprint(*(record.arrays[name] for name in ("scales", "rotations", "translations")), settings)
 
 
 def embedded_counts(store: Store) -> dict[str, int]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,46 +23,20 @@ from graphquilt.records import (
     alignment_record,
     embedded_counts,
     embedded_patch_graph,
+    embedding_record,
     graph_record,
+    job_graph,
+    keep_graph,
+    keep_node_ids,
     keep_patch_graph,
-    kept_alignment,
+    kept_embedding,
     kept_patch_graph,
     patch_key,
 )
 from graphquilt.sparsify import EdgeWeight
-from graphquilt.store import DirectoryStore, Record, explained
+from graphquilt.store import DirectoryStore, beside, explained
 
 __all__ = ["align_job", "cut_patches", "job_graph", "job_status", "keep_graph", "make_patches"]
-
-
-def keep_graph(store: DirectoryStore, graph: Graph, made_from: dict[str, Any], *, folder: Path | None = None) -> None:
-    """Write down which graph the job is about, and keep a copy of it unless it is in a ``folder`` of its own."""
-    if folder is None:
-        with explained(store.path):
-            store.path.mkdir(parents=True, exist_ok=True)
-            graph.save(store.path / "graph")
-    where = "graph" if folder is None else str(folder.absolute())
-    store["source"] = Record({}, {"graph": where, "made_from": made_from})
-
-
-def job_graph(store: DirectoryStore, made_from: dict[str, Any] | None = None) -> Graph | None:
-    """Open the graph of a job, or return None where it has none yet.
-
-    Raises
-    ------
-    JobError
-        The job was made from something else than ``made_from``.
-    """
-    try:
-        source = store["source"].parameters
-    except KeyError:
-        return None
-    if made_from is not None and source["made_from"] != made_from:
-        raise JobError(
-            f"{store.path} was made from {json.dumps(source['made_from'])}; asked is {json.dumps(made_from)}. Use "
-            "another folder, or remove this one first."
-        )
-    return Graph.open(store.path / source["graph"])
 
 
 def make_patches(
@@ -185,11 +156,12 @@ def align_job(
         patches, alignment, sweeps=sweeps, weights=weights, rotate=free["rotate"], translate=free["translate"]
     )
     said = {**free, "robust": robust, "refine": sweeps, "branching": branching, "coverage": coverage, **counts}
-    store["alignment"] = alignment_record(alignment, said)
+    record = alignment_record(alignment, said)
+    keep_node_ids(store, job_graph(store), quilt.n_nodes)  # first: the embedding is what tells that all is there
+    store["alignment"] = record
     with _on_disk(store, (quilt.n_nodes, alignment.dim)) as X:
         centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights, out=X)
-        store["embedding"] = Record({"embedding": X}, {"n_nodes": quilt.n_nodes, "dim": alignment.dim})
-    write_node_ids(store, job_graph(store), quilt.n_nodes)
+        store["embedding"] = embedding_record(X, record)
     report(progress, "embedding", 1, 1)
     return alignment
 
@@ -206,26 +178,10 @@ def _coverage(store: DirectoryStore, quilt: PatchGraph, power: float) -> list[np
 @contextlib.contextmanager
 def _on_disk(store: DirectoryStore, shape: tuple[int, int]) -> Iterator[npt.NDArray[np.float64]]:
     """Lend an array that lives in a file, because that of a large graph does not fit into memory."""
-    path = store.path / f"centroid.{os.getpid()}.part"
-    try:
+    with beside(store.path / "centroid.npy") as part:
         with explained(store.path):
-            X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
+            X = np.lib.format.open_memmap(part, mode="w+", dtype=np.float64, shape=shape)
         yield X
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def write_node_ids(store: DirectoryStore, graph: Graph | None, n_nodes: int) -> None:
-    """Write what the outside world calls each row of the embedding."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    ids = np.arange(n_nodes) if graph is None or graph.node_ids is None else graph.node_ids
-    path = store.path / "node_ids.parquet"
-    part = path.with_name(f"node_ids.{os.getpid()}.part")
-    with explained(store.path):
-        pq.write_table(pa.table({"node_id": pa.array(ids)}), part)
-        os.replace(part, path)
 
 
 def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]:
@@ -279,10 +235,8 @@ def _damage(store: DirectoryStore, key: str) -> Iterator[str]:
 def _next(store: DirectoryStore, status: dict[str, Any], n_patches: int) -> str:
     if status["embedded"] < n_patches:
         return "graphquilt embed"
-    if not status["stages"]["embedding"]:
-        return "graphquilt align"
     try:
-        kept_alignment(store)
+        kept_embedding(store)
     except (JobError, FormatError):
         return "graphquilt align"
     return "nothing"

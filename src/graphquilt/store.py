@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
+import re
+import secrets
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +30,12 @@ import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.npz import map_arrays, write_arrays
 
-__all__ = ["DirectoryStore", "Record", "Store", "explained"]
+__all__ = ["DirectoryStore", "Record", "Store", "beside", "explained"]
 
 FORMAT = "graphquilt job"
 VERSION = 1
+_PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
+_OLD = 86_400.0  # seconds; nothing is written for so long
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,30 +163,31 @@ class DirectoryStore:
         for name, array in record.arrays.items():
             if np.asanyarray(array).dtype.hasobject:
                 raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
+        self.start()
+        content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
         with explained(self.path):
-            self._start_job()
             marker_path.parent.mkdir(parents=True, exist_ok=True)
-            for left_over in marker_path.parent.glob(f"{marker_path.stem}.*.part"):
-                left_over.unlink(missing_ok=True)
-            content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
-            part = self._write_data(key, record, content)
             self._verified.pop(key, None)
-            # From here to the last line the record counts as absent; the old marker must not vouch for new data.
-            marker_path.unlink(missing_ok=True)
-            if part is not None:
-                os.replace(part, marker_path.with_name(content["file"]))
-            self._write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
+            if record.arrays:
+                self._write_data(key, record, content)
+            _write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
             if record.durable:
                 _sync_folder(marker_path.parent)
 
-    def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> Path | None:
-        """Write the arrays beside their place, complete ``content`` and return where they are."""
-        if not record.arrays:
-            return None
-        stem = self._marker_path(key).with_suffix("")
-        name = stem.name + (".npy" if len(record.arrays) == 1 else ".npz")
-        part = stem.with_name(f"{stem.name}.{os.getpid()}.part")
-        try:
+    def start(self) -> None:
+        """Make the folder a job, if it is not one yet."""
+        path = self.path / "quilt.json"
+        if not path.exists():
+            head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
+            with explained(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                _write_text(path, json.dumps(head, indent=1))
+
+    def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
+        """Put the arrays in their place and complete ``content``; a marker of other arrays is gone by then."""
+        marker_path = self._marker_path(key)
+        path = marker_path.with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
+        with beside(path) as part:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()
@@ -187,29 +195,25 @@ class DirectoryStore:
                     os.fsync(file.fileno())
             with open(part, "rb") as file:
                 content["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        content["file"] = name
-        content["bytes"] = part.stat().st_size
-        content["arrays"] = {
-            name: {"shape": list(array.shape), "dtype": array.dtype.str}
-            for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
-        }
-        return part
-
-    def _write_text(self, path: Path, text: str, *, durable: bool = True) -> None:
-        part = path.with_name(f"{path.stem}.{os.getpid()}.part")
-        try:
-            with open(part, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+            content["file"] = path.name
+            content["bytes"] = part.stat().st_size
+            content["arrays"] = {
+                name: {"shape": list(array.shape), "dtype": array.dtype.str}
+                for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
+            }
+            # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
+            # that write one record at once do not take it from each other.
+            if self._vouched(key) not in (None, content["sha256"]):
+                marker_path.unlink(missing_ok=True)
             os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+
+    def _vouched(self, key: str) -> str | None:
+        """Return the checksum that the marker of a record says, if there is one."""
+        try:
+            found: str | None = self._marker(key).get("sha256")
+            return found
+        except (KeyError, FormatError):
+            return None
 
     def _marker_path(self, key: str) -> Path:
         parts = key.split("/")
@@ -255,11 +259,12 @@ class DirectoryStore:
         path = self.path / "quilt.json"
         if self.path.exists() and not self.path.is_dir():
             raise JobError(f"{self.path} is a file; a job is a folder. Choose another place.")
+        # Looked at before quilt.json, which another run may write at this moment and other things after it.
+        others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+        others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
         try:
             head = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
-            others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
-            others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
             if others:
                 raise JobError(
                     f"{self.path} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not a "
@@ -275,13 +280,6 @@ class DirectoryStore:
             )
         _refuse_newer(path, head["version"])
 
-    def _start_job(self) -> None:
-        path = self.path / "quilt.json"
-        if not path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
-            head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
-            self._write_text(path, json.dumps(head, indent=1))
-
 
 def _refuse_newer(path: Path, version: int) -> None:
     if version > VERSION:
@@ -289,6 +287,63 @@ def _refuse_newer(path: Path, version: int) -> None:
             f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
             f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
         )
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
+
+    Rename the file to ``path`` when it is complete. What killed writers of ``path`` have left is removed first: files
+    whose process no longer runs on this host, or that nobody has written to for a day. Those of live writers stay.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
+    >>> with beside(path) as part:
+    ...     _ = part.write_text("7")
+    ...     _ = part.replace(path)
+    >>> [entry.name for entry in path.parent.iterdir()]
+    ['ids.txt']
+    """
+    for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
+        with contextlib.suppress(FileNotFoundError):  # another writer has removed it
+            if _left_over(other, path.stem):
+                other.unlink()
+    part = path.with_name(f"{path.stem}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _left_over(part: Path, stem: str) -> bool:
+    name = _PART.fullmatch(part.name.removeprefix(stem))
+    if name is None:
+        return False
+    if time.time() - part.stat().st_mtime > _OLD:
+        return True
+    return name["host"] == socket.gethostname() and not _runs(int(name["pid"]))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True
+
+
+def _write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    with beside(path) as part:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(part, path)
 
 
 def _sync_folder(path: Path) -> None:

@@ -37,14 +37,16 @@ def evaluate(
     import graphquilt
     from graphquilt.cli.choices import completed, read_array
     from graphquilt.errors import JobError
-    from graphquilt.stages import job_graph
+    from graphquilt.records import job_graph, kept_embedding
     from graphquilt.store import DirectoryStore, Record
 
     store = DirectoryStore(job)
-    graph = job_graph(store)
-    if graph is None or "embedding" not in store:
-        raise JobError(f"{job} has no embedding yet; align it first (graphquilt align).")
-    X = store["embedding"].arrays["embedding"]
+    X, graph = kept_embedding(store), job_graph(store)
+    if graph is None:
+        raise JobError(
+            f"{job} has an embedding but no graph to measure it with, for it was made from patches alone: in Python, "
+            f"graphquilt.compare({str(job)!r}, graph) measures it with a graph that you have."
+        )
     result: dict[str, Any] = {
         "reconstruction_auc": graphquilt.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
     }

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from graphquilt.consensus import Round
 from graphquilt.embedders.contract import Embedder, motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
 from graphquilt.fanout.calls import describe, of_run, patch_seed
 from graphquilt.fanout.patches import StoredPatches, embedded_patches
-from graphquilt.fanout.run import Run, drive
+from graphquilt.fanout.run import Run, begin, drive, held
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.records import fingerprint, keep_patch_graph
+from graphquilt.records import patch_graph_record
 from graphquilt.store import Record, Store
 from graphquilt.workers import one_thread
 
-__all__ = ["StoredPatches", "describe", "embed_patches", "embedded_patches", "keep_settings", "patch_seed"]
+__all__ = [
+    "StoredPatches",
+    "begin",
+    "describe",
+    "embed_patches",
+    "embedded_patches",
+    "held",
+    "lacking_records",
+    "patch_seed",
+]
 
 
 def embed_patches(
@@ -112,13 +120,19 @@ def embed_patches(
     wanted = range(n_patches) if only is None else sorted(set(only))
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
         raise InputError(f"only patches 0 to {n_patches - 1} exist; asked are {wanted[0]} to {wanted[-1]}.")
-    run = Run(graph, repeated, embedders, seed, store, n_data=patch_graph.n_patches, consensus=consensus)
-    if store is not None:
-        keep_patch_graph(store, patch_graph, graph)
-        keep_settings(store, embedder, seed=seed, runs=runs, rounds=consensus.of)
-    if only is not None:
-        run.share = fingerprint(np.array(wanted, dtype=np.int64))
+    share = None if only is None else wanted
+    run = Run(graph, repeated, embedders, seed, store, n_data=patch_graph.n_patches, consensus=consensus, only=share)
+    lacking = partial(
+        lacking_records,
+        graph=graph,
+        patch_graph=patch_graph,
+        embedder=embedder,
+        seed=seed,
+        runs=runs,
+        rounds=consensus.of,
+    )
     with one_thread(), run.hold:
+        begin(store, lacking, run.hold, share)
         for done, facts in enumerate(drive(run, wanted, executor, retries, progress), 1):
             report(progress, "patches", done, len(wanted), values=facts)
     if run.failures:
@@ -128,15 +142,38 @@ def embed_patches(
     return [run.found[k] for k in wanted]
 
 
-def keep_settings(store: Store, embedder: Any, *, seed: int, runs: int = 1, rounds: int = 0) -> None:
-    """Write down how the job is embedded; refuse one that was embedded otherwise, but for the number of runs."""
+def lacking_records(
+    store: Store,
+    *,
+    graph: Graph | None,
+    patch_graph: PatchGraph,
+    embedder: Embedder | Sequence[Embedder],
+    seed: int,
+    runs: int = 1,
+    rounds: int = 0,
+) -> dict[str, Record]:
+    """Return the records that say what is embedded and how, as far as the store does not have them so.
+
+    Raises
+    ------
+    JobError
+        The store holds another graph, other patches, or embeddings made in another way.
+    """
+    asked = {
+        "patch_graph": patch_graph_record(store, patch_graph, graph),
+        "embed": _settings_record(store, embedder, seed=seed, runs=runs, rounds=rounds),
+    }
+    return {key: record for key, record in asked.items() if record is not None}
+
+
+def _settings_record(store: Store, embedder: Any, *, seed: int, runs: int, rounds: int) -> Record | None:
+    """Return how the job is embedded; refuse one that was embedded otherwise, but for the number of runs."""
     counts = {"runs": runs, "rounds": rounds}
     each = embedder if isinstance(embedder, Sequence) else [embedder]
     settings = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
     if "embed" not in store:
         group = sorted(frozenset().union(*(motions(one) for one in each)))
-        store["embed"] = Record({}, settings | {"dim": each[0].dim, "group": group} | counts)
-        return
+        return Record({}, settings | {"dim": each[0].dim, "group": group} | counts)
     kept = store["embed"].parameters
     for name, value in settings.items():
         if kept.get(name) != value:
@@ -145,4 +182,5 @@ def keep_settings(store: Store, embedder: Any, *, seed: int, runs: int = 1, roun
                 "job: use the same, or another folder."
             )
     if any(kept.get(name, least) != counts[name] for name, least in (("runs", 1), ("rounds", 0))):
-        store["embed"] = Record({}, {**kept, **counts})
+        return Record({}, {**kept, **counts})
+    return None

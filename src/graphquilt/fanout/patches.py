@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, overload
 
 import numpy.typing as npt
@@ -11,7 +13,7 @@ import numpy.typing as npt
 from graphquilt.errors import JobError
 from graphquilt.patches import Patch
 from graphquilt.records import kept_patch_graph, patch_key
-from graphquilt.store import Store
+from graphquilt.store import DirectoryStore, Store
 
 
 class StoredPatches(Sequence[Patch]):
@@ -36,8 +38,9 @@ class StoredPatches(Sequence[Patch]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The node lists are in the store as well: a worker opens them there, they do not travel.
-        runs = len(self) // kept_patch_graph(self._store).n_patches
-        return _reopen, (self._store, runs, self._keep, self._round)
+        record = self._store["patch_graph"]
+        runs = len(self) // (len(record.arrays["starts"]) - 1)
+        return _reopen, (self._store, record.parameters["patches"], runs, self._keep, self._round)
 
     def __len__(self) -> int:
         return len(self._patches)
@@ -62,8 +65,19 @@ class StoredPatches(Sequence[Patch]):
         return patch
 
 
-def _reopen(store: Store, runs: int, keep: int, round_number: int) -> StoredPatches:
-    return StoredPatches(store, kept_patch_graph(store).repeat(runs).patches, keep=keep, round_number=round_number)
+def _reopen(store: Store, which: str, runs: int, keep: int, round_number: int) -> StoredPatches:
+    if isinstance(store, DirectoryStore):
+        store, patches = _opened(store.path, which, runs)
+    else:
+        patches = kept_patch_graph(store).repeat(runs).patches
+    return StoredPatches(store, patches, keep=keep, round_number=round_number)
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(path: Path, which: str, runs: int) -> tuple[Store, Sequence[npt.NDArray[Any]]]:  # noqa: ARG001
+    """Open a job and its node lists once a worker, not once a call; ``which`` is the fingerprint of the patches."""
+    store = DirectoryStore(path)
+    return store, kept_patch_graph(store).repeat(runs).patches
 
 
 def embedded_patches(store: Store) -> StoredPatches:

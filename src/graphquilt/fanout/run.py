@@ -9,10 +9,12 @@ import os
 import socket
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from queue import SimpleQueue
 from typing import Any
+
+import numpy as np
 
 from graphquilt.consensus import Round
 from graphquilt.embedders.contract import Target
@@ -22,14 +24,38 @@ from graphquilt.graph import Graph
 from graphquilt.locking import job_lock
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
-from graphquilt.records import graph_record, patch_key, target_record
-from graphquilt.store import DirectoryStore, Store
+from graphquilt.records import fingerprint, graph_record, patch_key, target_record
+from graphquilt.store import DirectoryStore, Record, Store
 from graphquilt.workers import Processes
 
 _log = logging.getLogger(__name__)
 
 _AHEAD = 1024  # calls handed to an executor before the first has come back; each is a few hundred bytes …
 _AHEAD_WITHOUT_STORE = 32  # … unless the patch itself travels with it
+
+
+def held(store: Store | None, only: Sequence[int] | None = None) -> contextlib.AbstractContextManager[None]:
+    """Hold a job on disk, or the share of it that these patches are; other stores have no lock."""
+    if not isinstance(store, DirectoryStore):
+        return contextlib.nullcontext()
+    return job_lock(store.path, share=None if only is None else fingerprint(np.array(only, dtype=np.int64)))
+
+
+def begin(
+    store: Store | None,
+    lacking: Callable[[Store], Mapping[str, Record]],
+    hold: contextlib.ExitStack,
+    only: Sequence[int] | None,
+) -> None:
+    """Write the records that a job lacks, holding it from before the first of them.
+
+    A job that lacks nothing is not held: it may be read while others work on it, and where nothing can be written. A
+    share without patches leaves the writing to the others.
+    """
+    if store is not None and lacking(store) and (only is None or only):
+        hold.enter_context(held(store, only))
+        for key, record in lacking(store).items():  # asked again: who held it before may have written them
+            store[key] = record
 
 
 class Run:
@@ -45,6 +71,7 @@ class Run:
         *,
         n_data: int,
         consensus: Round,
+        only: Sequence[int] | None = None,
     ) -> None:
         self.graph, self.patch_graph, self.embedders, self.seed, self.store = graph, patch_graph, embedders, seed, store
         self.n_data = n_data  # patch k is another run of patch k % n_data, and has its nodes and edges
@@ -53,8 +80,8 @@ class Run:
         self.failures: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
         self.driver = (socket.gethostname(), os.getpid())
-        self.hold = contextlib.ExitStack()  # the lock of the job, from the first patch that has to be embedded
-        self.share: str | None = None  # the name of the share of the job that this run works on, if not on all
+        self.only = only  # the share of the job that this run works on, if not on all
+        self.hold = contextlib.ExitStack()  # the lock of the job, from the first record that has to be written
         self.locked = False
 
     def finished(self, patch: int) -> bool:
@@ -90,8 +117,8 @@ class Run:
         call = Call(patch, embedder, seed, attempt, self.driver, parameters, data=data, round=self.round)
         if self.store is None:
             return dataclasses.replace(call, graph=self._cut(patch), target=target)
-        if isinstance(self.store, DirectoryStore) and not self.locked:
-            self.hold.enter_context(job_lock(self.store.path, share=self.share))
+        if not self.locked:
+            self.hold.enter_context(held(self.store, self.only))
             self.locked = True
         if target is not None:
             record = dataclasses.replace(target_record(target), durable=False)
