@@ -53,7 +53,8 @@ Columns = Annotated[
     typer.Option("--columns", help="Of a file of edges: source,target or source,target,weight, by position or name."),
 ]
 Features = Annotated[
-    Path | None, typer.Option("--features", help="Array of node features, .npy or .npz (sparse), a row a node.")
+    Path | None,
+    typer.Option("--features", help="Node features, .npy or .npz (sparse): a row a node, ids in ascending order."),
 ]
 Labels = Annotated[Path | None, typer.Option("--labels", help="Array of node classes (.npy), -1 for none.")]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep edges one-way.")]
