@@ -66,7 +66,7 @@ COLUMNS: Mapping[str, Column] = {
     "no-trans": Column(_paper(), combine="identity"),
     "l2g": Column(Recipe.paper()),
     "+ runs": Column(_paper(runs=RUNS)),
-    "+ dropout": Column(_paper(dropout=0.5)),
+    "+ dropout": Column(_paper(dropout=Recipe.best().dropout)),
     "+ weight decay": Column(_paper(weight_decay=5e-4)),
     "+ validation": Column(_paper(validation=0.1)),
     "+ same start": Column(_paper(init_seed=0)),
