@@ -215,7 +215,7 @@ def known(edges, job, tmp_path, monkeypatch):
     [
         (("run", "nowhere.csv"), "nowhere.csv does not exist"),
         (("run", "EDGES", "--embedder", "word2vec"), "choose one of svd, vgae, gae, dgi"),
-        (("run", "EDGES", "--set", "epoch=3"), "'epoch=3' is no setting of svd"),
+        (("run", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of svd"),
         (("run", "EDGES", "--overlap", "many"), "two numbers with a colon"),
         (("run", "EDGES", "--partition", "spectral"), "choose one of metis"),
         (("run", "EDGES", "--dim", "500"), "patches failed: patch 0"),
@@ -230,7 +230,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("embed", "JOB", "-e", "gae", "--shard", "1/2", "--rounds", "1"), "cannot go by shares (--shard)"),
         (("run", "EDGES", "--recipe", "secret"), "choose one of paper, best, reconstruction"),
         (("run", "EDGES", "--rounds", "1", "--out", "none"), "SVD cannot be drawn towards a target"),
-        (("embed", "JOB", "--seed", "9"), "is embedded with seed 0; asked is 9"),
+        (("embed", "JOB", "--seed", "9"), "is embedded with seed 0 (now 9)"),
         (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),
         (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
     ],
@@ -266,6 +266,55 @@ def test_other_content_under_the_same_name_is_not_resumed(gq, edges, tmp_path):
     code, _, err = gq(*words)
     assert code == 2
     assert "sha256" in err
+
+
+def test_a_job_is_resumed_from_another_folder(gq, edges, tmp_path, monkeypatch):
+    """Where a file lies is not what it holds."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "conn.csv").write_text(edges.read_text())
+    np.save(tmp_path / "x.npy", np.ones((400, 1)))
+    monkeypatch.chdir(tmp_path)
+    words = ("--dim", 2, "--patches", 4, "--workers", 1)
+    assert gq("run", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0
+    assert gq("ingest", "conn.csv", "graph")[0] == 0
+    assert gq("run", "graph", *words, "--out", "k")[0] == 0
+    monkeypatch.chdir(tmp_path / "below")
+    assert gq("run", "../conn.csv", "--features", "../x.npy", *words, "--out", "../j")[0] == 0
+    assert gq("run", "../graph", *words, "--out", "../k")[0] == 0
+    np.save(tmp_path / "x.npy", np.zeros((400, 1)))
+    code, _, err = gq("run", "../conn.csv", "--features", "../x.npy", "--directed", *words, "--out", "../j")
+    assert code == 2
+    assert "made from other input: features with sha256" in err
+    assert "directed false (now true)" in err
+    assert "edges" not in err
+    (tmp_path / "conn.csv").write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
+    assert gq("ingest", "../conn.csv", "../other")[0] == 0
+    code, _, err = gq("run", "../other", *words, "--out", "../k")
+    assert code == 2
+    assert "graph folder with fingerprint" in err
+
+
+def test_a_job_without_patches_can_be_made_otherwise(gq, edges, tmp_path):
+    """Two components stop the first attempt; its folder serves the next one."""
+    file, out = tmp_path / "edges.csv", tmp_path / "job"
+    file.write_text(edges.read_text() + edges.read_text().replace("n", "m").removesuffix("m18.19,m19.19\n"))
+    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
+    code, _, err = gq(*words)
+    assert code == 2
+    assert "--largest-component" in err
+    assert gq(*words, "--largest-component")[0] == 0
+    assert len(np.load(out / "embedding.npy")) == 400
+
+
+def test_a_failed_first_attempt_does_not_block_the_job(gq, edges, tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "job"
+    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, _, err = gq("embed", out, "-e", "dgi", "--workers", 1)
+    assert code == 2
+    assert "featureless" in err
+    settings = ("--set", "featureless=degree", "--set", "max_epochs=3")
+    assert gq("embed", out, "-e", "dgi", *settings, "--workers", 1)[0] == 0
 
 
 def test_weights_are_read_where_asked_and_merged_patches_are_told(gq, edges, tmp_path):

@@ -168,8 +168,8 @@ def test_embedders_may_differ_from_patch_to_patch(ring, expected, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 8}, "embedded with seed 7; asked is 8"),
-        ({"embedder": Toy(4)}, "'dim': 3.*; asked is .*'dim': 4"),
+        ({"seed": 8}, r"embedded with seed 7 \(now 8\)\. Mixing"),
+        ({"embedder": Toy(4)}, r"embedded with dim 3 \(now 4\)\. Mixing"),
         ({"graph": ring_of_patches(20, 13)}, "begun with another graph"),
         ({"patch_graph": ring_of_patches(21)[1]}, "begun with other patches"),
     ],
@@ -184,6 +184,47 @@ def test_a_job_with_other_parameters_is_refused(ring, tmp_path, change, message)
         embed_patches(
             asked["graph"], asked["patch_graph"], asked["embedder"], seed=asked["seed"], store=store, only=range(2)
         )
+
+
+def test_a_refusal_names_the_job_by_its_path_and_another_embedder_by_its_name(ring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    embed_patches(*ring, Toy(3), seed=7, store=store, only=range(2))
+    with pytest.raises(JobError) as refused:
+        embed_patches(*ring, Failing(3), seed=7, store=store)
+    assert str(refused.value).startswith(
+        f"{tmp_path / 'job'} is embedded with embedder toy_embedders.Toy (now toy_embedders.Failing)."
+    )
+    several = DirectoryStore(tmp_path / "several")
+    embed_patches(*ring, [Toy(3)] * 20, seed=7, store=several, only=range(2))
+    with pytest.raises(JobError, match=r"with embedder toy_embedders.Toy \(now toy_embedders.Failing\)"):
+        embed_patches(*ring, [Toy(3)] * 19 + [Failing(3)], seed=7, store=several)
+
+
+def test_settings_with_which_nothing_was_embedded_are_replaced(ring, expected, tmp_path):
+    """A first attempt that failed on every patch, or was mistyped, does not block the folder."""
+
+    class Wrong(Toy):
+        def __call__(self, graph, seed):
+            raise InputError("no features")
+
+    store = DirectoryStore(tmp_path / "job")
+    with pytest.raises(PatchesFailedError):
+        embed_patches(*ring, Wrong(3), seed=1, store=store)
+    assert_same(embed_patches(*ring, Toy(3), seed=7, store=store), expected)
+    assert store["embed"].parameters["seed"] == 7
+    assert store["embed"].parameters["embedder"]["name"] == "toy_embedders.Toy"
+
+
+def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+
+    def meanwhile(event):
+        if event.stage == "patches" and event.done == 1:
+            kept = store["embed"].parameters
+            store["embed"] = Record({}, {**kept, "seed": 8})
+
+    with pytest.raises(JobError, match=r"embedded with seed 8 \(now 7\)"):
+        embed_patches(*ring, Toy(3), seed=7, store=store, only=range(2), progress=meanwhile)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from graphquilt.store import DirectoryStore, Record, Store, beside, explained
 __all__ = [
     "alignment_of",
     "alignment_record",
+    "differences",
     "embedded_counts",
     "embedded_patch_graph",
     "embedding_record",
     "fingerprint",
+    "graph_fingerprint",
     "graph_of",
     "graph_record",
     "job_graph",
@@ -154,21 +157,66 @@ def keep_graph(store: DirectoryStore, graph: Graph, made_from: dict[str, Any], *
 def job_graph(store: DirectoryStore, made_from: dict[str, Any] | None = None) -> Graph | None:
     """Open the graph of a job, or return None where it has none yet.
 
+    Parameters
+    ----------
+    made_from : dict, optional
+        What the job is to be made from. A job without patches that was made from something else has no graph yet.
+
     Raises
     ------
     JobError
-        The job was made from something else than ``made_from``.
+        The job's patches were made from something else than ``made_from``, or the graph is no longer the one that they
+        were cut from.
     """
     try:
         source = store["source"].parameters
     except KeyError:
         return None
-    if made_from is not None and source["made_from"] != made_from:
+    others = "" if made_from is None else differences(_meaning(source["made_from"]), _meaning(made_from), _CALLED)
+    if others and "patch_graph" not in store:
+        return None
+    if others:
+        raise JobError(f"{store} was made from other input: {others}. Use another folder, or remove this one first.")
+    folder = store.path / source["graph"]
+    graph = Graph.open(folder)
+    kept = store["patch_graph"].parameters.get("graph") if "patch_graph" in store else None
+    if kept is not None and kept not in _graph_fingerprints(graph):
         raise JobError(
-            f"{store.path} was made from {json.dumps(source['made_from'])}; asked is {json.dumps(made_from)}. Use "
-            "another folder, or remove this one first."
+            f"{store} was begun with another graph than the one that is now in {folder} (fingerprint {kept}, now "
+            f"{graph_fingerprint(graph)}). Put the first one back, or use another folder for the job."
         )
-    return Graph.open(store.path / source["graph"])
+    return graph
+
+
+_CALLED = {
+    "sha256": "edges with sha256",
+    "fingerprint": "graph folder with fingerprint",
+    "features_sha256": "features with sha256",
+    "labels_sha256": "labels with sha256",
+}
+
+
+def _meaning(made_from: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job was made from without where that lies: equal bytes are the same input anywhere."""
+    return {name: value for name, value in made_from.items() if name not in ("path", "features", "labels")}
+
+
+def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], names: Mapping[str, str] | None = None) -> str:
+    """Say in which entries two mappings differ, and in nothing else.
+
+    Examples
+    --------
+    >>> differences({"dim": 8, "negatives": 2}, {"dim": 8, "negatives": 1})
+    'negatives 2 (now 1)'
+    """
+    both = dict.fromkeys((*kept, *asked))
+    found = [(name, kept.get(name), asked.get(name)) for name in both if kept.get(name) != asked.get(name)]
+    return ", ".join(f"{(names or {}).get(name, name)} {_brief(then)} (now {_brief(now)})" for name, then, now in found)
+
+
+def _brief(value: Any) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:16]}…"
 
 
 def keep_node_ids(store: DirectoryStore, graph: Graph | None, n_nodes: int) -> None:
@@ -225,10 +273,15 @@ def patch_graph_record(
     for name, what in (("graph", "another graph"), ("patches", "other patches")):
         if name in said and name in kept and kept[name] not in said[name]:
             raise JobError(
-                f"{store!r} was begun with {what} ({name} fingerprint {kept[name]}, now {said[name][0]}): its "
+                f"{store} was begun with {what} ({name} fingerprint {kept[name]}, now {said[name][0]}): its "
                 "embeddings do not belong to these. Use another folder, or remove this one first."
             )
     return None
+
+
+def graph_fingerprint(graph: Graph) -> str:
+    """Return the :func:`fingerprint` of a graph as :meth:`Graph.save` writes it."""
+    return _graph_fingerprints(graph)[0]
 
 
 def _graph_fingerprints(graph: Graph) -> list[str]:
@@ -244,7 +297,7 @@ def kept_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(f"{store!r} has no patches yet; make them first (graphquilt patch).") from None
+        raise JobError(f"{store} has no patches yet; make them first (graphquilt patch).") from None
     arrays = record.arrays
     return PatchGraph(
         NodeSets(arrays["nodes"], arrays["starts"]),
@@ -270,12 +323,12 @@ def kept_alignment(store: Store) -> Alignment:
         There is none, or it is one of other runs or rounds than the job has now.
     """
     if "alignment" not in store:
-        raise JobError(f"{store!r} is not aligned yet; align it first (graphquilt align).")
+        raise JobError(f"{store} is not aligned yet; align it first (graphquilt align).")
     record, counts = store["alignment"], embedded_counts(store)
     aligned = {name: record.parameters.get(name, least) for name, least in (("runs", 1), ("rounds", 0))}
     if aligned != counts:
         raise JobError(
-            f"{store!r} was aligned with {aligned['runs']} runs and {aligned['rounds']} rounds and now has "
+            f"{store} was aligned with {aligned['runs']} runs and {aligned['rounds']} rounds and now has "
             f"{counts['runs']} and {counts['rounds']}; align it again (graphquilt align)."
         )
     return alignment_of(record)
@@ -290,13 +343,13 @@ def kept_embedding(store: Store) -> npt.NDArray[np.floating[Any]]:
         There is none, or it is not the one of the alignment, runs and rounds that the job has now.
     """
     if "embedding" not in store:
-        raise JobError(f"{store!r} has no embedding yet; align it first (graphquilt align).")
+        raise JobError(f"{store} has no embedding yet; align it first (graphquilt align).")
     record = store["embedding"]
     kept_alignment(store)
     # Embeddings of older jobs do not say which alignment they are of.
     if record.parameters.get("alignment") not in (None, _alignment_fingerprint(store["alignment"])):
         raise JobError(
-            f"the embedding in {store!r} is not the one of its alignment: an alignment was stopped before its end. "
+            f"the embedding in {store} is not the one of its alignment: an alignment was stopped before its end. "
             "Align it again (graphquilt align)."
         )
     return record.arrays["embedding"]

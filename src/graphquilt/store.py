@@ -122,6 +122,9 @@ class DirectoryStore:
     def __repr__(self) -> str:
         return f"DirectoryStore({str(self.path)!r})"
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def __contains__(self, key: object) -> bool:
         try:
             marker = self._marker(str(key))

@@ -177,7 +177,12 @@ def completed(graph: Graph, features: Any, labels: Any) -> Graph:
 
 def origin(path: Path, **others: Any) -> dict[str, Any]:
     """Say what a job is made from, so that it is not resumed with something else."""
+    from graphquilt.graph import Graph
+    from graphquilt.records import graph_fingerprint
+
     said: dict[str, Any] = {"path": str(path.absolute())}
+    if path.is_dir():
+        said["fingerprint"] = graph_fingerprint(Graph.open(path))
     for name, value in {"": path, **others}.items():
         if isinstance(value, Path):
             if name:

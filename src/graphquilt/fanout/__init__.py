@@ -10,13 +10,13 @@ from typing import Any
 from graphquilt.consensus import Round
 from graphquilt.embedders.contract import Embedder, motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
-from graphquilt.fanout.calls import describe, of_run, patch_seed
+from graphquilt.fanout.calls import describe, of_run, other_settings, patch_seed
 from graphquilt.fanout.patches import StoredPatches, embedded_patches
 from graphquilt.fanout.run import Run, begin, drive, held
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.records import patch_graph_record
+from graphquilt.records import patch_graph_record, patch_key
 from graphquilt.store import Record, Store
 from graphquilt.workers import one_thread
 
@@ -135,6 +135,8 @@ def embed_patches(
         begin(store, lacking, run.hold, share)
         for done, facts in enumerate(drive(run, wanted, executor, retries, progress), 1):
             report(progress, "patches", done, len(wanted), values=facts)
+        if store is not None and share:
+            lacking(store)  # refuses where another share has begun with other settings at the same moment
     if run.failures:
         raise PatchesFailedError(run.failures, n_done=len(wanted) - len(run.failures), kept=store is not None)
     if store is not None:
@@ -161,26 +163,30 @@ def lacking_records(
     """
     asked = {
         "patch_graph": patch_graph_record(store, patch_graph, graph),
-        "embed": _settings_record(store, embedder, seed=seed, runs=runs, rounds=rounds),
+        "embed": _settings_record(
+            store, embedder, n_patches=patch_graph.n_patches, seed=seed, runs=runs, rounds=rounds
+        ),
     }
     return {key: record for key, record in asked.items() if record is not None}
 
 
-def _settings_record(store: Store, embedder: Any, *, seed: int, runs: int, rounds: int) -> Record | None:
-    """Return how the job is embedded; refuse one that was embedded otherwise, but for the number of runs."""
+def _settings_record(
+    store: Store, embedder: Any, *, n_patches: int, seed: int, runs: int, rounds: int
+) -> Record | None:
+    """Return how the job is embedded; refuse one that has embeddings made otherwise, but for the number of runs."""
     counts = {"runs": runs, "rounds": rounds}
     each = embedder if isinstance(embedder, Sequence) else [embedder]
-    settings = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
-    if "embed" not in store:
-        group = sorted(frozenset().union(*(motions(one) for one in each)))
-        return Record({}, settings | {"dim": each[0].dim, "group": group} | counts)
-    kept = store["embed"].parameters
-    for name, value in settings.items():
-        if kept.get(name) != value:
+    said = {"embedder": [describe(one) for one in each] if each is embedder else describe(embedder), "seed": seed}
+    kept = store["embed"].parameters if "embed" in store else {}
+    if any(kept.get(name) != value for name, value in said.items()):
+        begun = range(n_patches * kept.get("runs", 1))
+        if kept and any(patch_key(k, "embedding") in store for k in begun):
             raise JobError(
-                f"{store!r} is embedded with {name} {kept.get(name)}; asked is {value}. Mixing them would spoil the "
-                "job: use the same, or another folder."
+                f"{store} is embedded with {other_settings(kept, said)}. Mixing them would spoil the job: use the "
+                "same, or another folder."
             )
+        group = sorted(frozenset().union(*(motions(one) for one in each)))
+        return Record({}, said | {"dim": each[0].dim, "group": group} | counts)
     if any(kept.get(name, least) != counts[name] for name, least in (("runs", 1), ("rounds", 0))):
         return Record({}, {**kept, **counts})
     return None

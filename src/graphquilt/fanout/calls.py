@@ -19,7 +19,7 @@ from graphquilt.embedders.contract import Target, checked_fit
 from graphquilt.errors import FormatError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.progress import ProgressCallback
-from graphquilt.records import fingerprint, graph_of, patch_key, target_of
+from graphquilt.records import differences, fingerprint, graph_of, patch_key, target_of
 from graphquilt.store import Record
 from graphquilt.workers import settle_worker
 
@@ -151,3 +151,25 @@ def made_with(embedder: Any, seed: int, target: Target | None = None) -> dict[st
     if target is not None:
         said["target"] = f"{fingerprint(target.rows, target.coordinates)} weight {target.weight:g}"
     return said
+
+
+def other_settings(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Say in which of the settings that are asked for two ways of embedding differ.
+
+    Examples
+    --------
+    >>> kept = {"embedder": {"name": "VGAE", "dim": 8, "negatives": 2}, "seed": 0, "seconds": 3.5}
+    >>> other_settings(kept, {"embedder": {"name": "VGAE", "dim": 8, "negatives": 1}, "seed": 0})
+    'negatives 2 (now 1)'
+    """
+    then, now = kept.get("embedder"), asked["embedder"]
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):  # one a patch
+        then, now = next((pair for pair in zip(then, now, strict=True) if pair[0] != pair[1]), (then[0], now[0]))
+    if isinstance(then, dict) and isinstance(now, dict) and then.get("name") != now.get("name"):
+        then, now = then.get("name"), now.get("name")
+    rest = [name for name in asked if name != "embedder"]
+    before, after = (
+        {**(said if isinstance(said, dict) else {"embedder": said}), **{name: whole.get(name) for name in rest}}
+        for said, whole in ((then, kept), (now, asked))
+    )
+    return differences(before, after)

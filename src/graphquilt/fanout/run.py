@@ -19,7 +19,7 @@ import numpy as np
 from graphquilt.consensus import Round
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
-from graphquilt.fanout.calls import Call, Outcome, made_with, patch_seed, perform
+from graphquilt.fanout.calls import Call, Outcome, made_with, other_settings, patch_seed, perform
 from graphquilt.graph import Graph
 from graphquilt.locking import job_lock
 from graphquilt.patches import Patch, PatchGraph
@@ -100,7 +100,7 @@ class Run:
         embedding = record.arrays.get("embedding")
         if any(record.parameters.get(name) != value for name, value in wanted.items()):
             _log.warning(
-                "patch %d is embedded again: it was made with %s, asked is %s", patch, record.parameters, wanted
+                "patch %d is embedded again: it was made with %s", patch, other_settings(record.parameters, wanted)
             )
             return False
         if embedding is None or embedding.shape != shape:
@@ -135,7 +135,7 @@ class Run:
 
     def _cut(self, patch: int) -> Graph:
         if self.graph is None:
-            raise JobError(f"the data of patch {patch} is not in {self.store!r} and no graph was given to cut it from.")
+            raise JobError(f"the data of patch {patch} is not in {self.store} and no graph was given to cut it from.")
         return self.graph.subgraph(self.patch_graph.patches[patch])
 
     def settle(self, patch: int, outcome: Outcome, retries: int) -> bool:

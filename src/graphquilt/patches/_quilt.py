@@ -333,8 +333,9 @@ def disconnected(component: Ints, sizes: Ints) -> DisconnectedError:
     largest = order[0]
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
-        f"Keep the largest ({patches[largest]} patches): take graph.largest_component() before partitioning; or pass "
-        'components="each" and use align_components to align each alone, with their placement arbitrary.'
+        f"Keep the largest ({patches[largest]} patches): take graph.largest_component() before partitioning "
+        '(--largest-component); or pass components="each" and use align_components to align each alone, with their '
+        "placement arbitrary."
     )
 
 
