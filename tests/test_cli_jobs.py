@@ -203,6 +203,53 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     assert json.loads(told)["diagnosis"][0].startswith("Full training AUC")
 
 
+def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "job"
+    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--set", "dropout=0", "--recipe", "best", "--runs", 2)
+    assert gq(*begun, "--seed", 5, "--workers", 1, "--shard", "1/2")[0] == 0
+    before = json.loads(gq("inspect", out, "--json")[1])["stages"]
+    code, told, err = gq("embed", out, "--workers", 1, "--json")
+    assert code == 0, err
+    assert "the job keeps its recipe (best, changed: 2 runs, 0 rounds)" in err
+    assert json.loads(told)["patches"] == 8
+    after = json.loads(gq("inspect", out, "--json")[1])
+    assert after["stages"]["embed"] == before["embed"]
+    assert after["stages"]["recipe"] == before["recipe"]
+    assert after["next"] == "graphquilt align"
+    assert gq("embed", out, "--runs", 3, "--workers", 1)[0] == 0
+    assert json.loads(gq("inspect", out, "--json")[1])["stages"]["embed"]["runs"] == 3
+    code, _, err = gq("embed", out, "--set", "lr=0.5")
+    assert code == 2
+    assert "is embedded with lr 0.001 (now 0.5)" in err
+    content = json.loads((out / "embed.json").read_text())
+    content["parameters"]["embedder"] = {"name": "mine"}
+    (out / "embed.json").write_text(json.dumps(content))
+    code, _, err = gq("embed", out)
+    assert code == 2
+    assert "is embedded with mine, which the command line cannot make" in err
+
+
+def test_run_on_a_job_keeps_its_runs_and_rounds(edges, gq, tmp_path):
+    pytest.importorskip("torch")
+    words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--out", tmp_path / "job")
+    words += ("--workers", 1, "--json")
+    assert gq(*words, "--runs", 2, "--rounds", 1)[0] == 0
+    code, told, err = gq(*words)
+    assert code == 0
+    assert {key: json.loads(told)[key] for key in ("runs", "rounds")} == {"runs": 2, "rounds": 1}
+    assert len(err.splitlines()) == 1
+    assert json.loads(gq(*words, "--runs", 1)[1])["rounds"] == 1
+
+
+def test_runs_of_svd_are_one(edges, gq, tmp_path):
+    words = ("run", edges, "--dim", 2, "--patches", 4, "--out", tmp_path / "job", "--workers", 1, "--json")
+    code, told, _ = gq(*words, "--recipe", "best")
+    assert code == 0
+    assert json.loads(told)["runs"] == 1
+
+
 @pytest.fixture
 def known(edges, job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ from graphquilt.patches import PatchGraph
 from graphquilt.records import graph_of, kept_patch_graph, patch_key
 from graphquilt.store import DirectoryStore, Record
 from graphquilt.workers import Processes
-from toy_embedders import Deadly, Failing, Toy, Whereabouts, ring_of_patches
+from toy_embedders import Deadly, Failing, Picky, Toy, Whereabouts, ring_of_patches
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,9 @@ def test_one_patch_fails_and_the_others_finish(ring, expected, tmp_path, workers
     store = DirectoryStore(tmp_path / "job")
     failing = Failing(3, size=22, memory=str(tmp_path / "memory"))
     pool = Processes(workers) if workers else None
-    with pytest.raises(PatchesFailedError, match=r"2 of 20 patches failed: patch 6 \(ValueError: this size") as caught:
+    with pytest.raises(
+        PatchesFailedError, match=r"2 of 20 patches failed: patches 6, 13 \(ValueError: this size"
+    ) as caught:
         embed_patches(*ring, failing, seed=7, store=store, executor=pool)
     if pool:
         pool.shutdown()
@@ -138,7 +140,7 @@ def test_a_worker_that_dies_is_replaced(ring, expected, tmp_path):
 def test_a_patch_that_always_kills_its_worker_is_named(ring, tmp_path):
     deadly = Deadly(3, size=22, memory=str(tmp_path / "memory"))
     store = DirectoryStore(tmp_path / "job")
-    died = r"2 of 20 patches failed: patch 6 \(its worker died.*patch 13 \(its worker died"
+    died = r"2 of 20 patches failed: patches 6, 13 \(its worker died"
     with Processes(2) as pool, pytest.raises(PatchesFailedError, match=died):
         embed_patches(*ring, deadly, seed=7, store=store, executor=pool)
     assert sum(patch_key(k, "embedding") in store for k in range(20)) == 18
@@ -348,6 +350,19 @@ def test_wrong_answers_of_an_embedder_are_failures(ring):
 
     with pytest.raises(PatchesFailedError, match=r"returned an array of shape \(3, 3\) for patch 0"):
         embed_patches(*ring, Short(3), seed=7)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_wrong_input_is_not_tried_again_and_told_once(ring, tmp_path, caplog, workers):
+    pool = Processes(workers) if workers else None
+    log = tmp_path / "log"
+    with pytest.raises(PatchesFailedError) as caught:
+        embed_patches(*ring, Picky(3, log=str(log)), seed=7, executor=pool)
+    if pool:
+        pool.shutdown()
+    assert str(caught.value).startswith("20 of 20 patches failed: 20 patches, the first is 0 (there are no features). ")
+    assert len(log.read_text().split()) == 20
+    assert not caplog.records
 
 
 def test_progress_counts_every_patch(ring, tmp_path):

@@ -65,6 +65,30 @@ def test_other_dims_are_refused(graph):
         gq.embed(graph, dim=3, embedder=gq.SVD(2))
 
 
+@pytest.mark.parametrize("n_patches", [0, -1, 2.5, True])
+def test_patches_are_counted_in_whole_numbers(graph, n_patches):
+    with pytest.raises(gq.InputError, match="n_patches is a whole number of at least 1"):
+        gq.embed(graph, dim=2, n_patches=n_patches)
+
+
+def test_a_recipe_is_a_value_and_the_error_says_which(graph):
+    with pytest.raises(gq.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+        gq.embed(graph, dim=2, recipe="best")
+
+
+def test_runs_of_an_embedder_without_chance_are_one(graph, caplog):
+    result = gq.embed(graph, dim=2, n_patches=3, runs=4)
+    assert result.alignment.n_patches == result.patch_graph.n_patches == 3
+    assert "SVD does not depend on the seed, so 4 runs would be equal" in caplog.text
+    assert gq.embed(graph, dim=2, n_patches=3, embedder=Toy(2), runs=2).alignment.n_patches == 6
+
+
+def test_a_result_is_short_to_print(graph):
+    said = repr(gq.embed(graph, dim=2, n_patches=3))
+    assert said.startswith("QuiltResult(600 nodes, dim=2, PatchGraph(")
+    assert len(said) < 250
+
+
 def test_the_default_embedder_needs_no_extra(graph, monkeypatch):
     """Without torch, the default works and gives the same; asking for VGAE names the extra."""
     import sys

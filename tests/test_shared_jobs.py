@@ -62,14 +62,14 @@ def test_shares_that_start_together_all_finish(ring, tmp_path):
     graph = job_graph(store)
     keep_patch_graph(store, quilt, graph, {"dim": 2})
     cut_patches(store, graph, quilt)
-    words = ["embed", str(store.path), "--runs", "2", "--workers", "1", "--shard"]
+    words = ["embed", str(store.path), "--workers", "1", "--shard"]
     shares = [
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
     ]
     told = [share.communicate(timeout=120)[1] for share in shares]
     assert [share.returncode for share in shares] == [0] * 8, told
-    assert job_status(store)["embedded"] == 12
+    assert job_status(store)["embedded"] == 6
 
 
 def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monkeypatch):

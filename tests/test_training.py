@@ -282,6 +282,12 @@ def test_a_graph_without_nodes_is_refused():
         gq.GAE(2)(gq.Graph(sp.csr_array((0, 0))), 0)
 
 
+def test_an_encoder_is_short_to_print():
+    encoder = gq.GAE(2, max_epochs=2, featureless="degree").fit(blocks_graph(features=False), 0).encoder
+    assert repr(encoder).startswith("Encoder(GAE, dim=2, weights ")
+    assert len(repr(encoder)) < 80
+
+
 def test_an_encoder_refuses_other_features_and_other_files(tmp_path):
     fit = gq.GAE(2, max_epochs=2).fit(blocks_graph(), 0)
     narrow = gq.Graph(blocks_graph().adjacency, np.ones((80, 3)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.patches import PatchGraph
 
@@ -57,6 +58,15 @@ class Deadly(Failing):
             return super().__call__(graph, seed)
         except ValueError:
             os.kill(os.getpid(), 9)
+
+
+@dataclass(frozen=True)
+class Picky(Toy):
+    """Finds something wrong with every graph."""
+
+    def __call__(self, graph, seed):
+        super().__call__(graph, seed)
+        raise InputError("there are no features.")
 
 
 @dataclass(frozen=True)

@@ -98,16 +98,29 @@ class PatchesFailedError(JobError):
     --------
     >>> str(PatchesFailedError({3: "ValueError: no edges"}, n_done=9))
     '1 of 10 patches failed: patch 3 (ValueError: no edges). Remove the cause and run again.'
+    >>> str(PatchesFailedError(dict.fromkeys(range(12), "no features"), n_done=0))
+    '12 of 12 patches failed: 12 patches, the first is 0 (no features). Remove the cause and run again.'
     """
 
     def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
-        shown = "; ".join(f"patch {patch} ({failures[patch]})" for patch in sorted(failures)[:10])
-        more = f"; and {len(failures) - 10} more" if len(failures) > 10 else ""
+        causes: dict[str, list[int]] = {}
+        for patch in sorted(failures):
+            causes.setdefault(failures[patch], []).append(patch)
+        shown = "; ".join(f"{_numbers(patches)} ({cause})" for cause, patches in list(causes.items())[:5])
+        more = f"; and {len(causes) - 5} other causes" if len(causes) > 5 else ""
         advice = "Remove the cause and run again" + (
             ": the others are kept and only these are redone." if kept else "."
         )
         super().__init__(f"{len(failures)} of {len(failures) + n_done} patches failed: {shown}{more}. {advice}")
         self.failures = dict(failures)
+
+
+def _numbers(patches: list[int]) -> str:
+    if len(patches) == 1:
+        return f"patch {patches[0]}"
+    if len(patches) <= 5:
+        return f"patches {', '.join(map(str, patches))}"
+    return f"{len(patches)} patches, the first is {patches[0]}"
 
 
 class MissingExtraError(QuiltError, ImportError):

@@ -45,6 +45,7 @@ __all__ = [
     "embed_in_rounds",
     "free_motions",
     "stitch",
+    "without_copies",
 ]
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,10 @@ class QuiltResult:
     patch_graph: PatchGraph
     patches: Sequence[Patch]
     alignment: Alignment
+
+    def __repr__(self) -> str:
+        nodes, dim = self.embedding.shape
+        return f"QuiltResult({nodes} nodes, dim={dim}, {self.patch_graph!r}, {self.alignment!r})"
 
 
 def default_degree(n_patches: int) -> int:
@@ -118,6 +123,31 @@ def free_motions(embedder: Embedder | Sequence[Embedder]) -> Motions:
     """
     group = frozenset().union(*(motions(one) for one in (embedder if isinstance(embedder, Sequence) else [embedder])))
     return {"scale": "scale" in group, "rotate": "rotation" in group, "translate": "translation" in group}
+
+
+def without_copies(recipe: Recipe, embedder: Embedder | Sequence[Embedder]) -> Recipe:
+    """Return the recipe with one run where the embedder gives the same whatever the seed: others would be copies.
+
+    Examples
+    --------
+    >>> without_copies(Recipe(runs=4), SVD(4)).runs
+    1
+    """
+    each = embedder if isinstance(embedder, Sequence) else [embedder]
+    if recipe.runs == 1 or not all(getattr(one, "deterministic", False) for one in each):
+        return recipe
+    name = type(each[0]).__name__
+    _log.warning("%s does not depend on the seed, so %d runs would be equal: one is made", name, recipe.runs)
+    return recipe.changed(runs=1)
+
+
+def _checked_recipe(recipe: Recipe) -> Recipe:
+    if not isinstance(recipe, Recipe):
+        raise InputError(
+            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
+            "of your own."
+        )
+    return recipe
 
 
 def embed(
@@ -185,8 +215,11 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
-    recipe = (Recipe() if recipe is None else recipe).changed(runs=runs, rounds=rounds)
+    if isinstance(n_patches, bool) or not isinstance(n_patches, int | np.integer) or n_patches < 1:
+        raise InputError(f"n_patches is a whole number of at least 1, not {n_patches!r}.")
+    recipe = (Recipe() if recipe is None else _checked_recipe(recipe)).changed(runs=runs, rounds=rounds)
     given = SVD(dim) if embedder is None else embedder
+    recipe = without_copies(recipe, given)
     each = [recipe.tuned(one) for one in (given if isinstance(given, Sequence) else [given])]
     for one in each:
         if one.dim != dim:
@@ -277,7 +310,7 @@ def embed_in_rounds(
     6
     """
     each = [*embedder] if isinstance(embedder, Sequence) else [embedder]
-    repeated = quilt.repeat(recipe.runs)
+    repeated = quilt.repeat(_checked_recipe(recipe).runs)
     repeated.check_dim(each[0].dim)
     if recipe.rounds:
         _check_rounds(graph, quilt, each, recipe, only)

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -37,8 +39,33 @@ def _chosen(word: str, table: dict[str, str], what: str) -> Any:
 
 def embedder(word: str, dim: int, settings: Sequence[str] | None, how: Recipe) -> Embedder:
     """Return the embedder of a name, as the recipe has it, with settings like ``max_epochs=500``."""
-    kind = _chosen(word, EMBEDDERS, "an embedder")
-    known = {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name not in ("dim", "group")}
+    return _with_settings(how.tuned(_chosen(word, EMBEDDERS, "an embedder")(dim)), word, settings)
+
+
+def kept_embedder(
+    store: DirectoryStore, dim: int | None, settings: Sequence[str] | None, how: Recipe | None
+) -> Embedder:
+    """Return the embedder that a job was begun with; where they are given, with other settings and for a recipe."""
+    import graphquilt
+
+    said = store["embed"].parameters["embedder"]
+    name = said["name"] if isinstance(said, dict) else "one embedder a patch"
+    for word, public in EMBEDDERS.items():
+        kind = getattr(graphquilt, public)
+        if name == f"{kind.__module__}.{kind.__qualname__}":
+            known = {field.name for field in dataclasses.fields(kind)}
+            kept = {field: value for field, value in said.items() if field in known}
+            kept |= {"group": frozenset(kept["group"])} | ({} if dim is None else {"dim": dim})
+            made = kind(**kept)
+            return _with_settings(made if how is None else how.tuned(made), word, settings)
+    raise JobError(
+        f"{store} is embedded with {name}, which the command line cannot make: go on in Python "
+        "(graphquilt.embed_in_rounds), or write the missing patches yourself (docs/job-format.md)."
+    )
+
+
+def _with_settings(model: Any, word: str, settings: Sequence[str] | None) -> Embedder:
+    known = {field.name: str(field.type) for field in dataclasses.fields(model) if field.name not in ("dim", "group")}
     given: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, text = setting.partition("=")
@@ -49,17 +76,26 @@ def embedder(word: str, dim: int, settings: Sequence[str] | None, how: Recipe) -
         if not equals or not _fits(given[name], known[name]):
             raise InputError(f"{name} of {word} takes {known[name]}, as --set {name}=VALUE; this is '{setting}'.")
     try:
-        made: Embedder = dataclasses.replace(how.tuned(kind(dim)), **given)
+        made: Embedder = dataclasses.replace(model, **given)
     except TypeError as error:
         raise InputError(f"{word} cannot be made with {', '.join(settings or ())}: {error}.") from error
     return made
 
 
-def recipe(word: str | None, runs: int | None, rounds: int | None) -> Recipe:
-    """Return the recipe of a name, with other numbers of runs and rounds where they are given."""
+def recipe(word: str | None, runs: int | None, rounds: int | None, store: DirectoryStore | None = None) -> Recipe:
+    """Return the recipe of a name, or else that of the job, with the numbers of runs and rounds that are given."""
     from graphquilt.recipes import Recipe, recipe_named
 
-    return (Recipe() if word is None else recipe_named(word)).changed(runs=runs, rounds=rounds)
+    base = Recipe() if word is None else recipe_named(word)
+    if word is None and store is not None and "recipe" in store:
+        base = Recipe(**store["recipe"].parameters)
+        if base != Recipe():
+            typer.echo(
+                f"graphquilt: the job keeps its recipe ({base.name}: {base.runs} runs, {base.rounds} rounds) where "
+                "--recipe, --runs and --rounds do not say otherwise.",
+                err=True,
+            )
+    return base.changed(runs=runs, rounds=rounds)
 
 
 def _value(text: str) -> Any:

@@ -125,13 +125,14 @@ def run(
         return
     from graphquilt.cli import choices
     from graphquilt.locking import job_lock
-    from graphquilt.pipeline import embed_in_rounds
+    from graphquilt.pipeline import embed_in_rounds, without_copies
     from graphquilt.stages import align_job
     from graphquilt.store import DirectoryStore
 
-    how = choices.recipe(recipe, runs, rounds)
-    model = choices.embedder(embedder, dim, settings, how)
     store = DirectoryStore(out)
+    how = choices.recipe(recipe, runs, rounds, store)
+    model = choices.embedder(embedder, dim, settings, how)
+    how = without_copies(how, model)
     with resumable(_again()), job_lock(out), watching() as progress:
         graph, quilt = _cut(
             store,
@@ -220,7 +221,9 @@ def embed(
     context: typer.Context,
     job: options.Job,
     *,
-    embedder: options.Embedder = "svd",
+    embedder: Annotated[
+        str | None, typer.Option("--embedder", "-e", help="svd, vgae, gae or dgi.  [default: the job's, or else svd]")
+    ] = None,
     dim: Annotated[
         int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
     ] = None,
@@ -228,7 +231,9 @@ def embed(
     recipe: options.Recipe = None,
     runs: options.Runs = None,
     rounds: options.Rounds = None,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Of everything that is random.  [default: the job's, or else 0]")
+    ] = None,
     workers: options.Workers = None,
     dask: options.Dask = None,
     dask_resource: options.Resources = None,
@@ -240,20 +245,27 @@ def embed(
     config_file: config.Config = None,  # noqa: ARG001  (its callback has done the work)
     save_config: config.SaveConfig = None,
 ) -> None:
-    """Embed the patches of a job, here or on a cluster. Run it again to do what is missing."""
+    """Embed the patches of a job, here or on a cluster. Run it again, without flags, to do what is missing."""
     if save_config is not None:
         config.save(context, save_config)
         return
     from graphquilt.cli import choices
-    from graphquilt.pipeline import embed_in_rounds
+    from graphquilt.pipeline import embed_in_rounds, without_copies
     from graphquilt.records import kept_patch_graph
     from graphquilt.stages import job_graph
     from graphquilt.store import DirectoryStore
 
     store = DirectoryStore(job)
     quilt = kept_patch_graph(store)
-    how = choices.recipe(recipe, runs, rounds)
-    model = choices.embedder(embedder, dim or choices.made_for(store), settings, how)
+    begun = store["embed"].parameters if "embed" in store else None
+    how = choices.recipe(recipe, runs, rounds, store)
+    if embedder is None and begun is not None:
+        model = choices.kept_embedder(store, dim, settings, None if recipe is None else how)
+    else:
+        model = choices.embedder(embedder or "svd", dim or choices.made_for(store), settings, how)
+    if seed is None:
+        seed = 0 if begun is None else begun["seed"]
+    how = without_copies(how, model)
     quilt.check_dim(model.dim)
     total = how.runs * quilt.n_patches
     only = choices.share(shard, total)

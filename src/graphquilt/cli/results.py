@@ -136,6 +136,7 @@ def plan(
     import dataclasses
 
     from graphquilt.cli import choices
+    from graphquilt.pipeline import without_copies
     from graphquilt.planning import plan_job
     from graphquilt.records import kept_patch_graph
     from graphquilt.store import DirectoryStore
@@ -144,6 +145,7 @@ def plan(
     quilt = kept_patch_graph(store)
     how = choices.recipe(recipe, runs, rounds)
     model = choices.embedder(embedder, dim or choices.made_for(store), settings, how)
+    how = without_copies(how, model)
     quilt.check_dim(model.dim)
     n = choices.cores(workers, how.runs * quilt.n_patches)
     with watching() as progress:

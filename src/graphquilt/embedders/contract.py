@@ -29,8 +29,9 @@ class Embedder(Protocol):
     """Anything that gives each node of a graph a place: a frozen, picklable value that is called.
 
     ``dim`` is the number of columns of the answer. An embedder may also have ``group``, the motions (of "rotation",
-    "scale", "translation") that its embeddings are free in, and ``fit(graph, seed, progress=None)``, which returns a
-    :class:`Fit`; calling the embedder is then the short form of ``fit(...).embedding``.
+    "scale", "translation") that its embeddings are free in, ``deterministic``, True where the seed changes nothing, and
+    ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`; calling the embedder is then the short form of
+    ``fit(...).embedding``.
 
     Run :func:`graphquilt.conformance.check_embedder` on one of your own.
     """

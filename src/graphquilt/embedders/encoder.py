@@ -47,6 +47,10 @@ class Encoder:
     featureless: str | None = None
     normalize: bool = False
 
+    def __repr__(self) -> str:
+        layers = ", ".join("×".join(map(str, w.shape)) for w in self.weights.values() if w.ndim == 2)
+        return f"Encoder({self.kind}, dim={self.dim}, weights {layers})"
+
     def __call__(self, graph: Graph) -> npt.NDArray[np.floating[Any]]:
         """Embed a graph that has the features the encoder was trained on, (n, dim)."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,7 @@ class SVD:
     dim: int
     tol: float = 1e-6
     group: frozenset[str] = MOTIONS
+    deterministic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "SVD")

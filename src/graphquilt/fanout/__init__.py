@@ -73,7 +73,7 @@ def embed_patches(
     progress : callable, optional
         Called with a :class:`graphquilt.Progress` after each patch (stage ``"patches"``).
     retries : int
-        How often a patch that fails is tried again.
+        How often a patch that fails is tried again; not where its input is wrong (:class:`graphquilt.InputError`).
     only : iterable of int, optional
         Embed only these patches of the job, for instance the share of one machine; of ``runs * n_patches``.
     consensus : Round, optional

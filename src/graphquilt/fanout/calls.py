@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.embedders.contract import Target, checked_fit
-from graphquilt.errors import FormatError, JobError, MissingExtraError
+from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.progress import ProgressCallback
 from graphquilt.records import differences, fingerprint, graph_of, patch_key, target_of
@@ -110,7 +110,7 @@ class Outcome:
     facts: Mapping[str, float]
     embedding: npt.NDArray[Any] | None = None
     error: str | None = None
-    kind: str = ""  # "": the patch failed; "input": its record is damaged; "fatal": no patch can succeed
+    kind: str = ""  # "": it failed; "input": its record is damaged; "final": it fails again; "fatal": no patch succeeds
     trace: str = ""
 
 
@@ -141,6 +141,8 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome(facts)
     except (JobError, MissingExtraError) as error:
         return Outcome({}, error=str(error), kind="fatal")
+    except InputError as error:
+        return Outcome({}, error=str(error).removesuffix("."), kind="final")
     except Exception as error:
         return Outcome({}, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 

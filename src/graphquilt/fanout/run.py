@@ -156,7 +156,7 @@ class Run:
             _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
             self.prepare(patch, afresh=True)
             return True
-        if self.attempts[patch] <= retries:
+        if outcome.kind != "final" and self.attempts[patch] <= retries:
             _log.warning("patch %d is tried again: %s\n%s", patch, outcome.error, outcome.trace)
             return True
         self.failures[patch] = outcome.error
