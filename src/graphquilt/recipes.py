@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,6 +50,7 @@ class Recipe:
     """
 
     name: str = "own"
+    _: KW_ONLY
     runs: int = 1
     rounds: int = 0
     pull: float = 1.0
@@ -99,10 +100,10 @@ class Recipe:
         >>> Recipe.paper().changed(runs=3).runs, Recipe.paper().changed() == Recipe.paper()
         (3, True)
         """
-        asked = {"runs": self.runs if runs is None else runs, "rounds": self.rounds if rounds is None else rounds}
-        if asked == {"runs": self.runs, "rounds": self.rounds}:
+        asked = self.runs if runs is None else runs, self.rounds if rounds is None else rounds
+        if asked == (self.runs, self.rounds):
             return self
-        return dataclasses.replace(self, name=f"{self.name}, changed", **asked)
+        return dataclasses.replace(self, name=f"{self.name}, changed", runs=asked[0], rounds=asked[1])
 
     def tuned(self, embedder: E) -> E:
         """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,6 +136,7 @@ class PyGEmbedder:
 
     module: Any
     dim: int
+    _: KW_ONLY
     lr: float = 1e-3
     max_epochs: int = 10_000
     patience: int = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Network:
     """
 
     dim: int
+    _: KW_ONLY
     hidden: int | None = None
     layers: int = 2
     lr: float = 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +52,7 @@ class GAE(Network):
     """
 
     featureless: str | None = "identity"
+    _: KW_ONLY
     validation: float = 0.0
     # Differs from the paper: twice as many non-edges. Their mean is the same and half as noisy in its variance; with
     # one a training that stops by chance after 150 epochs costs a point of AUC on Cora.

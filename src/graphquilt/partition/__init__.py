@@ -7,7 +7,7 @@ Each is a frozen value with the parameters of its method; any other callable wit
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -101,6 +101,7 @@ class Fennel:
     """
 
     n_patches: int
+    _: KW_ONLY
     passes: int = 2
     balance: float = 1.1
     order: Literal["natural", "random", "breadth-first"] = "natural"
