@@ -108,7 +108,7 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     code, out, _ = gq("inspect", job, "--json", "--verify")
     status = json.loads(out)
     assert code == 0
-    assert (status["embedded"], status["next"], status["damaged"]) == (4, "nothing", [])
+    assert (status["embedded"], status["next"], status["damaged"]) == ([4], "nothing", [])
     labels = tmp_path / "y.npy"
     np.save(labels, np.arange(400) % 2)
     code, out, _ = gq("evaluate", job, "--labels", labels, "--splits", 2, "--json")
@@ -117,6 +117,28 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert "accuracy" in json.loads(out)
     assert json.loads((job / "evaluation.json").read_text())["parameters"]["splits"] == 2
     assert "not yet" not in gq("inspect", job)[1]
+
+
+def test_an_evaluation_of_an_earlier_embedding_is_told(job, gq, tmp_path):
+    other = tmp_path / "job"
+    shutil.copytree(job, other)
+    assert gq("evaluate", other)[0] == 0
+    assert "earlier" not in gq("inspect", other)[1]
+    assert gq("align", other, "--no-scale")[0] == 0
+    assert "of an earlier embedding reconstruction auc" in " ".join(gq("inspect", other)[1].split())
+
+
+def test_another_graph_in_the_folder_of_the_job_is_found(edges, gq, tmp_path):
+    file, graph, out = tmp_path / "edges.csv", tmp_path / "graph", tmp_path / "job"
+    assert gq("ingest", edges, graph)[0] == 0
+    assert gq("run", graph, "--dim", 2, "--patches", 4, "--out", out, "--workers", 1)[0] == 0
+    file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
+    shutil.rmtree(graph)
+    assert gq("ingest", file, graph)[0] == 0
+    for words in (("evaluate", out), ("align", out, "--coverage", 2), ("embed", out)):
+        code, _, err = gq(*words)
+        assert code == 2
+        assert f"begun with another graph than the one that is now in {graph}" in err
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "txt"])
@@ -175,7 +197,7 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
         "rounds": 1,
     }
     status = json.loads(gq("inspect", out, "--json")[1])
-    assert status["embedded"] == 8
+    assert (status["embedded"], status["wanted"]) == ([8, 8], 8)
     assert status["stages"]["embed"]["embedder"]["dropout"] == graphquilt.Recipe.best().dropout
     assert status["stages"]["recipe"]["name"] == "best, changed"
     assert status["stages"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
@@ -191,7 +213,7 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     assert gq("align", out)[0] == 0
     assert json.loads(gq("inspect", out, "--json")[1])["stages"]["alignment"]["coverage"] == 2.0
     assert gq(*words, "--recipe", "best", "--runs", 3, "--rounds", 0)[0] == 0
-    assert json.loads(gq("inspect", out, "--json")[1])["embedded"] == 12
+    assert json.loads(gq("inspect", out, "--json")[1])["embedded"] == [12]
     assert gq("align", out, "--coverage", 0)[0] == 0
     np.save(tmp_path / "full.npy", np.random.default_rng(0).normal(size=(400, 2)))
     code, _, err = gq(*words, "--recipe", "best", "--set", "dropout=0", "--out", tmp_path / "other")
@@ -201,6 +223,9 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     code, told, _ = gq("evaluate", out, "--full", tmp_path / "full.npy", "--json")
     assert code == 0
     assert json.loads(told)["diagnosis"][0].startswith("Full training AUC")
+    assert set(json.loads(told)["losses"]) == {"local training", "averaging", "alignment"}
+    assert json.loads(told)["unit"] == "AUC"
+    assert "losses" not in gq("evaluate", out, "--full", tmp_path / "full.npy")[1]
 
 
 def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):

@@ -269,7 +269,9 @@ def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_p
             blocks, blocks_quilt, quick(), recipe=gq.Recipe(rounds=1), seed=3, store=store, progress=stop
         )
     status = job_status(store)
-    assert (status["embedded"], status["next"]) == (0, "graphquilt embed")
+    assert (status["embedded"], status["wanted"], status["next"]) == ([4, 0], 4, "graphquilt embed")
+    with pytest.raises(gq.JobError, match=r"4 of 4 .* the first is 0 \(round 0: 4 of 4, round 1: 0 of 4\)"):
+        align_job(store)
     assert status["stages"]["recipe"]["rounds"] == 1
 
 
@@ -329,7 +331,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
     status = job_status(store)
-    assert status["embedded"] == 8
+    assert status["embedded"] == [8, 8]
     assert status["next"] == "nothing"
     assert status["stages"]["recipe"]["runs"] == 2
     compared = gq.compare(store, blocks, seed=0, splits=2)

@@ -69,7 +69,7 @@ def test_shares_that_start_together_all_finish(ring, tmp_path):
     ]
     told = [share.communicate(timeout=120)[1] for share in shares]
     assert [share.returncode for share in shares] == [0] * 8, told
-    assert job_status(store)["embedded"] == 6
+    assert job_status(store)["embedded"] == [6]
 
 
 def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monkeypatch):

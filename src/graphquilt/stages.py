@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -24,6 +24,7 @@ from graphquilt.records import (
     embedded_counts,
     embedded_patch_graph,
     embedding_record,
+    fingerprint,
     graph_record,
     job_graph,
     keep_graph,
@@ -36,7 +37,7 @@ from graphquilt.records import (
 from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import DirectoryStore, beside, explained
 
-__all__ = ["align_job", "cut_patches", "job_graph", "job_status", "keep_graph", "make_patches"]
+__all__ = ["align_job", "cut_patches", "in_words", "job_graph", "job_status", "keep_graph", "make_patches"]
 
 
 def make_patches(
@@ -129,9 +130,10 @@ def align_job(
     settings, last = store["embed"].parameters, counts["rounds"]
     missing = [k for k in range(quilt.n_patches) if patch_key(k, "embedding", last) not in store]
     if missing:
+        done = in_words(_embedded(store, quilt.n_patches, last), quilt.n_patches)
         raise JobError(
-            f"{len(missing)} of {quilt.n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
-            "first (graphquilt embed)."
+            f"{len(missing)} of {quilt.n_patches} patches are not embedded yet, the first is {missing[0]} ({done}); "
+            "finish them first (graphquilt embed)."
         )
     group = settings.get("group", ["rotation", "translation"])
     free: Motions = {
@@ -191,6 +193,12 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
     ----------
     verify : bool
         Read every file and compare it with its checksum.
+
+    Returns
+    -------
+    dict
+        ``stages``, the parameters of each; ``embedded``, how many patches are there in round 0 and each consensus round
+        after it, of the ``wanted`` in each; ``next``, the command that comes next; and what else there is to say.
     """
     if not (store.path / "quilt.json").exists():
         raise JobError(f"{store.path} is not a job: there is no quilt.json in it.")
@@ -208,8 +216,8 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
     status["patches"] = quilt.summary()
     counts = embedded_counts(store)
     n_patches, rounds = counts["runs"] * quilt.n_patches, counts["rounds"]
-    keys = [patch_key(k, "embedding", rounds) for k in range(n_patches)]
-    status["embedded"] = sum(key in store for key in keys)
+    status["embedded"] = _embedded(store, n_patches, rounds)
+    status["wanted"] = n_patches
     if verify:
         every = [patch_key(k, "graph") for k in range(quilt.n_patches)]
         every += [patch_key(k, "embedding") for k in range(n_patches)]
@@ -217,10 +225,37 @@ def job_status(store: DirectoryStore, *, verify: bool = False) -> dict[str, Any]
             every.append(f"rounds/{t}/consensus")
             every += [patch_key(k, what, t) for k in range(n_patches) for what in ("target", "embedding")]
         status["damaged"] = [why for key in every for why in _damage(store, key)]
+    if status["stages"]["evaluation"] and not _is_of(status["stages"]["evaluation"].pop("embedding", None), store):
+        status["stages"]["evaluation"] = {"of": "an earlier embedding", **status["stages"]["evaluation"]}
     if status["stages"]["alignment"] and "damaged" not in status["stages"]["alignment"]:
         status["fit"] = alignment_of(store["alignment"]).summary().splitlines()
     status["next"] = _next(store, status, n_patches)
     return status
+
+
+def _embedded(store: DirectoryStore, n_patches: int, rounds: int) -> list[int]:
+    """Count the embedded patches of each round, the first embedding being round 0."""
+    return [sum(patch_key(k, "embedding", t) in store for k in range(n_patches)) for t in range(rounds + 1)]
+
+
+def in_words(embedded: Sequence[int], wanted: int) -> str:
+    """Say how many patches are embedded, round by round.
+
+    Examples
+    --------
+    >>> in_words([12], 12), in_words([12, 4], 12)
+    ('12 of 12', 'round 0: 12 of 12, round 1: 4 of 12')
+    """
+    counts = [f"{n} of {wanted}" for n in embedded]
+    return counts[0] if len(counts) == 1 else ", ".join(f"round {t}: {said}" for t, said in enumerate(counts))
+
+
+def _is_of(measured: str | None, store: DirectoryStore) -> bool:
+    """Say whether this is the fingerprint of the job's embedding; evaluations of older jobs have none."""
+    try:
+        return measured is None or measured == fingerprint(store["embedding"].arrays["embedding"])
+    except (KeyError, FormatError):
+        return False
 
 
 def _damage(store: DirectoryStore, key: str) -> Iterator[str]:
@@ -233,7 +268,7 @@ def _damage(store: DirectoryStore, key: str) -> Iterator[str]:
 
 
 def _next(store: DirectoryStore, status: dict[str, Any], n_patches: int) -> str:
-    if status["embedded"] < n_patches:
+    if status["embedded"][-1] < n_patches:
         return "graphquilt embed"
     try:
         kept_embedding(store)

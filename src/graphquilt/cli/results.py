@@ -11,6 +11,7 @@ from graphquilt.cli import app, options
 from graphquilt.cli.display import show, watching
 
 if TYPE_CHECKING:
+    from graphquilt.evaluate import Diagnosis
     from graphquilt.graph import Graph
     from graphquilt.store import DirectoryStore
 
@@ -37,7 +38,7 @@ def evaluate(
     import graphquilt
     from graphquilt.cli.choices import completed, read_array
     from graphquilt.errors import JobError
-    from graphquilt.records import job_graph, kept_embedding
+    from graphquilt.records import fingerprint, job_graph, kept_embedding
     from graphquilt.store import DirectoryStore, Record
 
     store = DirectoryStore(job)
@@ -50,6 +51,7 @@ def evaluate(
     result: dict[str, Any] = {
         "reconstruction_auc": graphquilt.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
     }
+    numbers: dict[str, Any] = {}  # which the sentences of the diagnosis say as well
     y = graph.labels if labels is None else read_array(labels, "labels")
     if y is not None:
         scores = graphquilt.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
@@ -57,26 +59,25 @@ def evaluate(
     if diagnose or full is not None:
         whole = None if full is None else read_array(full, "an embedding")
         labelled = graph if labels is None else completed(graph, None, y)
-        result["diagnosis"] = _diagnosis(store, labelled, X, whole, splits=splits, seed=seed, max_edges=max_edges)
-    store["evaluation"] = Record({}, result | {"seed": seed, "max_edges": max_edges})
-    show({"job": str(job), **result}, as_json=json)
+        found = _diagnosis(store, labelled, X, whole, splits=splits, seed=seed, max_edges=max_edges)
+        result["diagnosis"] = str(found).splitlines()
+        numbers = {"losses": found.losses, "unit": found.measure}
+    how = {"seed": seed, "max_edges": max_edges, "embedding": fingerprint(X)}
+    store["evaluation"] = Record({}, result | numbers | how)
+    show({"job": str(job), **result, **(numbers if json else {})}, as_json=json)
 
 
 def _diagnosis(
     store: DirectoryStore, graph: Graph, X: Any, full: Any, *, splits: int, seed: int, max_edges: int | None
-) -> list[str]:
+) -> Diagnosis:
     from graphquilt.evaluate import diagnose
+    from graphquilt.evaluate.routes import kept_weights
     from graphquilt.fanout import embedded_patches
-    from graphquilt.patches import coverage_weights
-    from graphquilt.records import embedded_patch_graph, kept_alignment
+    from graphquilt.records import kept_alignment
 
-    alignment, patches = kept_alignment(store), embedded_patches(store)
-    power = store["alignment"].parameters.get("coverage", 0.0)
-    weights = coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None
-    found = diagnose(
-        graph, patches, alignment, X=X, weights=weights, full=full, seed=seed, splits=splits, max_edges=max_edges
-    )
-    return str(found).splitlines()
+    patches, weights = embedded_patches(store), kept_weights(store, graph)
+    how: dict[str, Any] = {"seed": seed, "splits": splits, "max_edges": max_edges}
+    return diagnose(graph, patches, kept_alignment(store), X=X, weights=weights, full=full, **how)
 
 
 @app.command(epilog="Example: `graphquilt inspect job --verify`")
@@ -87,13 +88,15 @@ def inspect(
     json: options.Json = False,
 ) -> None:
     """Say what a job holds, how it was made, and what comes next."""
-    from graphquilt.stages import job_status
+    from graphquilt.stages import in_words, job_status
     from graphquilt.store import DirectoryStore
 
     status = job_status(DirectoryStore(job), verify=verify)
     if json:
         show(status, as_json=True)
         return
+    if "embedded" in status:
+        status["embedded"] = in_words(status["embedded"], status.pop("wanted"))
     stages = {name: value if value else "not yet" for name, value in status.pop("stages").items()}
     show({"job": status.pop("job"), **stages, **status}, as_json=False)
 

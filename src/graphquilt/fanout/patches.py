@@ -10,7 +10,8 @@ from typing import Any, overload
 
 import numpy.typing as npt
 
-from graphquilt.errors import JobError
+from graphquilt.alignment.overlap import checked_patch
+from graphquilt.errors import FormatError, JobError
 from graphquilt.patches import Patch
 from graphquilt.records import kept_patch_graph, patch_key
 from graphquilt.store import DirectoryStore, Store
@@ -56,10 +57,12 @@ class StoredPatches(Sequence[Patch]):
         patch = self._open.get(k)
         if patch is None:
             try:
-                X = self._store[patch_key(k, "embedding", self._round)].arrays["embedding"]
+                arrays = self._store[patch_key(k, "embedding", self._round)].arrays
             except KeyError:
                 raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
-            patch = self._open[k] = Patch(self._patches[k], X)
+            if "embedding" not in arrays:
+                raise FormatError(f"the embedding of patch {k} has no array 'embedding', but {', '.join(arrays)}.")
+            patch = self._open[k] = checked_patch((self._patches[k], arrays["embedding"]), k)
             while len(self._open) > self._keep:
                 self._open.popitem(last=False)
         return patch
