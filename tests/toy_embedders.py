@@ -66,7 +66,7 @@ class Picky(Toy):
 
     def __call__(self, graph, seed):
         super().__call__(graph, seed)
-        raise InputError("there are no features.")
+        raise InputError(f"the graph of {graph.n_nodes} nodes has no features.")
 
 
 @dataclass(frozen=True)

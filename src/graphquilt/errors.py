@@ -17,6 +17,7 @@ A missing optional package raises :class:`MissingExtraError`, an ``ImportError``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,13 +104,13 @@ class PatchesFailedError(JobError):
     """
 
     def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
-        causes: dict[str, list[int]] = {}
+        alike: dict[str, list[int]] = {}  # causes that differ in numbers only are told once
         for patch in sorted(failures):
-            causes.setdefault(failures[patch], []).append(patch)
-        shown = "; ".join(f"{_numbers(patches)} ({cause})" for cause, patches in list(causes.items())[:5])
-        more = f"; and {len(causes) - 5} other causes" if len(causes) > 5 else ""
+            alike.setdefault(re.sub(r"\d+", "#", failures[patch]), []).append(patch)
+        shown = "; ".join(f"{_numbers(patches)} ({failures[patches[0]]})" for patches in list(alike.values())[:5])
+        more = f"; and {len(alike) - 5} other causes" if len(alike) > 5 else ""
         advice = "Remove the cause and run again" + (
-            ": the others are kept and only these are redone." if kept else "."
+            ": the others are kept and only these are redone." if kept and n_done else "."
         )
         super().__init__(f"{len(failures)} of {len(failures) + n_done} patches failed: {shown}{more}. {advice}")
         self.failures = dict(failures)
