@@ -103,7 +103,8 @@ class Recipe:
         asked = self.runs if runs is None else runs, self.rounds if rounds is None else rounds
         if asked == (self.runs, self.rounds):
             return self
-        return dataclasses.replace(self, name=f"{self.name}, changed", runs=asked[0], rounds=asked[1])
+        name = f"{self.name.removesuffix(', changed')}, changed"
+        return dataclasses.replace(self, name=name, runs=asked[0], rounds=asked[1])
 
     def tuned(self, embedder: E) -> E:
         """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.
