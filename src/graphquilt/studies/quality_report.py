@@ -43,8 +43,8 @@ def quality_rows(results: Iterable[Row]) -> list[Row]:
     -------
     list of dict
         dataset, model, dim, column, repetitions; auc, accuracy and their standard deviations over repetitions
-        (``auc_over``, ``accuracy_over``), accuracy_std over splits, cost in CPU seconds; link_auc where edges were held
-        out.
+        (``auc_over``, ``accuracy_over``) and by repetition (``auc_each``, ``accuracy_each``), accuracy_std over splits,
+        cost in CPU seconds; link_auc where edges were held out.
     """
     groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
     for result in results:
@@ -60,6 +60,7 @@ def quality_rows(results: Iterable[Row]) -> list[Row]:
             row[key] = float(np.mean(values))
             if key in ("auc", "accuracy"):
                 row[f"{key}_over"] = float(np.std(values))
+                row[f"{key}_each"] = {str(result["parameters"]["repetition"]): result[key] for result in plain}
         links = [result for result in found if result["parameters"]["links"]]
         if links:
             row["link_auc"] = float(np.mean([result["link_auc"] for result in links]))
@@ -93,7 +94,7 @@ def headline(rows: Sequence[Row]) -> str:
     for dataset, model, dim in dict.fromkeys((r["dataset"], r["model"], r["dim"]) for r in rows):
         found = [index.get((dataset, model, dim, column)) for column in shown]
         first, best = found[0], found[-1]
-        gap = "–" if first is None or best is None else f"{100 * (best['accuracy'] - first['accuracy']):+.1f}"
+        gap = "–" if first is None or best is None else f"{100 * _difference(best, first, 'accuracy'):+.1f}"
         count = str(max((r["repetitions"] for r in found if r is not None), default=0))
         name = _titled(dataset)
         lines.append([name, MODEL_TITLES[model], str(dim), count, *(_accuracy(r) for r in found), gap])
@@ -149,10 +150,16 @@ def quality_checks(rows: Sequence[Row]) -> str:
     return markdown_table(["data", "model", "d", *head], lines)
 
 
+def _difference(one: Row, other: Row, key: str) -> float:
+    """Return the mean difference over the repetitions that both have: seeds differ more than ways do."""
+    mine, others = one[f"{key}_each"], other[f"{key}_each"]
+    return float(np.mean([mine[number] - others[number] for number in mine if number in others]))
+
+
 def _compared(one: Row | None, other: Row | None, key: str) -> str:
     if one is None or other is None:
         return "–"
-    difference = one[key] - other[key]
+    difference = _difference(one, other, key)
     spread = max(one["accuracy_std"], other["accuracy_std"]) if key == "accuracy" else 0.002
     holds = "yes" if difference >= 0 else "within the spread" if difference >= -spread else "**no**"
     return f"{holds} ({difference:+.3f})"
