@@ -109,22 +109,20 @@ class Louvain:
 
     def __call__(self, graph: Graph) -> Labels:
         """Return the community of each node, (n,)."""
+        name = type(self).__name__
         try:
-            from sknetwork.clustering import Louvain as Method
+            from sknetwork import clustering
         except ImportError as error:
-            raise MissingExtraError("Louvain", "partition") from error
-        return _communities(Method(resolution=self.resolution, random_state=self.seed), graph)
+            raise MissingExtraError(name, "partition") from error
+        method = getattr(clustering, name)
+        return _communities(method(resolution=self.resolution, random_state=self.seed), graph)
 
 
 @dataclass(frozen=True)
-class Leiden:
-    """Find communities with Leiden (scikit-network, extra ``partition``): connected ones, else like Louvain.
+class Leiden(Louvain):
+    """Find communities with Leiden (scikit-network, extra ``partition``): connected ones, else as :class:`Louvain`.
 
-    Parameters
-    ----------
-    resolution : float
-        Larger values give more and smaller communities.
-    seed : int
+    Takes the parameters of :class:`Louvain`.
 
     Examples
     --------
@@ -133,17 +131,6 @@ class Leiden:
     >>> np.bincount(Leiden()(two)).tolist()
     [4, 4]
     """
-
-    resolution: float = 1.0
-    seed: int = 0
-
-    def __call__(self, graph: Graph) -> Labels:
-        """Return the community of each node, (n,)."""
-        try:
-            from sknetwork.clustering import Leiden as Method
-        except ImportError as error:
-            raise MissingExtraError("Leiden", "partition") from error
-        return _communities(Method(resolution=self.resolution, random_state=self.seed), graph)
 
 
 def _communities(method: Any, graph: Graph) -> Labels:
