@@ -289,7 +289,10 @@ def _graph_fingerprints(graph: Graph) -> list[str]:
     small = np.int32 if graph.n_nodes <= np.iinfo(np.int32).max else np.int64
     saved = graph.indptr.astype(np.int64, copy=False), graph.indices.astype(small, copy=False)
     rest = (graph.weights, graph.features)
-    return [fingerprint(*saved, *rest), fingerprint(graph.indptr, graph.indices, *rest)]
+    found = [fingerprint(*saved, *rest)]
+    if saved[0].dtype != graph.indptr.dtype or saved[1].dtype != graph.indices.dtype:
+        found.append(fingerprint(graph.indptr, graph.indices, *rest))
+    return found
 
 
 def kept_patch_graph(store: Store) -> PatchGraph:
