@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 def rotation_error(S, truth):
     """Root mean square distance of rotations from the truth after one global rotation, over sqrt(d)."""
-    from graphquilt.procrustes import nearest_orthogonal
+    from graphquilt.linalg.procrustes import nearest_orthogonal
 
     turn = nearest_orthogonal(np.einsum("pij,pik->jk", S, truth))
     return float(np.sqrt(np.sum((S @ turn - truth) ** 2) / (S.shape[0] * S.shape[1])))
@@ -38,7 +38,7 @@ def buckling(edges, measured, n):
     import scipy.sparse as sp
     from scipy.sparse.linalg import eigsh
 
-    from graphquilt.procrustes import nearest_orthogonal
+    from graphquilt.linalg.procrustes import nearest_orthogonal
 
     d = measured.shape[1]
     degrees = np.bincount(edges.ravel())
@@ -55,8 +55,8 @@ def buckling(edges, measured, n):
 
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
+    from graphquilt.alignment.groups import synchronize_rotations
     from graphquilt.alignment.solve import TOL
-    from graphquilt.synchronize import synchronize_rotations
     from graphquilt.synthetic import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
@@ -87,8 +87,8 @@ def nearly_polar(matrices):
 
 def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
+    from graphquilt.alignment.groups import synchronize_rotations
     from graphquilt.alignment.solve import TOL
-    from graphquilt.synchronize import synchronize_rotations
     from graphquilt.synthetic import random_rotations
     from graphquilt.synthetic.quilts import ring_with_chords
 
@@ -137,7 +137,7 @@ class MappedPatches:
 def whole_alignment(p, d, k, noise):
     """Overlaps, transforms, rotations, translations, edge errors and centroid of patches that lie in files."""
     import graphquilt as gq
-    from graphquilt.procrustes import centred, relative_rotation
+    from graphquilt.linalg.procrustes import centred, relative_rotation
     from graphquilt.synthetic import quilt
 
     with tempfile.TemporaryDirectory() as folder:

@@ -23,10 +23,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from graphquilt import Tracker, align, deviations, leave_one_out_zscore, read_flows, score_windows, snapshots
-from graphquilt.anomaly import LAGS, SIDES, embed_window
+from graphquilt import align
 from graphquilt.synthetic.netflow import LANL_SIZE, netflow
-from graphquilt.windows import Window
+from graphquilt.temporal import (
+    LAGS,
+    SIDES,
+    Tracker,
+    deviations,
+    embed_window,
+    leave_one_out_zscore,
+    read_flows,
+    score_windows,
+    snapshots,
+)
+from graphquilt.temporal.windows import Window
 
 
 def cpu() -> float:
@@ -179,7 +189,7 @@ def read(scale: float, rows: int) -> dict[str, object]:
     import polars as pl
     from pyarrow import csv
 
-    from graphquilt.flows import LANL_COLUMNS
+    from graphquilt.temporal.reader import LANL_COLUMNS
 
     wanted = ["time", "srcdevice", "dstdevice", "protocol"]
     out: dict[str, object] = {}

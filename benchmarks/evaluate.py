@@ -35,7 +35,7 @@ def pubmed_like(dim: int) -> tuple[np.ndarray, np.ndarray]:
     if "GRAPHQUILT_DATA" not in os.environ:
         y = rng.integers(0, 3, 19717)
         return (rng.normal(size=(3, dim))[y] + 3 * rng.normal(size=(19717, dim))).astype(np.float32), y
-    graph = gq.load_dataset("pubmed")
+    graph = gq.datasets.load_dataset("pubmed")
     X = graph.features @ rng.normal(size=(graph.features.shape[1], dim)).astype(np.float32)
     step = sp.diags_array(1 / (1 + graph.degrees)) @ (graph.adjacency + sp.eye_array(graph.n_nodes))
     return (step @ (step @ X)).astype(np.float32), graph.labels
@@ -71,8 +71,8 @@ def with_torch(X: np.ndarray, y: np.ndarray, split: Split) -> float:
 def classification() -> None:
     """Compare the batch with the usual way and with our own classifier, one split after the other."""
     X, y = pubmed_like(128)
-    splits = gq.random_splits(y, per_class=20, splits=50, seed=0)
-    ours = gq.AdamLogistic()
+    splits = gq.evaluate.random_splits(y, per_class=20, splits=50, seed=0)
+    ours = gq.evaluate.AdamLogistic()
     batch, together = cpu(lambda: ours(X, y, splits))
     single, alone = cpu(lambda: np.concatenate([ours(X, y, [split]) for split in splits]), repeat=1)
     usual, torched = cpu(lambda: np.array([with_torch(X, y, split) for split in splits]), repeat=1)
@@ -97,7 +97,7 @@ def links() -> None:
     A.data[:] = 1
     graph = gq.Graph(A)
     X = rng.normal(size=(n, 128)).astype(np.float32)
-    seconds, auc = cpu(lambda: gq.reconstruction_auc(X, graph, seed=0, max_edges=m))
+    seconds, auc = cpu(lambda: gq.evaluate.reconstruction_auc(X, graph, seed=0, max_edges=m))
     print(f"AUC of {m} edges and {m} non-edges, n = {n}, d = 128: {seconds:.2f} CPU s (AUC {auc:.4f} on noise)")
 
 

@@ -20,7 +20,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def blocks():
     """The embedded data set: dense groups of nodes, with their labels."""
-    return gq.load_dataset("blocks")
+    return gq.datasets.load_dataset("blocks")
 
 
 @pytest.fixture(scope="session")

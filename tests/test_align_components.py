@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from graphquilt import Graph, InputError, align, align_components, centroid, patch_graph
+from graphquilt import Graph, align, align_components, centroid, patch_graph
+from graphquilt.errors import InputError
 
 
 def test_each_component_is_aligned_as_if_alone(caplog):

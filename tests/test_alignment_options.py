@@ -22,10 +22,10 @@ def test_robust_alignment_withstands_wrong_overlaps(seed):
     clean, spoilt = quilt(40, 32, **options), quilt(40, 32, wrong=0.3, **options)
     reference = turned(gq.align(clean.patches, clean.edges), clean)
     plain = turned(gq.align(spoilt.patches, spoilt.edges), spoilt)
-    alignment = gq.align(spoilt.patches, spoilt.edges, robust=True)
+    alignment = gq.align(spoilt.patches, spoilt.edges, options=gq.AlignOptions(robust=True))
     assert turned(alignment, spoilt) <= 0.5 * plain
     assert turned(alignment, spoilt) <= 2 * reference
-    assert turned(gq.align(clean.patches, clean.edges, robust=True), clean) <= 1.02 * reference
+    assert turned(gq.align(clean.patches, clean.edges, options=gq.AlignOptions(robust=True)), clean) <= 1.02 * reference
     wrong = {tuple(edge) for edge in spoilt.edges[spoilt.wrong].tolist()}
     named = {tuple(edge) for edge in alignment.distrusted.tolist()}
     assert len(named & wrong) >= 0.95 * len(wrong)
@@ -35,7 +35,7 @@ def test_robust_alignment_withstands_wrong_overlaps(seed):
 
 def test_robust_alignment_costs_nothing_without_noise():
     made = quilt(12, 4, scaled=True, seed=3)
-    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
+    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True), robust=True))
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
     assert len(alignment.distrusted) == 0
 
@@ -43,11 +43,13 @@ def test_robust_alignment_costs_nothing_without_noise():
 @pytest.mark.parametrize("branching", [2, 5, 12, 100])
 def test_hierarchical_equals_flat_without_noise(branching):
     made = quilt(40, 3, scaled=True, seed=4)
-    alignment = gq.align_hierarchical(made.patches, made.edges, branching=branching, scale=True)
+    alignment = gq.align_hierarchical(
+        made.patches, made.edges, branching=branching, options=gq.AlignOptions(motions=gq.Motions(scale=True))
+    )
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
     assert np.all(alignment.edge_errors < 1e-8)
     assert alignment.edges.tolist() == made.edges.tolist()
-    flat = gq.align(made.patches, made.edges, scale=True)
+    flat = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
     np.testing.assert_allclose(alignment.edge_weights, flat.edge_weights)
 
 
@@ -71,7 +73,7 @@ def test_given_clusters_that_fall_apart_are_split():
 def test_robust_reaches_every_level():
     made = quilt(60, 4, degree=12, noise=0.1, wrong=0.2, seed=7)
     plain = gq.align_hierarchical(made.patches, made.edges, branching=20)
-    robust = gq.align_hierarchical(made.patches, made.edges, branching=20, robust=True)
+    robust = gq.align_hierarchical(made.patches, made.edges, branching=20, options=gq.AlignOptions(robust=True))
     assert turned(robust, made) < 0.7 * turned(plain, made)
     wrong = {tuple(edge) for edge in made.edges[made.wrong].tolist()}
     assert len(wrong & {tuple(edge) for edge in robust.distrusted.tolist()}) > 10
@@ -89,7 +91,7 @@ def test_clusters_are_aligned_by_any_executor(pool):
 def test_one_more_patch_lands_where_it_belongs():
     made = quilt(12, 3, scaled=True, seed=9)
     known = made.edges[(made.edges < 11).all(axis=1)]
-    alignment = gq.align(made.patches[:11], known, scale=True)
+    alignment = gq.align(made.patches[:11], known, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
     longer = alignment.extend(made.patches[:11], made.patches[11])
     assert longer.n_patches == 12
     assert fitted(made.points, gq.centroid(made.patches, longer))[1] < 1e-8
@@ -114,11 +116,11 @@ def test_a_replaced_patch_and_the_distance_to_a_full_solve():
 def test_a_new_patch_that_shares_too_little_is_refused():
     made = quilt(5, 3, seed=11)
     alignment = gq.align(made.patches, made.edges)
-    with pytest.raises(gq.OverlapError, match=r"at most 2 nodes .* needs 4"):
+    with pytest.raises(gq.errors.OverlapError, match=r"at most 2 nodes .* needs 4"):
         alignment.extend(made.patches, (np.array([0, 1, 900, 901]), np.eye(4, 3)))
-    with pytest.raises(gq.InputError, match="patch 7 cannot be replaced; there are 5"):
+    with pytest.raises(gq.errors.InputError, match="patch 7 cannot be replaced; there are 5"):
         alignment.extend(made.patches, made.patches[0], replaces=7)
-    with pytest.raises(gq.InputError, match="has 5 patches, but 4 were given"):
+    with pytest.raises(gq.errors.InputError, match="has 5 patches, but 4 were given"):
         alignment.extend(made.patches[:4], made.patches[0])
 
 
@@ -155,7 +157,7 @@ def test_weights_of_patches_and_of_nodes():
 def test_missing_nodes_and_out(tmp_path):
     patches = [([0, 1], [[0.0], [2.0]]), ([1, 3], [[4.0], [6.0]])]
     still = gq.Alignment.identity(2, 1)
-    with pytest.raises(gq.CoverError, match=r"1 of 4 nodes are in no patch .* \[2\]"):
+    with pytest.raises(gq.errors.CoverError, match=r"1 of 4 nodes are in no patch .* \[2\]"):
         gq.centroid(patches, still)
     X = gq.centroid(patches, still, missing="nan", n_nodes=6)
     assert np.isnan(X[[2, 4, 5]]).all()

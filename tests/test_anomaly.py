@@ -10,15 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from graphquilt import (
-    Alignment,
-    CoverError,
-    DisconnectedError,
-    InputError,
-    alert_quality,
-    align,
-    bipartite_svd,
-    centroid,
+from graphquilt import Alignment, align, centroid
+from graphquilt.embedders import bipartite_svd
+from graphquilt.errors import CoverError, DisconnectedError, InputError
+from graphquilt.evaluate import alert_quality
+from graphquilt.patches import Patch
+from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import (
     deviations,
     embed_window,
     explain,
@@ -29,10 +27,8 @@ from graphquilt import (
     score_windows,
     threshold,
 )
-from graphquilt.anomaly.batch import usable_edges
-from graphquilt.patches import Patch
-from graphquilt.synthetic.netflow import netflow
-from graphquilt.windows import Window
+from graphquilt.temporal.batch import usable_edges
+from graphquilt.temporal.windows import Window
 
 
 def windows(matrices, numbers=None):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from graphquilt import InputError, Recipe
+from graphquilt import Recipe
 from graphquilt.cli import choices
+from graphquilt.errors import InputError
 from graphquilt.workers import Processes
 
 

@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from graphquilt import Graph, InputError
+from graphquilt import Graph
 from graphquilt.cli import app
+from graphquilt.errors import InputError
 
 
 def run(*words):

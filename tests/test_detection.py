@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphquilt import InputError
+from graphquilt.errors import InputError
 from graphquilt.studies.detection import DETECTORS, Settings, darpa_windows, detect, judge, netflow_windows
 from graphquilt.synthetic.netflow import netflow
 

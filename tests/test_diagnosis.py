@@ -27,14 +27,14 @@ def cut(quilt, X, noise, seed=1):
 
 def test_perfect_patches_lose_nothing(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
     assert all(abs(loss) < 0.01 for loss in found.losses.values())
     assert sum(found.losses.values()) == pytest.approx(found.full.accuracy - found.stitched.accuracy)
 
 
 def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.5)
-    found = gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
     assert found.losses["local training"] > 0.1
     assert found.losses["averaging"] < 0
     assert "Most is lost inside the patches" in str(found)
@@ -43,7 +43,7 @@ def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(blocks
 
 def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.diagnose(blocks, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(blocks, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
     assert max(found.losses, key=found.losses.get) == "alignment"
     assert found.losses["alignment"] > 0.1
     assert "Alignment loses most" in str(found)
@@ -52,15 +52,15 @@ def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, tr
 def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.2)
     bare = gq.Graph(blocks.adjacency)
-    found = gq.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges), seed=0)
+    found = gq.evaluate.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges), seed=0)
     assert set(found.losses) == {"averaging", "alignment"}
     assert str(found).startswith("Stitched AUC")
 
 
 def test_a_full_embedding_of_another_shape_is_refused(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    with pytest.raises(gq.InputError, match="rows"):
-        gq.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1], seed=0)
+    with pytest.raises(gq.errors.InputError, match="rows"):
+        gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1], seed=0)
 
 
 def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_quilt, truth):
@@ -71,7 +71,7 @@ def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_q
         for nodes, w in zip(blocks_quilt.patches, weights, strict=True)
     ]
     alignment = gq.Alignment.identity(4, 6)
-    found = gq.diagnose(blocks, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(blocks, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
     assert abs(found.losses["alignment"]) < 0.03
 
 
@@ -81,10 +81,12 @@ def test_patches_in_any_form_and_order(blocks, blocks_quilt, truth):
     rng = np.random.default_rng(0)
     orders = [rng.permutation(len(patch.nodes)) for patch in patches]
     mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
-    one, other = (gq.diagnose(blocks, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed))
+    one, other = (
+        gq.evaluate.diagnose(blocks, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed)
+    )
     assert one.losses == pytest.approx(other.losses)
-    with pytest.raises(gq.InputError, match="finite"):
-        gq.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
+    with pytest.raises(gq.errors.InputError, match="finite"):
+        gq.evaluate.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
 
 
 class OneAtATime(Sequence):
@@ -111,6 +113,6 @@ def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth):
     patches = [*cut(blocks_quilt, truth, 0.2)] * 4
     alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
     lazy = OneAtATime(patches)
-    found = gq.diagnose(blocks, lazy, alignment, full=truth, seed=0, splits=2)
+    found = gq.evaluate.diagnose(blocks, lazy, alignment, full=truth, seed=0, splits=2)
     assert lazy.most <= 2
-    assert found == gq.diagnose(blocks, patches, alignment, full=truth, seed=0, splits=2)
+    assert found == gq.evaluate.diagnose(blocks, patches, alignment, full=truth, seed=0, splits=2)

@@ -50,7 +50,7 @@ def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
     graph = random_graph()
     fit = embedder.fit(graph, 0)
     fit.encoder.save(tmp_path / "encoder.safetensors")
-    loaded = gq.Encoder.load(tmp_path / "encoder.safetensors")
+    loaded = gq.embedders.Encoder.load(tmp_path / "encoder.safetensors")
     np.testing.assert_allclose(loaded(graph), fit.embedding, atol=1e-6)
     assert loaded(random_graph(n=55, seed=1)).shape == (55, 3)
 

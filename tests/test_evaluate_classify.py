@@ -65,8 +65,8 @@ def test_a_step_of_adam_is_that_of_torch():
 
 def test_scikit_learn_and_adam_agree_on_what_is_easy():
     X, y = clouds(800, 3, 8, 1.0, 2)
-    ours = gq.classification_accuracy(X, y, splits=5, seed=0)
-    theirs = gq.classification_accuracy(X, y, splits=5, seed=0, classifier=gq.ScikitLogistic())
+    ours = gq.evaluate.classification_accuracy(X, y, splits=5, seed=0)
+    theirs = gq.evaluate.classification_accuracy(X, y, splits=5, seed=0, classifier=gq.evaluate.ScikitLogistic())
     assert ours.shape == theirs.shape == (5,)
     assert abs(ours.mean() - theirs.mean()) < 0.02
     assert ours.std() > 0  # the splits differ
@@ -78,42 +78,44 @@ def test_unlabelled_nodes_take_no_part():
     hidden[::3] = -1
     spoilt = X.copy()
     spoilt[::3] = 1e3  # would ruin the answer if it were seen
-    accuracy = gq.classification_accuracy(spoilt, hidden, splits=4, seed=0)
-    np.testing.assert_array_equal(accuracy, gq.classification_accuracy(X, hidden, splits=4, seed=0))
+    accuracy = gq.evaluate.classification_accuracy(spoilt, hidden, splits=4, seed=0)
+    np.testing.assert_array_equal(accuracy, gq.evaluate.classification_accuracy(X, hidden, splits=4, seed=0))
     names = np.where(hidden < 0, np.nan, hidden)  # NaN is another way to say "no label"
-    np.testing.assert_array_equal(accuracy, gq.classification_accuracy(X, names, splits=4, seed=0))
+    np.testing.assert_array_equal(accuracy, gq.evaluate.classification_accuracy(X, names, splits=4, seed=0))
 
 
 def test_a_seed_gives_the_same_numbers_and_another_gives_others():
     X, y = clouds(700, 3, 4, 1.0, 4)
-    first = gq.classification_accuracy(X, y, splits=4, seed=0)
-    np.testing.assert_array_equal(first, gq.classification_accuracy(X, y, splits=4, seed=0))
-    assert not np.array_equal(first, gq.classification_accuracy(X, y, splits=4, seed=1))
+    first = gq.evaluate.classification_accuracy(X, y, splits=4, seed=0)
+    np.testing.assert_array_equal(first, gq.evaluate.classification_accuracy(X, y, splits=4, seed=0))
+    assert not np.array_equal(first, gq.evaluate.classification_accuracy(X, y, splits=4, seed=1))
 
 
 def test_the_names_of_classes_do_not_matter():
     X, y = clouds(700, 3, 4, 1.0, 4)
-    kept = gq.classification_accuracy(X, y, splits=3, seed=0)
-    np.testing.assert_array_equal(kept, gq.classification_accuracy(X, np.array([5, 70, 900])[y], splits=3, seed=0))
+    kept = gq.evaluate.classification_accuracy(X, y, splits=3, seed=0)
+    np.testing.assert_array_equal(
+        kept, gq.evaluate.classification_accuracy(X, np.array([5, 70, 900])[y], splits=3, seed=0)
+    )
 
 
 def test_wrong_labels_are_named():
     X, y = clouds(200, 2, 3, 0.5, 5)
-    with pytest.raises(gq.InputError, match=r"200 rows and the labels have shape \(199,\).*largest component"):
-        gq.classification_accuracy(X, y[:-1], seed=0)
-    with pytest.raises(gq.InputError, match="fractions"):
-        gq.classification_accuracy(X, y + 0.5, seed=0)
-    with pytest.raises(gq.InputError, match="not <U1"):
-        gq.classification_accuracy(X, np.array(["a", "b"])[y], seed=0)
-    with pytest.raises(gq.InputError, match="at least two"):
-        gq.classification_accuracy(X, np.zeros(200, dtype=int), seed=0)
+    with pytest.raises(gq.errors.InputError, match=r"200 rows and the labels have shape \(199,\).*largest component"):
+        gq.evaluate.classification_accuracy(X, y[:-1], seed=0)
+    with pytest.raises(gq.errors.InputError, match="fractions"):
+        gq.evaluate.classification_accuracy(X, y + 0.5, seed=0)
+    with pytest.raises(gq.errors.InputError, match="not <U1"):
+        gq.evaluate.classification_accuracy(X, np.array(["a", "b"])[y], seed=0)
+    with pytest.raises(gq.errors.InputError, match="at least two"):
+        gq.evaluate.classification_accuracy(X, np.zeros(200, dtype=int), seed=0)
     few = y.copy()
     few[:12] = 7
-    with pytest.raises(gq.InputError, match=r"class 7 has 12.*skip_small"):
-        gq.classification_accuracy(X, few, seed=0)
-    assert gq.classification_accuracy(X, few, seed=0, splits=2, skip_small=True).shape == (2,)
-    with pytest.raises(gq.InputError, match="splits is 0"):
-        gq.classification_accuracy(X, y, splits=0, seed=0)
+    with pytest.raises(gq.errors.InputError, match=r"class 7 has 12.*skip_small"):
+        gq.evaluate.classification_accuracy(X, few, seed=0)
+    assert gq.evaluate.classification_accuracy(X, few, seed=0, splits=2, skip_small=True).shape == (2,)
+    with pytest.raises(gq.errors.InputError, match="splits is 0"):
+        gq.evaluate.classification_accuracy(X, y, splits=0, seed=0)
     X[5] = np.inf
-    with pytest.raises(gq.InputError, match="1 of 200 rows"):
-        gq.classification_accuracy(X, y, seed=0)
+    with pytest.raises(gq.errors.InputError, match="1 of 200 rows"):
+        gq.evaluate.classification_accuracy(X, y, seed=0)

@@ -7,7 +7,9 @@ import scipy.sparse as sp
 import graphquilt as gq
 
 torch = pytest.importorskip("torch")
-SMALL = gq.Grid(hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30)
+SMALL = gq.evaluate.Grid(
+    hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
+)
 
 
 def problem(n=600, dim=5, seed=0):
@@ -15,18 +17,18 @@ def problem(n=600, dim=5, seed=0):
     y = rng.integers(0, 3, n)
     X = (2 * rng.normal(size=(3, dim))[y] + rng.normal(size=(n, dim))).astype(np.float32)
     order = rng.permutation(n)
-    return X, y, gq.Split(order[:400], order[400:500], order[500:])
+    return X, y, gq.evaluate.Split(order[:400], order[400:500], order[500:])
 
 
 def test_the_grid_of_the_paper_has_108_points():
-    assert len(list(gq.Grid())) == 108
+    assert len(list(gq.evaluate.Grid())) == 108
 
 
 def test_a_memory_map_gives_what_memory_gives(tmp_path):
     X, y, split = problem()
     np.save(tmp_path / "x.npy", X)
-    kept = gq.mlp_grid(X, y, split, seed=0, grid=SMALL)
-    mapped = gq.mlp_grid(np.load(tmp_path / "x.npy", mmap_mode="r"), y, split, seed=0, grid=SMALL)
+    kept = gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL)
+    mapped = gq.evaluate.mlp_grid(np.load(tmp_path / "x.npy", mmap_mode="r"), y, split, seed=0, grid=SMALL)
     assert kept == mapped
     assert kept.accuracy > 0.8
     assert len(kept.trials) == 4
@@ -43,9 +45,11 @@ def test_only_the_rows_of_the_split_are_read(tmp_path):
     large.flush()
     labels = np.full(len(large), -1)
     labels[:600] = y
-    once = gq.Grid(hidden=(16,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=5)
-    answer = gq.mlp_grid(np.load(path, mmap_mode="r"), labels, split, seed=0, grid=once)
-    assert answer.accuracy == gq.mlp_grid(X, y, split, seed=0, grid=once).accuracy
+    once = gq.evaluate.Grid(
+        hidden=(16,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=5
+    )
+    answer = gq.evaluate.mlp_grid(np.load(path, mmap_mode="r"), labels, split, seed=0, grid=once)
+    assert answer.accuracy == gq.evaluate.mlp_grid(X, y, split, seed=0, grid=once).accuracy
 
 
 def test_nodes_without_label_and_last_batches_of_one_do_no_harm():
@@ -53,9 +57,9 @@ def test_nodes_without_label_and_last_batches_of_one_do_no_harm():
     hidden = y.copy()
     hidden[split.train[::4]] = -1
     hidden[split.test[::2]] = -1
-    odd = gq.Split(split.train[:257], split.validation, split.test)
-    grid = gq.Grid(hidden=(8,), layers=(2,), dropout=(0.5,), learning_rate=(0.01,), batch_size=1, max_epochs=2)
-    assert 0 <= gq.mlp_grid(X, hidden, odd, seed=0, grid=grid).accuracy <= 1
+    odd = gq.evaluate.Split(split.train[:257], split.validation, split.test)
+    grid = gq.evaluate.Grid(hidden=(8,), layers=(2,), dropout=(0.5,), learning_rate=(0.01,), batch_size=1, max_epochs=2)
+    assert 0 <= gq.evaluate.mlp_grid(X, hidden, odd, seed=0, grid=grid).accuracy <= 1
 
 
 def test_the_seed_of_torch_is_left_as_it_was():
@@ -63,21 +67,21 @@ def test_the_seed_of_torch_is_left_as_it_was():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    gq.mlp_grid(X, y, split, seed=0, grid=gq.Grid((8,), (2,), (0.0,), (0.01,), max_epochs=1))
+    gq.evaluate.mlp_grid(X, y, split, seed=0, grid=gq.evaluate.Grid((8,), (2,), (0.0,), (0.01,), max_epochs=1))
     assert torch.rand(1) == expected
 
 
 def test_what_the_grid_cannot_use_is_named():
     X, y, split = problem()
-    with pytest.raises(gq.InputError, match="hold 1 class"):
-        gq.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
+    with pytest.raises(gq.errors.InputError, match="hold 1 class"):
+        gq.evaluate.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
     other = y.copy()
     other[split.test] = 9
-    with pytest.raises(gq.InputError, match="no test node"):
-        gq.mlp_grid(X, other, split, seed=0, grid=SMALL)
+    with pytest.raises(gq.errors.InputError, match="no test node"):
+        gq.evaluate.mlp_grid(X, other, split, seed=0, grid=SMALL)
     X[split.train[3]] = np.nan
-    with pytest.raises(gq.InputError, match=f"node {split.train[3]}; leave"):
-        gq.mlp_grid(X, y, split, seed=0, grid=SMALL)
+    with pytest.raises(gq.errors.InputError, match=f"node {split.train[3]}; leave"):
+        gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL)
 
 
 def quilt():
@@ -96,7 +100,7 @@ def quilt():
 
 def test_alignment_wins_over_patches_as_they_are_and_equals_full_without_noise():
     graph, X, patches = quilt()
-    seen = gq.compare_routes(graph, patches, gq.align(patches, [[0, 1], [1, 2]]), full=X, seed=0, splits=5)
+    seen = gq.evaluate.compare_routes(graph, patches, gq.align(patches, [[0, 1], [1, 2]]), full=X, seed=0, splits=5)
     assert list(seen) == ["full", "l2g", "no-trans"]
     assert seen["l2g"].accuracy == pytest.approx(seen["full"].accuracy, abs=0.05)
     assert seen["l2g"].accuracy > seen["no-trans"].accuracy
@@ -107,22 +111,22 @@ def test_alignment_wins_over_patches_as_they_are_and_equals_full_without_noise()
 def test_a_graph_without_labels_is_compared_by_its_links():
     graph, _, patches = quilt()
     bare = gq.Graph(graph.adjacency)
-    seen = gq.compare_routes(bare, patches, gq.align(patches, [[0, 1], [1, 2]]), seed=0)
+    seen = gq.evaluate.compare_routes(bare, patches, gq.align(patches, [[0, 1], [1, 2]]), seed=0)
     assert list(seen) == ["l2g", "no-trans"]
     assert seen["l2g"].accuracy is None
     assert "–" in str(seen)
 
 
 def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
-    graph = gq.load_dataset("blocks")
+    graph = gq.datasets.load_dataset("blocks")
     result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
-    parts = gq.compare_routes(graph, result.patches, result.alignment, seed=0, splits=2)
-    assert gq.compare(tmp_path / "job", graph, seed=0, splits=2) == parts
-    with pytest.raises(gq.JobError, match="job of 1200 nodes; this graph has 240"):
-        gq.compare(tmp_path / "job", quilt()[0], seed=0)
+    parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, seed=0, splits=2)
+    assert gq.evaluate.compare(tmp_path / "job", graph, seed=0, splits=2) == parts
+    with pytest.raises(gq.errors.JobError, match="job of 1200 nodes; this graph has 240"):
+        gq.evaluate.compare(tmp_path / "job", quilt()[0], seed=0)
     half = gq.DirectoryStore(tmp_path / "half")
     labels = gq.Metis(4)(graph)
     patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
     gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
-    with pytest.raises(gq.JobError, match="not aligned yet"):
-        gq.compare(half, graph, seed=0)
+    with pytest.raises(gq.errors.JobError, match="not aligned yet"):
+        gq.evaluate.compare(half, graph, seed=0)

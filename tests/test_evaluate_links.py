@@ -32,7 +32,7 @@ def brute_force(positive, negative):
 @settings(deadline=None)
 @given(scores, scores)
 def test_auc_is_the_share_of_won_comparisons(positive, negative):
-    assert gq.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-14)
+    assert gq.evaluate.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-14)
 
 
 @settings(deadline=None)
@@ -42,7 +42,7 @@ def test_average_precision_is_that_of_scikit_learn(positive, negative):
 
     truth = [1] * len(positive) + [0] * len(negative)
     expected = average_precision_score(truth, positive + negative)
-    assert gq.average_precision(positive, negative) == pytest.approx(expected, abs=1e-12)
+    assert gq.evaluate.average_precision(positive, negative) == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=25, deadline=None)
@@ -61,7 +61,7 @@ def test_reconstruction_is_exact_where_every_non_edge_is_used(n, density, seed, 
     G = X @ X.T
     half = others if graph.directed else np.triu(others)
     expected = brute_force(G[half & joined], G[half & ~joined])
-    assert gq.reconstruction_auc(X, graph, seed=0) == pytest.approx(expected, abs=1e-12)
+    assert gq.evaluate.reconstruction_auc(X, graph, seed=0) == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=25, deadline=None)
@@ -72,7 +72,7 @@ def test_non_edges_are_distinct_and_true(n, density, seed, directed, count):
     pairs = n * (n - 1) // (1 if graph.directed else 2)
     left = pairs - int((A != 0).sum()) // (1 if graph.directed else 2)
     assume(left > 0)
-    found = gq.sample_non_edges(graph, count, seed=seed)
+    found = gq.evaluate.sample_non_edges(graph, count, seed=seed)
     assert len(found) == min(count, left) == len(np.unique(found, axis=0))
     assert not A[found[:, 0], found[:, 1]].any()
     assert (found[:, 0] != found[:, 1]).all()
@@ -84,7 +84,7 @@ def test_non_edges_are_drawn_evenly():
     free = np.argwhere(np.triu(graph.adjacency.toarray() == 0, 1))
     counts = np.zeros((60, 60))
     for seed in range(400):
-        rows = gq.sample_non_edges(graph, 120, seed=seed)
+        rows = gq.evaluate.sample_non_edges(graph, 120, seed=seed)
         counts[rows[:, 0], rows[:, 1]] += 1
     share = counts[free[:, 0], free[:, 1]]
     assert share.sum() == 400 * 120
@@ -97,10 +97,10 @@ def test_non_edges_are_drawn_evenly():
 def test_a_sample_of_edges_agrees_with_all_of_them():
     graph = random_graph(300, 0.05, 3)
     X = np.linalg.svd(graph.adjacency.toarray())[0][:, :8]
-    every = gq.reconstruction_auc(X, graph, seed=0)
+    every = gq.evaluate.reconstruction_auc(X, graph, seed=0)
     for wanted in (400, 1500):  # drawn, and all but some
-        assert gq.reconstruction_auc(X, graph, seed=1, max_edges=wanted) == pytest.approx(every, abs=0.08)
-    assert gq.reconstruction_auc(X, graph, seed=0, max_edges=10**9) == every
+        assert gq.evaluate.reconstruction_auc(X, graph, seed=1, max_edges=wanted) == pytest.approx(every, abs=0.08)
+    assert gq.evaluate.reconstruction_auc(X, graph, seed=0, max_edges=10**9) == every
 
 
 def test_sampled_edges_are_distinct_edges():
@@ -113,25 +113,27 @@ def test_sampled_edges_are_distinct_edges():
 def test_counting_in_bins_agrees_with_exact_ranks(monkeypatch):
     graph = random_graph(200, 0.1, 5)
     X = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
-    exact = gq.reconstruction_auc(X, graph, seed=0)
+    exact = gq.evaluate.reconstruction_auc(X, graph, seed=0)
     monkeypatch.setattr(links, "_EXACT", 100)
     # the non-edges are drawn with replacement there, so the two differ by sampling
-    assert gq.reconstruction_auc(X, graph, seed=0) == pytest.approx(exact, abs=0.03)
+    assert gq.evaluate.reconstruction_auc(X, graph, seed=0) == pytest.approx(exact, abs=0.03)
     a, b = (np.random.default_rng(s).normal(loc=s, size=5000).astype(np.float32) for s in (1, 0))
     bins = [links._histogram(iter([side])) for side in (a, b)]
     below = np.cumsum(bins[1]) - bins[1]
-    assert np.sum(bins[0] * (below + 0.5 * bins[1])) / 25e6 == pytest.approx(gq.roc_auc(a, b), abs=1e-5)
+    assert np.sum(bins[0] * (below + 0.5 * bins[1])) / 25e6 == pytest.approx(gq.evaluate.roc_auc(a, b), abs=1e-5)
 
 
 def test_rotation_leaves_both_scores_and_translation_leaves_the_distance():
     graph = random_graph(60, 0.2, 6)
     X = np.random.default_rng(1).normal(size=(60, 4))
     Q = np.linalg.qr(np.random.default_rng(2).normal(size=(4, 4)))[0]
-    for score in (gq.inner_product, gq.negative_distance):
-        kept = gq.reconstruction_auc(X, graph, seed=0, score=score)
-        assert gq.reconstruction_auc(X @ Q, graph, seed=0, score=score) == pytest.approx(kept, abs=1e-12)
-    kept = gq.reconstruction_auc(X, graph, seed=0, score=gq.negative_distance)
-    assert gq.reconstruction_auc(X + 3, graph, seed=0, score=gq.negative_distance) == pytest.approx(kept, abs=1e-12)
+    for score in (gq.evaluate.inner_product, gq.evaluate.negative_distance):
+        kept = gq.evaluate.reconstruction_auc(X, graph, seed=0, score=score)
+        assert gq.evaluate.reconstruction_auc(X @ Q, graph, seed=0, score=score) == pytest.approx(kept, abs=1e-12)
+    kept = gq.evaluate.reconstruction_auc(X, graph, seed=0, score=gq.evaluate.negative_distance)
+    assert gq.evaluate.reconstruction_auc(X + 3, graph, seed=0, score=gq.evaluate.negative_distance) == pytest.approx(
+        kept, abs=1e-12
+    )
 
 
 def test_a_memory_map_of_halves_is_read_as_it_is(tmp_path):
@@ -139,8 +141,8 @@ def test_a_memory_map_of_halves_is_read_as_it_is(tmp_path):
     X = np.random.default_rng(1).normal(size=(100, 5)).astype(np.float16)
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    expected = gq.reconstruction_auc(X.astype(np.float32), graph, seed=0)
-    assert gq.reconstruction_auc(mapped, graph, seed=0) == expected
+    expected = gq.evaluate.reconstruction_auc(X.astype(np.float32), graph, seed=0)
+    assert gq.evaluate.reconstruction_auc(mapped, graph, seed=0) == expected
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,7 +153,7 @@ def test_held_out_edges_leave_the_components_as_they_were(n, seed):
     graph = random_graph(n, 0.3, seed)
     free = graph.n_edges // 2 - n + connected_components(graph.adjacency)[0]
     assume(free >= max(1, round(graph.n_edges / 20)))
-    rest, held = gq.hold_out_edges(graph, fraction=0.1, seed=seed)
+    rest, held = gq.evaluate.hold_out_edges(graph, fraction=0.1, seed=seed)
     A, B = graph.adjacency, rest.adjacency
     assert connected_components(A)[0] == connected_components(B)[0]
     assert rest.n_edges + 2 * len(held) == graph.n_edges
@@ -162,41 +164,41 @@ def test_held_out_edges_leave_the_components_as_they_were(n, seed):
 def test_link_prediction_needs_the_edges_it_is_tested_on_to_exist():
     graph = random_graph(30, 0.3, 8)
     X = np.random.default_rng(0).normal(size=(30, 2))
-    with pytest.raises(gq.InputError, match="shape"):
-        gq.link_prediction_auc(X, np.zeros((0, 2)), graph, seed=0)
-    with pytest.raises(gq.InputError, match="0 to 99; the graph has 0 to 29"):
-        gq.link_prediction_auc(X, [[0, 99]], graph, seed=0)
-    with pytest.raises(gq.InputError, match="between 0 and 1"):
-        gq.hold_out_edges(graph, fraction=1.5, seed=0)
-    with pytest.raises(gq.InputError, match="only 0 can go"):
-        gq.hold_out_edges(gq.Graph(sp.csr_array([[0, 1], [1, 0]])), fraction=0.5, seed=0)
-    with pytest.raises(gq.InputError, match="undirected"):
-        gq.hold_out_edges(random_graph(9, 0.3, 0, directed=True), seed=0)
+    with pytest.raises(gq.errors.InputError, match="shape"):
+        gq.evaluate.link_prediction_auc(X, np.zeros((0, 2)), graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="0 to 99; the graph has 0 to 29"):
+        gq.evaluate.link_prediction_auc(X, [[0, 99]], graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="between 0 and 1"):
+        gq.evaluate.hold_out_edges(graph, fraction=1.5, seed=0)
+    with pytest.raises(gq.errors.InputError, match="only 0 can go"):
+        gq.evaluate.hold_out_edges(gq.Graph(sp.csr_array([[0, 1], [1, 0]])), fraction=0.5, seed=0)
+    with pytest.raises(gq.errors.InputError, match="undirected"):
+        gq.evaluate.hold_out_edges(random_graph(9, 0.3, 0, directed=True), seed=0)
 
 
 def test_what_cannot_be_ranked_is_said_with_numbers():
     complete = gq.Graph(sp.csr_array(1.0 - np.eye(5)))
-    with pytest.raises(gq.InputError, match="5 nodes and all 10 pairs"):
-        gq.reconstruction_auc(np.ones((5, 2)), complete, seed=0)
-    with pytest.raises(gq.InputError, match="no edge"):
-        gq.reconstruction_auc(np.ones((5, 2)), gq.Graph(sp.csr_array((5, 5))), seed=0)
+    with pytest.raises(gq.errors.InputError, match="5 nodes and all 10 pairs"):
+        gq.evaluate.reconstruction_auc(np.ones((5, 2)), complete, seed=0)
+    with pytest.raises(gq.errors.InputError, match="no edge"):
+        gq.evaluate.reconstruction_auc(np.ones((5, 2)), gq.Graph(sp.csr_array((5, 5))), seed=0)
     graph = random_graph(30, 0.3, 8)
     X = np.ones((30, 2))
     X[[3, 7]] = np.nan
-    with pytest.raises(gq.InputError, match=r"2 of 30 rows of the embedding are not finite.*nodes 3, 7"):
-        gq.reconstruction_auc(X, graph, seed=0)
-    with pytest.raises(gq.InputError, match="30 nodes and the embedding has 29 rows"):
-        gq.reconstruction_auc(np.ones((29, 2)), graph, seed=0)
-    with pytest.raises(gq.InputError, match="shape"):
-        gq.reconstruction_auc(np.ones(30), graph, seed=0)
-    with pytest.raises(gq.InputError, match="real numbers"):
-        gq.reconstruction_auc(np.ones((30, 2), dtype=complex), graph, seed=0)
-    with pytest.raises(gq.InputError, match="max_edges is 0"):
-        gq.reconstruction_auc(np.ones((30, 2)), graph, seed=0, max_edges=0)
-    with pytest.raises(gq.InputError, match="0 positives"):
-        gq.roc_auc([], [1.0])
-    with pytest.raises(gq.InputError, match="at least one positive"):
-        gq.average_precision([], [1.0])
+    with pytest.raises(gq.errors.InputError, match=r"2 of 30 rows of the embedding are not finite.*nodes 3, 7"):
+        gq.evaluate.reconstruction_auc(X, graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="30 nodes and the embedding has 29 rows"):
+        gq.evaluate.reconstruction_auc(np.ones((29, 2)), graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="shape"):
+        gq.evaluate.reconstruction_auc(np.ones(30), graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="real numbers"):
+        gq.evaluate.reconstruction_auc(np.ones((30, 2), dtype=complex), graph, seed=0)
+    with pytest.raises(gq.errors.InputError, match="max_edges is 0"):
+        gq.evaluate.reconstruction_auc(np.ones((30, 2)), graph, seed=0, max_edges=0)
+    with pytest.raises(gq.errors.InputError, match="0 positives"):
+        gq.evaluate.roc_auc([], [1.0])
+    with pytest.raises(gq.errors.InputError, match="at least one positive"):
+        gq.evaluate.average_precision([], [1.0])
 
 
 @settings(max_examples=20, deadline=None)
@@ -205,25 +207,25 @@ def test_procrustes_error_does_not_see_a_motion(seed, factor):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(20, 3))
     Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    assert gq.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-12
-    assert gq.procrustes_error(factor * X @ Q, X, scale=True) < 1e-12
-    assert gq.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) <= 1
+    assert gq.evaluate.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-12
+    assert gq.evaluate.procrustes_error(factor * X @ Q, X, scale=True) < 1e-12
+    assert gq.evaluate.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) <= 1
 
 
 def test_procrustes_error_agrees_with_scipy():
     from scipy.spatial import procrustes
 
     X, Y = (np.random.default_rng(s).normal(size=(30, 4)) for s in (0, 1))
-    assert gq.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-12)
+    assert gq.evaluate.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-12)
 
 
 def test_procrustes_error_says_what_does_not_fit():
-    with pytest.raises(gq.InputError, match="3 × 2, the reference 4 × 2"):
-        gq.procrustes_error(np.ones((3, 2)), np.ones((4, 2)))
-    with pytest.raises(gq.InputError, match="coincide"):
-        gq.procrustes_error(np.ones((3, 2)), np.ones((3, 2)))
+    with pytest.raises(gq.errors.InputError, match="3 × 2, the reference 4 × 2"):
+        gq.evaluate.procrustes_error(np.ones((3, 2)), np.ones((4, 2)))
+    with pytest.raises(gq.errors.InputError, match="coincide"):
+        gq.evaluate.procrustes_error(np.ones((3, 2)), np.ones((3, 2)))
 
 
 def test_a_graph_without_edges_has_non_edges_all_the_same():
     empty = gq.Graph(sp.csr_array((100, 100)))
-    assert len(gq.sample_non_edges(empty, 20, seed=0)) == 20
+    assert len(gq.evaluate.sample_non_edges(empty, 20, seed=0)) == 20

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from graphquilt import FormatError, InputError, read_flows
+from graphquilt.errors import FormatError, InputError
+from graphquilt.temporal import read_flows
 
 LANL = (
     "100,5,Comp1,Comp2,6,Port1,445,1,1,10,10\n"

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from graphquilt import FormatError, Graph, InputError
+from graphquilt import Graph
+from graphquilt.errors import FormatError, InputError
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):

@@ -11,17 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from graphquilt import (
-    FormatError,
-    Graph,
-    InputError,
-    from_networkx,
-    from_pyg,
-    read_edges,
-    read_mag240m,
-    to_networkx,
-    to_pyg,
-)
+from graphquilt import Graph, from_networkx, from_pyg, read_edges, read_mag240m, to_networkx, to_pyg
+from graphquilt.errors import FormatError, InputError
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")

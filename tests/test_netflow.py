@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from graphquilt import InputError, read_flows, snapshots
+from graphquilt.errors import InputError
 from graphquilt.synthetic.netflow import BEHAVIOURS, netflow
+from graphquilt.temporal import read_flows, snapshots
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from graphquilt import lag_edges
-from graphquilt.procrustes import nearest_orthogonal
-from graphquilt.synchronize import groups
+from graphquilt.alignment import groups
+from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.temporal import lag_edges
 
 
 @pytest.mark.parametrize("noise", [0.5, 0.8, 1.2])

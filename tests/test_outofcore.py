@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphquilt import FormatError, Graph, InputError, build_csr
+from graphquilt import Graph, build_csr
+from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest import _outofcore
 from graphquilt.ingest._assemble import Columns, assemble
 from graphquilt.ingest._sources import ArraySource
@@ -99,13 +100,13 @@ def test_a_full_disk_is_said_and_can_be_gone_on_from(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
         try:
             graphquilt.build_csr(edges, {str(tmp_path / "g")!r})
-        except graphquilt.InputError as error:
+        except graphquilt.errors.InputError as error:
             assert "is full" in str(error) and "goes on where it stopped" in str(error), error
         else:
             raise SystemExit("no error")
         try:
             graphquilt.read_edges({str(tmp_path / "edges.npy")!r}).save({str(tmp_path / "saved")!r})
-        except graphquilt.InputError as error:
+        except graphquilt.errors.InputError as error:
             assert "is full" in str(error), error
         else:
             raise SystemExit("no error")

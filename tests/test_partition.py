@@ -6,8 +6,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphquilt import Fennel, Graph, InputError, KaMinPar, Leiden, Louvain, Metis, edge_cut, merge_small
+from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
 from graphquilt.conformance.partitioner import check_partitioner, sample_graphs
+from graphquilt.errors import InputError
+from graphquilt.partition import edge_cut
 
 
 def random_graph(n, m, seed, *, weighted=False):

@@ -25,5 +25,5 @@ def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):
 
 def test_only_the_plane_is_drawn(tmp_path):
     made = quilt(4, 3)
-    with pytest.raises(gq.InputError, match="this alignment has 3 dimensions"):
+    with pytest.raises(gq.errors.InputError, match="this alignment has 3 dimensions"):
         draw_stages(made.patches, gq.align(made.patches), tmp_path / "no.png", colours=np.zeros((len(made.points), 3)))

@@ -21,10 +21,14 @@ def test_no_sweep_makes_the_spread_larger(seed, weighted, translate):
     made = quilt(8, 3, noise=0.4, seed=seed)
     rng = np.random.default_rng(seed)
     weights = [rng.uniform(0.1, 1, len(nodes)) for nodes, _ in made.patches] if weighted else None
-    alignment = gq.align(made.patches, made.edges, weights=weights, translate=translate)
+    alignment = gq.align(
+        made.patches, made.edges, weights=weights, options=gq.AlignOptions(motions=gq.Motions(translate=translate))
+    )
     before = spread(made.patches, alignment, weights)
     for _ in range(3):
-        alignment = gq.refine(made.patches, alignment, sweeps=1, weights=weights, translate=translate)
+        alignment = gq.refine(
+            made.patches, alignment, sweeps=1, weights=weights, motions=gq.Motions(translate=translate)
+        )
         after = spread(made.patches, alignment, weights)
         assert after <= before * (1 + 1e-9)
         before = after
@@ -54,7 +58,7 @@ def test_noisy_patches_come_nearer_to_the_truth():
         patches.append((nodes, (Z[nodes] + noise * rng.normal(size=(len(nodes), d))) @ turn))
     alignment = gq.align(patches)
     before, after = (
-        gq.procrustes_error(gq.centroid(patches, each), Z)
+        gq.evaluate.procrustes_error(gq.centroid(patches, each), Z)
         for each in (alignment, gq.refine(patches, alignment, sweeps=10))
     )
     assert after < before
@@ -62,22 +66,24 @@ def test_noisy_patches_come_nearer_to_the_truth():
 
 def test_motions_that_are_not_free_are_not_made():
     made = quilt(8, 3, noise=0.2, seed=1)
-    alignment = gq.align(made.patches, made.edges, rotate=False)
-    assert np.array_equal(gq.refine(made.patches, alignment, rotate=False).rotations, alignment.rotations)
-    still = gq.align(made.patches, made.edges, translate=False)
-    assert (gq.refine(made.patches, still, translate=False).translations == 0).all()
+    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(rotate=False)))
+    assert np.array_equal(
+        gq.refine(made.patches, alignment, motions=gq.Motions(rotate=False)).rotations, alignment.rotations
+    )
+    still = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(translate=False)))
+    assert (gq.refine(made.patches, still, motions=gq.Motions(translate=False)).translations == 0).all()
 
 
 @pytest.mark.parametrize("sweeps", [-1, 1.5, True])
 def test_sweeps_are_counted(sweeps):
     made = quilt(4, 2, seed=0)
-    with pytest.raises(gq.InputError, match="sweeps"):
+    with pytest.raises(gq.errors.InputError, match="sweeps"):
         gq.refine(made.patches, gq.align(made.patches, made.edges), sweeps=sweeps)
 
 
 def test_other_patches_are_refused():
     made = quilt(4, 2, seed=0)
-    with pytest.raises(gq.InputError, match="3 patches and the alignment has 4"):
+    with pytest.raises(gq.errors.InputError, match="3 patches and the alignment has 4"):
         gq.refine(made.patches[:3], gq.align(made.patches, made.edges))
 
 
@@ -91,7 +97,7 @@ def test_one_patch_and_no_sweep_change_nothing():
 def test_what_may_not_be_shifted_stays_where_it_is():
     made = quilt(6, 3, noise=0.1, seed=5)
     alignment = gq.align(made.patches, made.edges)
-    turned = gq.refine(made.patches, alignment, translate=False)
+    turned = gq.refine(made.patches, alignment, motions=gq.Motions(translate=False))
     lengths = np.linalg.norm(alignment.translations, axis=1)
     assert np.allclose(np.linalg.norm(turned.translations, axis=1), lengths)
     assert turned.edge_errors.mean() < 1.5 * alignment.edge_errors.mean()

@@ -16,7 +16,7 @@ from graphquilt.consensus import consensus_targets
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
 from graphquilt.fanout import patch_seed
-from graphquilt.procrustes import centred
+from graphquilt.linalg.procrustes import centred
 from graphquilt.stages import align_job, job_status, keep_graph
 from toy_embedders import Toy, ring_of_patches
 
@@ -63,7 +63,7 @@ def test_the_law_of_runs_noise_free_runs_align_exactly():
     turned = [Z[nodes] @ np.linalg.qr(rng.normal(size=(3, 3)))[0] + rng.normal(size=3) for nodes in many.patches]
     patches = [*zip(many.patches, turned, strict=True)]
     X = gq.centroid(patches, gq.align(patches, many.edges))
-    assert gq.procrustes_error(X, Z) < 1e-7
+    assert gq.evaluate.procrustes_error(X, Z) < 1e-7
 
 
 # Embedding runs
@@ -127,7 +127,7 @@ def test_an_ensemble_of_one_whole_graph(blocks):
 
 
 def test_coverage_counts_edges_inside(blocks, blocks_quilt):
-    shares = gq.coverage(blocks, blocks_quilt)
+    shares = gq.patches.coverage(blocks, blocks_quilt)
     for nodes, share in zip(blocks_quilt.patches, shares, strict=True):
         inside = np.asarray(blocks.adjacency[nodes][:, nodes].astype(bool).sum(axis=1)).ravel()
         assert np.allclose(share, inside / np.maximum(blocks.degrees[nodes], 1))
@@ -137,7 +137,7 @@ def test_coverage_of_a_directed_graph_counts_both_ways():
     graph = gq.Graph(sp.csr_array(np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]])))
     assert graph.directed
     quilt = gq.PatchGraph.from_patches([[0, 1], [1, 2]])
-    assert [each.tolist() for each in gq.coverage(graph, quilt)] == [[1.0, 0.5], [0.5, 1.0]]
+    assert [each.tolist() for each in gq.patches.coverage(graph, quilt)] == [[1.0, 0.5], [0.5, 1.0]]
 
 
 def test_equal_weights_change_nothing_and_a_wrong_row_without_weight_neither():
@@ -270,7 +270,7 @@ def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_p
         )
     status = job_status(store)
     assert (status["embedded"], status["wanted"], status["next"]) == ([4, 0], 4, "graphquilt embed")
-    with pytest.raises(gq.JobError, match=r"4 of 4 .* the first is 0 \(round 0: 4 of 4, round 1: 0 of 4\)"):
+    with pytest.raises(gq.errors.JobError, match=r"4 of 4 .* the first is 0 \(round 0: 4 of 4, round 1: 0 of 4\)"):
         align_job(store)
     assert status["stages"]["recipe"]["rounds"] == 1
 
@@ -282,8 +282,8 @@ def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     assert job_status(store)["next"] == "nothing"
     gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
     assert job_status(store)["next"] == "graphquilt align"
-    with pytest.raises(gq.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
-        gq.compare(store, blocks, seed=0, splits=2)
+    with pytest.raises(gq.errors.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
+        gq.evaluate.compare(store, blocks, seed=0, splits=2)
 
 
 def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, tmp_path):
@@ -325,7 +325,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     keep_graph(store, blocks, {})
     patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
     alignment = align_job(store)
-    weights = [np.maximum(share, 0.01) for share in gq.coverage(blocks, blocks_quilt)] * 2
+    weights = [np.maximum(share, 0.01) for share in gq.patches.coverage(blocks, blocks_quilt)] * 2
     expected = gq.align(patches, blocks_quilt.repeat(2).edges, weights=weights)
     assert np.allclose(alignment.rotations, expected.rotations)
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
@@ -334,9 +334,9 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     assert status["embedded"] == [8, 8]
     assert status["next"] == "nothing"
     assert status["stages"]["recipe"]["runs"] == 2
-    compared = gq.compare(store, blocks, seed=0, splits=2)
+    compared = gq.evaluate.compare(store, blocks, seed=0, splits=2)
     assert set(compared) == {"l2g", "no-trans"}
-    assert compared["l2g"].auc == pytest.approx(gq.reconstruction_auc(X, blocks, seed=0))
+    assert compared["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
 
 
 # Recipes

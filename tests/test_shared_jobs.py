@@ -16,8 +16,8 @@ import graphquilt as gq
 from graphquilt import stages
 from graphquilt.cli import main
 from graphquilt.export import export_embedding
+from graphquilt.files import write_arrays
 from graphquilt.locking import job_lock
-from graphquilt.npz import write_arrays
 from graphquilt.records import fingerprint, job_graph, keep_graph, keep_patch_graph, kept_embedding
 from graphquilt.stages import align_job, cut_patches, job_status
 from graphquilt.store import DirectoryStore, Record
@@ -158,13 +158,13 @@ def test_a_refused_run_has_changed_nothing(ring, job):
     with job_lock(job.path), ThreadPoolExecutor(1) as other:
         for asked in (gq.Recipe(runs=3), gq.Recipe("other", runs=2), RECIPE.changed(runs=1)):
             again = other.submit(gq.embed_in_rounds, *ring, Toy(2), recipe=asked, seed=7, store=job)
-            with pytest.raises(gq.JobError, match="is being worked on"):
+            with pytest.raises(gq.errors.JobError, match="is being worked on"):
                 again.result()
         whole = other.submit(gq.embed, ring[0], 2, n_patches=3, embedder=Toy(2), store=job)
-        with pytest.raises(gq.JobError, match="is being worked on"):
+        with pytest.raises(gq.errors.JobError, match="is being worked on"):
             whole.result()
         more = other.submit(gq.embed_patches, *ring, Toy(2), seed=7, runs=3, store=job)
-        with pytest.raises(gq.JobError, match="is being worked on"):
+        with pytest.raises(gq.errors.JobError, match="is being worked on"):
             more.result()
         asked_as_it_is = other.submit(gq.embed_in_rounds, *ring, Toy(2), recipe=RECIPE, seed=7, store=job)
         assert len(asked_as_it_is.result()) == 12  # nothing to write, so nothing to wait for
@@ -204,7 +204,7 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
         with pytest.raises(KeyboardInterrupt):
             align_job(job, translate=False)
     assert job_status(job)["next"] == "graphquilt align"
-    with pytest.raises(gq.JobError, match=r"not the one of its alignment.*\(graphquilt align\)"):
+    with pytest.raises(gq.errors.JobError, match=r"not the one of its alignment.*\(graphquilt align\)"):
         export_embedding(job, tmp_path / "out.csv")
     align_job(job)
     assert np.array_equal(kept_embedding(job), X)
@@ -216,7 +216,7 @@ def test_other_weights_are_another_alignment_too(job):
     align_job(job, coverage=0)
     alignment = job["alignment"]
     job["alignment"] = Record(alignment.arrays, {**alignment.parameters, "coverage": 2.0})
-    with pytest.raises(gq.JobError, match="not the one of its alignment"):
+    with pytest.raises(gq.errors.JobError, match="not the one of its alignment"):
         kept_embedding(job)
 
 
@@ -256,7 +256,7 @@ def test_the_command_line_goes_on_with_a_job_of_embed(blocks, tmp_path, capsys, 
     assert (code, json.loads(out)["next"]) == (0, "nothing")
     code, out, _ = command(capsys, monkeypatch, "evaluate", path, "--splits", 2, "--json")
     assert code == 0
-    assert json.loads(out)["reconstruction_auc"] == gq.reconstruction_auc(kept.embedding, blocks, seed=0)
+    assert json.loads(out)["reconstruction_auc"] == gq.evaluate.reconstruction_auc(kept.embedding, blocks, seed=0)
     assert "accuracy" in json.loads(out)
     assert command(capsys, monkeypatch, "export", path, tmp_path / "x.csv")[0] == 0
     assert len((tmp_path / "x.csv").read_text().splitlines()) == blocks.n_nodes + 1

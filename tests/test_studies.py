@@ -61,7 +61,9 @@ def test_every_executor_gives_the_same_numbers(tmp_path):
 
 def test_results_of_other_parameters_are_not_mixed_in(tmp_path):
     run_cells([Square(2)], tmp_path)
-    with pytest.raises(gq.JobError, match=r"other values of exponent: \{'exponent': 2\} instead of \{'exponent': 3\}"):
+    with pytest.raises(
+        gq.errors.JobError, match=r"other values of exponent: \{'exponent': 2\} instead of \{'exponent': 3\}"
+    ):
         run_cells([Square(2, exponent=3)], tmp_path)
 
 
@@ -144,18 +146,18 @@ def test_expectations_are_held_against_the_numbers():
 def test_unknown_names_are_refused_before_anything_runs():
     from graphquilt.studies.small_scale import small_cells
 
-    with pytest.raises(gq.InputError, match="no data set 'core'; it knows cora"):
+    with pytest.raises(gq.errors.InputError, match="no data set 'core'; it knows cora"):
         small_cells(["core"], ["vgae"], [2], 1)
-    with pytest.raises(gq.InputError, match="no model 'gcn'"):
+    with pytest.raises(gq.errors.InputError, match="no model 'gcn'"):
         small_cells(["cora"], ["gcn"], [2], 1)
-    with pytest.raises(gq.InputError, match="runs is 0"):
+    with pytest.raises(gq.errors.InputError, match="runs is 0"):
         small_cells(["cora"], ["vgae"], [2], 0)
 
 
 def test_a_report_needs_a_finished_cell(tmp_path):
     from graphquilt.studies.small_scale_report import write_report
 
-    with pytest.raises(gq.JobError, match="no cell is finished"):
+    with pytest.raises(gq.errors.JobError, match="no cell is finished"):
         write_report(tmp_path)
 
 
@@ -219,9 +221,9 @@ def test_the_first_runs_are_those_of_the_small_study(quality, small):
 def test_a_training_made_otherwise_is_not_opened(quality, tmp_path):
     from graphquilt.studies.trainings import train_whole
 
-    graph = gq.load_dataset("blocks")
+    graph = gq.datasets.load_dataset("blocks")
     train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=0)
-    with pytest.raises(gq.JobError, match="max_epochs=2, seed 0, not with VGAE dim=2 max_epochs=2, seed 1"):
+    with pytest.raises(gq.errors.JobError, match="max_epochs=2, seed 0, not with VGAE dim=2 max_epochs=2, seed 1"):
         train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=1)
 
 

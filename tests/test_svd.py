@@ -22,7 +22,7 @@ def two_components():
 
 def test_bipartite_svd_is_the_dense_svd_without_the_trivial_pairs():
     A = two_components()
-    sources, destinations = gq.bipartite_svd(A, 6)
+    sources, destinations = gq.embedders.bipartite_svd(A, 6)
     assert sources.nodes.tolist() == list(range(42))
     assert destinations.nodes.tolist() == list(range(49))
     dense = A.toarray()[:42, :49]
@@ -39,18 +39,18 @@ def test_bipartite_svd_is_the_dense_svd_without_the_trivial_pairs():
 
 def test_bipartite_svd_turned_is_the_other_way_round():
     A = two_components()
-    sources, destinations = gq.bipartite_svd(A, 4)
-    turned_sources, turned_destinations = gq.bipartite_svd(A.T, 4)
+    sources, destinations = gq.embedders.bipartite_svd(A, 4)
+    turned_sources, turned_destinations = gq.embedders.bipartite_svd(A.T, 4)
     signs = np.sign((sources.coordinates * turned_destinations.coordinates).sum(axis=0))
     np.testing.assert_allclose(sources.coordinates, turned_destinations.coordinates * signs, atol=1e-8)
     np.testing.assert_allclose(destinations.coordinates, turned_sources.coordinates * signs, atol=1e-8)
 
 
 def test_bipartite_svd_names_what_it_allows():
-    with pytest.raises(gq.InputError, match="dim is 60 and this bipartite graph allows 37"):
-        gq.bipartite_svd(two_components(), 60)
-    with pytest.raises(gq.InputError, match="every component is a star or complete"):
-        gq.bipartite_svd(sp.csr_array(np.ones((3, 4))), 1)
+    with pytest.raises(gq.errors.InputError, match="dim is 60 and this bipartite graph allows 37"):
+        gq.embedders.bipartite_svd(two_components(), 60)
+    with pytest.raises(gq.errors.InputError, match="every component is a star or complete"):
+        gq.embedders.bipartite_svd(sp.csr_array(np.ones((3, 4))), 1)
 
 
 def test_svd_is_the_dense_spectrum():
@@ -65,7 +65,7 @@ def test_svd_is_the_dense_spectrum():
     for k in range(5):
         column = X[:50, k] * np.sqrt(degree / degree.sum())
         assert abs(abs(column @ U[:, -2 - k]) - 1) < 1e-9
-    with pytest.raises(gq.InputError, match="asked for 50 dimensions and the graph allows 49"):
+    with pytest.raises(gq.errors.InputError, match="asked for 50 dimensions and the graph allows 49"):
         gq.SVD(50)(gq.Graph(sp.csr_array(dense)), 0)
 
 
@@ -97,7 +97,7 @@ def test_repeated_eigenvalues_are_all_found():
 def test_an_eigensolver_that_does_not_converge_says_how_far_it_came(monkeypatch):
     monkeypatch.setattr(spectral, "MAX_RESTARTS", 1)
     S = normalized(random_adjacency(1200, 0.006, 0))
-    with pytest.raises(gq.ConvergenceError, match=r"reached a residual of .* and was to reach 1e-15") as caught:
+    with pytest.raises(gq.errors.ConvergenceError, match=r"reached a residual of .* and was to reach 1e-15") as caught:
         spectral.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
     assert 0 < caught.value.residual < 1
 
@@ -120,8 +120,8 @@ def test_relabelling_sources_and_destinations_moves_rows_only(seed):
     rng = np.random.default_rng(seed)
     A = sp.csr_array((rng.random((14, 17)) < 0.4).astype(float))
     rows, columns = rng.permutation(14), rng.permutation(17)
-    sources, destinations = gq.bipartite_svd(A, 2)
-    moved_sources, moved_destinations = gq.bipartite_svd(A[rows][:, columns], 2)
+    sources, destinations = gq.embedders.bipartite_svd(A, 2)
+    moved_sources, moved_destinations = gq.embedders.bipartite_svd(A[rows][:, columns], 2)
     for old, new, order in ((sources, moved_sources, rows), (destinations, moved_destinations, columns)):
         places = {node: place for place, node in enumerate(old.nodes.tolist())}
         expected = old.coordinates[[places[order[node]] for node in new.nodes.tolist()]]
@@ -130,18 +130,20 @@ def test_relabelling_sources_and_destinations_moves_rows_only(seed):
 
 def test_bipartite_svd_repeats_its_bits_and_refuses_bad_weights():
     A = two_components()
-    for first, again in zip(gq.bipartite_svd(A, 5), gq.bipartite_svd(A.copy(), 5), strict=True):
+    for first, again in zip(gq.embedders.bipartite_svd(A, 5), gq.embedders.bipartite_svd(A.copy(), 5), strict=True):
         assert np.array_equal(first.coordinates, again.coordinates)
-    with pytest.raises(gq.InputError, match="finite and not negative"):
-        gq.bipartite_svd(-A, 2)
-    with pytest.raises(gq.InputError, match="dim that is an integer of at least 1, not 0"):
-        gq.bipartite_svd(A, 0)
-    with pytest.raises(gq.InputError, match="every component is a star"):
-        gq.bipartite_svd(sp.csr_array((3, 3)), 1)
+    with pytest.raises(gq.errors.InputError, match="finite and not negative"):
+        gq.embedders.bipartite_svd(-A, 2)
+    with pytest.raises(gq.errors.InputError, match="dim that is an integer of at least 1, not 0"):
+        gq.embedders.bipartite_svd(A, 0)
+    with pytest.raises(gq.errors.InputError, match="every component is a star"):
+        gq.embedders.bipartite_svd(sp.csr_array((3, 3)), 1)
 
 
 def test_svd_names_what_a_graph_without_edges_allows():
-    with pytest.raises(gq.InputError, match="SVD was asked for 1 dimensions and the graph allows 0: 0 of 4 nodes"):
+    with pytest.raises(
+        gq.errors.InputError, match="SVD was asked for 1 dimensions and the graph allows 0: 0 of 4 nodes"
+    ):
         gq.SVD(1)(gq.Graph(sp.csr_array((4, 4))), 0)
-    with pytest.raises(gq.InputError, match="tol of SVD must be positive"):
+    with pytest.raises(gq.errors.InputError, match="tol of SVD must be positive"):
         gq.SVD(1, tol=0)

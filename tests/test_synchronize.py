@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.procrustes import nearest_orthogonal, relative_rotation, relative_scale
-from graphquilt.synchronize import (
-    groups,
+from graphquilt.alignment import groups
+from graphquilt.alignment.connection import Connection
+from graphquilt.alignment.groups import (
     reweighted,
     synchronize_rotations,
     synchronize_scales,
     synchronize_translations,
 )
-from graphquilt.synchronize import laplacian as laplacian_module
-from graphquilt.synchronize.connection import Connection
-from graphquilt.synchronize.eigen import lowest_eigenpairs, orthonormalize
-from graphquilt.synchronize.laplacian import components, laplacian, solve_laplacian
+from graphquilt.linalg import laplacian as laplacian_module
+from graphquilt.linalg.eigen import lowest_eigenpairs, orthonormalize
+from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
+from graphquilt.linalg.procrustes import nearest_orthogonal, relative_rotation, relative_scale
 from graphquilt.synthetic import random_rotations, rotation_measurements
 from graphquilt.synthetic.quilts import ring_with_chords
 
@@ -170,7 +170,7 @@ def test_single_precision_blocks_are_used_as_they_are():
 
 
 def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
-    monkeypatch.setattr("graphquilt.synchronize.connection.DENSE_LIMIT", 10)
+    monkeypatch.setattr("graphquilt.alignment.connection.DENSE_LIMIT", 10)
     for degree, noise in ((10, 0.2), (2, 0.02)):
         edges, measured, _ = rotation_measurements(150, 4, degree=degree, noise=noise, seed=8)
         weights = np.ones(len(edges))
@@ -182,7 +182,9 @@ def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
 
 def test_what_does_not_converge_says_how_far_it_came():
     edges, measured, _ = rotation_measurements(60, 8, degree=4, noise=0.5, seed=9)
-    with pytest.raises(gq.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked") as caught:
+    with pytest.raises(
+        gq.errors.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked"
+    ) as caught:
         synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=60, tol=1e-12, max_iterations=2)
     assert 1e-12 < caught.value.residual < 1
 

@@ -239,7 +239,7 @@ def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_pa
 
 
 def test_watch_refuses_a_state_that_does_not_say_what_it_was_made_with(call, inbox, tmp_path):
-    graphquilt.Tracker(3, lags=(1, 7), min_observations=5).save(tmp_path / "tracker.npz")
+    graphquilt.temporal.Tracker(3, lags=(1, 7), min_observations=5).save(tmp_path / "tracker.npz")
     (tmp_path / "watch.json").write_text('{"last": 1, "end": 2.0, "files": {}}')
     code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
     assert (code, "does not say" in said, "new folder" in said) == (2, True, True)
@@ -291,9 +291,9 @@ def test_figures_are_drawn(tmp_path):
     first = draw_outliers(tmp_path / "a.png", labels, counts, marked=marked)
     second = draw_scores(tmp_path / "b.png", labels, {"x": z, "y": z[::-1]}, limit=1.0)
     assert first.read_bytes()[:4] == second.read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(graphquilt.InputError, match="30 windows and 3 marks"):
+    with pytest.raises(graphquilt.errors.InputError, match="30 windows and 3 marks"):
         draw_outliers(tmp_path / "c.png", labels, counts, marked=[True] * 3)
-    with pytest.raises(graphquilt.InputError, match="no nodes were chosen"):
+    with pytest.raises(graphquilt.errors.InputError, match="no nodes were chosen"):
         draw_scores(tmp_path / "c.png", labels, {}, limit=1.0)
 
 
@@ -304,11 +304,11 @@ def test_the_reference_map_is_drawn(tmp_path):
     X = rng.normal(size=(60, 4))
     X[3] = np.nan
     assert draw_reference(tmp_path / "map.png", X, rng.random(60), limit=50).stat().st_size > 5000
-    with pytest.raises(graphquilt.InputError, match="at least 10"):
+    with pytest.raises(graphquilt.errors.InputError, match="at least 10"):
         draw_reference(tmp_path / "map.png", X[:5], rng.random(5))
 
 
 def test_marks():
     assert parse_marks("") == frozenset()
-    with pytest.raises(graphquilt.InputError, match="write 49-88"):
+    with pytest.raises(graphquilt.errors.InputError, match="write 49-88"):
         parse_marks("4-x")

@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import spearmanr
 
-from graphquilt import FormatError, InputError, Tracker, score_windows
+from graphquilt.errors import FormatError, InputError
 from graphquilt.synthetic.netflow import netflow
-from graphquilt.windows import Window
+from graphquilt.temporal import Tracker, score_windows
+from graphquilt.temporal.windows import Window
 
 SIDES = ("source", "destination")
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphquilt import InputError, lag_edges, read_flows, snapshots
-from graphquilt.windows import Names
+from graphquilt.errors import InputError
+from graphquilt.temporal import lag_edges, read_flows, snapshots
+from graphquilt.temporal.windows import Names
 
 DAY = 86400
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.alignment import Alignment
+from graphquilt.arrays import AnyArray, BoolArray, FloatArray
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
 from graphquilt.patches import NodeSets
 
 __all__ = ["ConsensusTargets", "Round", "consensus_targets"]
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +51,10 @@ class ConsensusTargets(Sequence[Target]):
 
     def __init__(
         self,
-        nodes: Sequence[npt.NDArray[Any]],
+        nodes: Sequence[AnyArray],
         alignment: Alignment,
-        X: Floats,
-        shared: npt.NDArray[np.bool_],
+        X: FloatArray,
+        shared: BoolArray,
         pull: float,
     ) -> None:
         self._nodes, self._alignment, self._X, self._shared, self._pull = nodes, alignment, X, shared, pull
@@ -79,7 +77,7 @@ class ConsensusTargets(Sequence[Target]):
 
 
 def consensus_targets(
-    patches: Sequence[Any], alignment: Alignment, X: Floats, *, pull: float = 1.0
+    patches: Sequence[Any], alignment: Alignment, X: FloatArray, *, pull: float = 1.0
 ) -> ConsensusTargets:
     """Return where each patch should put the nodes that it shares with others, for :func:`graphquilt.embed_patches`.
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, JobError
+from graphquilt.files import beside, explained
 from graphquilt.records import kept_embedding
-from graphquilt.store import DirectoryStore, beside, explained
+from graphquilt.store import DirectoryStore
 
 __all__ = ["FORMATS", "export_embedding"]
 
@@ -60,12 +61,12 @@ def _node_ids(store: DirectoryStore, n_nodes: int) -> Any:
     return ids
 
 
-def _pieces(ids: Any, X: npt.NDArray[Any]) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+def _pieces(ids: Any, X: AnyArray) -> Iterator[tuple[Any, AnyArray]]:
     for start in range(0, len(X), _ROWS):
         yield ids.slice(start, _ROWS), np.asarray(X[start : start + _ROWS])
 
 
-def _parquet(path: Path, ids: Any, X: npt.NDArray[Any]) -> None:
+def _parquet(path: Path, ids: Any, X: AnyArray) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -76,8 +77,8 @@ def _parquet(path: Path, ids: Any, X: npt.NDArray[Any]) -> None:
             writer.write_table(pa.table([some, *(pa.array(column) for column in rows.T.copy())], names=names))
 
 
-def _separated(separator: str) -> Callable[[Path, Any, npt.NDArray[Any]], None]:
-    def write(path: Path, ids: Any, X: npt.NDArray[Any]) -> None:
+def _separated(separator: str) -> Callable[[Path, Any, AnyArray], None]:
+    def write(path: Path, ids: Any, X: AnyArray) -> None:
         import csv
 
         with open(path, "w", encoding="utf-8", newline="") as file:
@@ -89,7 +90,7 @@ def _separated(separator: str) -> Callable[[Path, Any, npt.NDArray[Any]], None]:
     return write
 
 
-def _word2vec(path: Path, ids: Any, X: npt.NDArray[Any]) -> None:
+def _word2vec(path: Path, ids: Any, X: AnyArray) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{X.shape[0]} {X.shape[1]}\n")
         for some, rows in _pieces(ids, X):
@@ -100,7 +101,7 @@ def _word2vec(path: Path, ids: Any, X: npt.NDArray[Any]) -> None:
                 file.write(word + " " + " ".join(map(repr, row)) + "\n")
 
 
-FORMATS: dict[str, Callable[[Path, Any, npt.NDArray[Any]], None]] = {
+FORMATS: dict[str, Callable[[Path, Any, AnyArray], None]] = {
     "parquet": _parquet,
     "csv": _separated(","),
     "tsv": _separated("\t"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphquilt.errors import JobError
-from graphquilt.store import explained
+from graphquilt.files import explained
 
 __all__ = ["job_lock"]
 

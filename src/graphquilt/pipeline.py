@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid, refine
+from graphquilt.alignment import Alignment, AlignOptions, align, centroid, refine
+from graphquilt.arrays import FloatArray
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import SVD, Embedder
-from graphquilt.embedders.contract import check_drawable, motions
+from graphquilt.embedders.contract import check_drawable
+from graphquilt.embedders.contract import free_motions as motions_of
 from graphquilt.errors import FormatError, InputError
 from graphquilt.fanout import begin, embed_patches, held, lacking_records
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Patch, PatchGraph, coverage_weights, patch_graph
+from graphquilt.patches.sparsify import EdgeWeight
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.recipes import Recipe
 from graphquilt.records import (
@@ -33,7 +38,6 @@ from graphquilt.records import (
     keep_node_ids,
     keep_patch_graph,
 )
-from graphquilt.sparsify import EdgeWeight
 from graphquilt.store import DirectoryStore, Record, Store
 
 __all__ = [
@@ -66,7 +70,7 @@ class QuiltResult:
     alignment : Alignment
     """
 
-    embedding: npt.NDArray[np.floating[Any]]
+    embedding: FloatArray
     patch_graph: PatchGraph
     patches: Sequence[Patch]
     alignment: Alignment
@@ -105,24 +109,16 @@ def default_overlap(dim: int, n_nodes: int, n_patches: int) -> tuple[int, int]:
     return least, 4 * least
 
 
-class Motions(TypedDict):
-    """The options of :func:`graphquilt.align` that say which motions to undo."""
-
-    scale: bool
-    rotate: bool
-    translate: bool
-
-
 def free_motions(embedder: Embedder | Sequence[Embedder]) -> Motions:
     """Return the motions that :func:`graphquilt.align` has to undo for embeddings of this kind.
 
     Examples
     --------
     >>> free_motions(SVD(4))
-    {'scale': True, 'rotate': True, 'translate': True}
+    Motions(scale=True, rotate=True, translate=True)
     """
-    group = frozenset().union(*(motions(one) for one in (embedder if isinstance(embedder, Sequence) else [embedder])))
-    return {"scale": "scale" in group, "rotate": "rotation" in group, "translate": "translation" in group}
+    each = embedder if isinstance(embedder, Sequence) else [embedder]
+    return functools.reduce(operator.or_, (motions_of(one) for one in each))
 
 
 def without_copies(recipe: Recipe, embedder: Embedder | Sequence[Embedder]) -> Recipe:
@@ -262,7 +258,7 @@ def embed(
         if store is not None:
             counts = {"runs": recipe.runs, "rounds": recipe.rounds}
             said = {"robust": robust, "coverage": recipe.coverage, "refine": recipe.refine, **counts}
-            record = alignment_record(alignment, {**free_motions(each), **said})
+            record = alignment_record(alignment, {**asdict(free_motions(each)), **said})
             store["alignment"] = record
             store["embedding"] = embedding_record(X, record)
     report(progress, "embedding", 1, 1)
@@ -373,9 +369,7 @@ def _check_rounds(
         raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
 
 
-def _kept_consensus(
-    store: Store | None, key: str, said: dict[str, Any]
-) -> tuple[Alignment, npt.NDArray[np.floating[Any]]] | None:
+def _kept_consensus(store: Store | None, key: str, said: dict[str, Any]) -> tuple[Alignment, FloatArray] | None:
     """Return what a round was begun with: aligning again elsewhere could differ in the last bits and undo the round."""
     if store is None or key not in store:
         return None
@@ -399,16 +393,19 @@ def stitch(
     robust: bool = False,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
-) -> tuple[Alignment, npt.NDArray[np.floating[Any]]]:
+) -> tuple[Alignment, FloatArray]:
     """Align all patches, refine and average them, as the recipe says; return the alignment and the embedding."""
     weights = None
     if recipe.coverage and graph is not None:
         weights = coverage_weights(graph, quilt, power=recipe.coverage)
-    free = free_motions(embedders)
+    motions = free_motions(embedders)
     alignment = align(
-        patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor, progress=progress
+        patches,
+        quilt.edges,
+        options=AlignOptions(motions=motions, robust=robust),
+        weights=weights,
+        executor=executor,
+        progress=progress,
     )
-    alignment = refine(
-        patches, alignment, sweeps=recipe.refine, weights=weights, rotate=free["rotate"], translate=free["translate"]
-    )
+    alignment = refine(patches, alignment, sweeps=recipe.refine, weights=weights, motions=motions)
     return alignment, centroid(patches, alignment, n_nodes=quilt.n_nodes, weights=weights)

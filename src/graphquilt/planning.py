@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import JobError
 from graphquilt.fanout import patch_seed
@@ -185,7 +185,7 @@ def _embed_once(
     return seconds, time.perf_counter() - again, size, X.dtype.itemsize
 
 
-def _line(at: list[Any], values: list[float], sizes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _line(at: list[Any], values: list[float], sizes: AnyArray) -> Float64Array:
     """Extend what was measured at one or two sizes to all: a straight line that never falls, or a fixed rate."""
     x, y = np.asarray(at, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if len(x) == 1 or x[1] == x[0] or y[1] <= y[0]:
@@ -233,7 +233,7 @@ def _memory_available() -> float:
     return available
 
 
-def _advice(stages: tuple[StagePlan, ...], memory: npt.NDArray[np.float64], available: float, free: float) -> list[str]:
+def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: float, free: float) -> list[str]:
     said = []
     embedding, alignment = stages[0], stages[1]
     if embedding.memory * _MARGIN > available:

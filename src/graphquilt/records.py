@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.transforms import FORMAT as ALIGNMENT_FORMAT
+from graphquilt.arrays import AnyArray, FloatArray, IntArray
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
+from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
-from graphquilt.store import DirectoryStore, Record, Store, beside, explained
+from graphquilt.store import DirectoryStore, Record, Store
 
 __all__ = [
     "alignment_of",
@@ -46,7 +47,6 @@ __all__ = [
     "target_record",
 ]
 
-IntArray = npt.NDArray[np.integer[Any]]
 _SAMPLES = 4096  # places of an array that a fingerprint looks at
 
 
@@ -87,7 +87,7 @@ def fingerprint(*arrays: Any) -> str:
 
 def graph_record(nodes: IntArray, graph: Graph) -> Record:
     """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: dict[str, AnyArray] = {
         "nodes": np.asarray(nodes, dtype=np.int64),
         "indptr": np.asarray(graph.indptr),
         "indices": np.asarray(graph.indices),
@@ -337,7 +337,7 @@ def kept_alignment(store: Store) -> Alignment:
     return alignment_of(record)
 
 
-def kept_embedding(store: Store) -> npt.NDArray[np.floating[Any]]:
+def kept_embedding(store: Store) -> FloatArray:
     """Open the embedding of a job.
 
     Raises
@@ -358,7 +358,7 @@ def kept_embedding(store: Store) -> npt.NDArray[np.floating[Any]]:
     return record.arrays["embedding"]
 
 
-def embedding_record(X: npt.NDArray[np.floating[Any]], aligned: Record) -> Record:
+def embedding_record(X: FloatArray, aligned: Record) -> Record:
     """Return the embedding of a job as a record that says which alignment it is of."""
     n_nodes, dim = X.shape
     return Record({"embedding": X}, {"n_nodes": n_nodes, "dim": dim, "alignment": _alignment_fingerprint(aligned)})

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, align_hierarchical, centroid, refine
+from graphquilt.alignment import Alignment, AlignOptions, align, align_hierarchical, centroid, refine
+from graphquilt.arrays import Float64Array
 from graphquilt.errors import FormatError, JobError
 from graphquilt.fanout import embedded_patches
+from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Partitioner, merge_small
 from graphquilt.patches import PatchGraph, coverage_weights, patch_graph
-from graphquilt.pipeline import Motions, default_degree, default_overlap
+from graphquilt.patches.sparsify import EdgeWeight
+from graphquilt.pipeline import default_degree, default_overlap
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.records import (
     alignment_of,
@@ -34,8 +38,7 @@ from graphquilt.records import (
     kept_patch_graph,
     patch_key,
 )
-from graphquilt.sparsify import EdgeWeight
-from graphquilt.store import DirectoryStore, beside, explained
+from graphquilt.store import DirectoryStore
 
 __all__ = ["align_job", "cut_patches", "in_words", "job_graph", "job_status", "keep_graph", "make_patches"]
 
@@ -135,28 +138,20 @@ def align_job(
             f"{len(missing)} of {quilt.n_patches} patches are not embedded yet, the first is {missing[0]} ({done}); "
             "finish them first (graphquilt embed)."
         )
-    group = settings.get("group", ["rotation", "translation"])
-    free: Motions = {
-        "scale": "scale" in group if scale is None else scale,
-        "rotate": "rotation" in group if rotate is None else rotate,
-        "translate": "translation" in group if translate is None else translate,
-    }
+    free = dict(settings.get("motions", dataclasses.asdict(Motions())))
+    asked = {"scale": scale, "rotate": rotate, "translate": translate}
+    free |= {name: value for name, value in asked.items() if value is not None}
+    options = AlignOptions(motions=Motions(**free), robust=robust)
     recipe = store["recipe"].parameters if "recipe" in store else {}
     coverage = recipe.get("coverage", 0.0) if coverage is None else coverage
     sweeps = recipe.get("refine", 0) if sweeps is None else sweeps
     weights = _coverage(store, quilt, coverage)
     patches = embedded_patches(store)
     if branching is None:
-        alignment = align(
-            patches, quilt.edges, **free, robust=robust, weights=weights, executor=executor, progress=progress
-        )
+        alignment = align(patches, quilt.edges, options=options, weights=weights, executor=executor, progress=progress)
     else:
-        alignment = align_hierarchical(
-            patches, quilt.edges, **free, robust=robust, branching=branching, executor=executor
-        )
-    alignment = refine(
-        patches, alignment, sweeps=sweeps, weights=weights, rotate=free["rotate"], translate=free["translate"]
-    )
+        alignment = align_hierarchical(patches, quilt.edges, options=options, branching=branching, executor=executor)
+    alignment = refine(patches, alignment, sweeps=sweeps, weights=weights, motions=options.motions)
     said = {**free, "robust": robust, "refine": sweeps, "branching": branching, "coverage": coverage, **counts}
     record = alignment_record(alignment, said)
     keep_node_ids(store, job_graph(store), quilt.n_nodes)  # first: the embedding is what tells that all is there
@@ -168,7 +163,7 @@ def align_job(
     return alignment
 
 
-def _coverage(store: DirectoryStore, quilt: PatchGraph, power: float) -> list[npt.NDArray[np.float64]] | None:
+def _coverage(store: DirectoryStore, quilt: PatchGraph, power: float) -> list[Float64Array] | None:
     if power == 0:
         return None
     graph = job_graph(store)
@@ -178,7 +173,7 @@ def _coverage(store: DirectoryStore, quilt: PatchGraph, power: float) -> list[np
 
 
 @contextlib.contextmanager
-def _on_disk(store: DirectoryStore, shape: tuple[int, int]) -> Iterator[npt.NDArray[np.float64]]:
+def _on_disk(store: DirectoryStore, shape: tuple[int, int]) -> Iterator[Float64Array]:
     """Lend an array that lives in a file, because that of a large graph does not fit into memory."""
     with beside(store.path / "centroid.npy") as part:
         with explained(store.path):

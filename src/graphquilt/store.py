@@ -8,34 +8,25 @@ record exists once its marker does, so a run that is killed at any moment never 
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import glob
 import hashlib
 import json
 import os
-import re
-import secrets
-import socket
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 import graphquilt
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.npz import map_arrays, write_arrays
+from graphquilt.files import beside, explained, map_arrays, sync_folder, write_arrays, write_text
 
-__all__ = ["DirectoryStore", "Record", "Store", "beside", "explained"]
+__all__ = ["DirectoryStore", "Record", "Store"]
 
 FORMAT = "graphquilt job"
 VERSION = 1
-_PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
-_OLD = 86_400.0  # seconds; nothing is written for so long
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +48,7 @@ class Record:
     np.int64(3)
     """
 
-    arrays: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, AnyArray]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     durable: bool = True
 
@@ -173,9 +164,9 @@ class DirectoryStore:
             self._verified.pop(key, None)
             if record.arrays:
                 self._write_data(key, record, content)
-            _write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
+            write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
             if record.durable:
-                _sync_folder(marker_path.parent)
+                sync_folder(marker_path.parent)
 
     def start(self) -> None:
         """Make the folder a job, if it is not one yet."""
@@ -184,7 +175,7 @@ class DirectoryStore:
             head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
             with explained(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-                _write_text(path, json.dumps(head, indent=1))
+                write_text(path, json.dumps(head, indent=1))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
         """Put the arrays in their place and complete ``content``; a marker of other arrays is gone by then."""
@@ -290,88 +281,3 @@ def _refuse_newer(path: Path, version: int) -> None:
             f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
             f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
         )
-
-
-@contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
-
-    Rename the file to ``path`` when it is complete. What killed writers of ``path`` have left is removed first: files
-    whose process no longer runs on this host, or that nobody has written to for a day. Those of live writers stay.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
-    >>> with beside(path) as part:
-    ...     _ = part.write_text("7")
-    ...     _ = part.replace(path)
-    >>> [entry.name for entry in path.parent.iterdir()]
-    ['ids.txt']
-    """
-    for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another writer has removed it
-            if _left_over(other, path.stem):
-                other.unlink()
-    part = path.with_name(f"{path.stem}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _left_over(part: Path, stem: str) -> bool:
-    name = _PART.fullmatch(part.name.removeprefix(stem))
-    if name is None:
-        return False
-    if time.time() - part.stat().st_mtime > _OLD:
-        return True
-    return name["host"] == socket.gethostname() and not _runs(int(name["pid"]))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True
-
-
-def _write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    with beside(path) as part:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(part, path)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make the names in a folder durable, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        short = error.errno is None and "requested and" in str(
-            error
-        )  # what numpy says of a write that ran out of space
-        if short or error.errno in (errno.ENOSPC, errno.EDQUOT):
-            reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            reason = "it cannot be written to. Allow writing, or choose another folder"
-        else:
-            reason = f"{error.strerror or error}. Repair that and run the same command again"
-        raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error

@@ -9,10 +9,11 @@ from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.components import align_components
 from graphquilt.alignment.hierarchy import align_hierarchical
 from graphquilt.alignment.refinement import refine
-from graphquilt.alignment.solve import align, undetermined_directions
+from graphquilt.alignment.solve import AlignOptions, align, undetermined_directions
 from graphquilt.alignment.transforms import Alignment
 
 __all__ = [
+    "AlignOptions",
     "Alignment",
     "align",
     "align_components",

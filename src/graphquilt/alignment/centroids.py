@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
 
 __all__ = ["centroid"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def centroid(
     patches: Sequence[PatchLike],
     alignment: Alignment,
     *,
-    weights: Sequence[npt.ArrayLike] | npt.NDArray[Any] | None = None,
+    weights: Sequence[npt.ArrayLike] | AnyArray | None = None,
     n_nodes: int | None = None,
     missing: Literal["error", "nan"] = "error",
-    out: npt.NDArray[np.floating[Any]] | None = None,
-) -> npt.NDArray[np.floating[Any]]:
+    out: FloatArray | None = None,
+) -> FloatArray:
     """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
 
     Patches are read one after the other; beside the result only one of them is in memory.
@@ -70,7 +69,7 @@ def centroid(
         raise InputError(f"out holds {out.dtype}; positions need a float type.")
     if out is not None and out.shape != (n, alignment.dim):
         raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
-    total: npt.NDArray[np.floating[Any]]
+    total: FloatArray
     total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
     total[:] = 0
     mass = np.zeros(n)

@@ -11,21 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.overlap import PatchLike
-from graphquilt.alignment.solve import TOL, align
+from graphquilt.alignment.solve import AlignOptions, align
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
-from graphquilt.synchronize.laplacian import components
+from graphquilt.linalg.laplacian import components
+from graphquilt.progress import ProgressCallback
 
 __all__ = ["align_components"]
 
 logger = logging.getLogger(__name__)
-IntArray = npt.NDArray[np.int64]
 
 
 class _Chosen(Sequence[PatchLike]):
     """Some of the patches, in a sequence that opens them only when asked."""
 
-    def __init__(self, patches: Sequence[PatchLike], which: IntArray) -> None:
+    def __init__(self, patches: Sequence[PatchLike], which: Int64Array) -> None:
         self.patches, self.which = patches, which
 
     def __len__(self) -> int:
@@ -39,13 +40,11 @@ def align_components(
     patches: Sequence[PatchLike],
     edges: npt.ArrayLike,
     *,
-    scale: bool = False,
-    rotate: bool = True,
-    translate: bool = True,
-    robust: bool = False,
-    tol: float = TOL,
+    options: AlignOptions = AlignOptions(),
+    weights: Sequence[npt.ArrayLike] | None = None,
     executor: Executor | None = None,
-) -> tuple[Alignment, IntArray]:
+    progress: ProgressCallback | None = None,
+) -> tuple[Alignment, Int64Array]:
     """Align each component of a patch graph alone, for patch graphs made with ``components="each"``.
 
     Nothing relates one component to another: each is in a place, turn and scale of its own. Compare positions only
@@ -53,7 +52,7 @@ def align_components(
 
     Parameters
     ----------
-    patches, scale, rotate, translate, robust, tol, executor
+    patches, options, weights, executor, progress
         As for :func:`graphquilt.align`.
     edges : int array (m, 2)
 
@@ -80,7 +79,7 @@ def align_components(
     component = np.asarray(components(pairs, p), dtype=np.int64)
     sizes = np.bincount(component)
     largest = int(sizes.argmax())
-    results: dict[int, tuple[IntArray, IntArray, Alignment]] = {}
+    results: dict[int, tuple[Int64Array, Int64Array, Alignment]] = {}
     for c in range(len(sizes)):
         which = np.flatnonzero(component == c)
         mine = np.flatnonzero(component[pairs[:, 0]] == c) if len(pairs) else np.empty(0, dtype=np.int64)
@@ -88,12 +87,10 @@ def align_components(
         found = align(
             chosen,
             np.searchsorted(which, pairs[mine]),
-            scale=scale,
-            rotate=rotate,
-            translate=translate,
-            robust=robust,
-            tol=tol,
+            options=options,
+            weights=None if weights is None else [weights[k] for k in which.tolist()],
             executor=executor,
+            progress=progress,
         )
         results[c] = which, mine, found
     if len(sizes) > 1:
@@ -102,7 +99,7 @@ def align_components(
 
 
 def _joined(
-    results: dict[int, tuple[IntArray, IntArray, Alignment]], pairs: IntArray, p: int, largest: int
+    results: dict[int, tuple[Int64Array, Int64Array, Alignment]], pairs: Int64Array, p: int, largest: int
 ) -> Alignment:
     main = results[largest][2]
     m, d = len(pairs), main.translations.shape[1]

@@ -9,25 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.overlap import PatchLike, edge_errors, index_patches, measure
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.procrustes import nearest_orthogonal
+from graphquilt.linalg.procrustes import nearest_orthogonal
 
 __all__ = ["Spot", "place"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class Spot(NamedTuple):
     """Where a new patch goes, what its edges look like there, and how far a full solve may lie from that."""
 
     scale: float
-    rotation: FloatArray
-    translation: FloatArray
-    edges: IntArray
-    errors: FloatArray
-    weights: FloatArray
-    undetermined: IntArray
+    rotation: Float64Array
+    translation: Float64Array
+    edges: Int64Array
+    errors: Float64Array
+    weights: Float64Array
+    undetermined: Int64Array
     drift: float
 
 
@@ -36,9 +34,9 @@ def place(
     new_patch: PatchLike,
     *,
     number: int,
-    transforms: tuple[FloatArray, FloatArray, FloatArray],
-    known_edges: IntArray,
-    known_weights: FloatArray,
+    transforms: tuple[Float64Array, Float64Array, Float64Array],
+    known_edges: Int64Array,
+    known_weights: Float64Array,
     gap: float,
     scale: bool,
 ) -> Spot:
@@ -65,7 +63,7 @@ def place(
     offsets = theirs + translations[neighbours] - own * measured.means[:, 0] @ rotation
     translation = offsets.mean(axis=0)
 
-    def where(k: int, X: npt.ArrayLike) -> FloatArray:
+    def where(k: int, X: npt.ArrayLike) -> Float64Array:
         s, R, t = (own, rotation, translation) if k == at else (a[neighbours[k]] for a in transforms)
         return np.asarray(s * np.asarray(X, dtype=np.float64) @ R + t)
 
@@ -81,7 +79,7 @@ def place(
     )
 
 
-def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[IntArray, list[PatchLike]]:
+def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[Int64Array, list[PatchLike]]:
     """Return which patches share at least d + 1 nodes with the new one, and those patches with it as the last."""
     new = index_patches([new_patch])
     best, found = 0, []
@@ -101,12 +99,12 @@ def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int)
 
 
 def _drift(
-    misfit: FloatArray,
-    weights: FloatArray,
-    neighbours: IntArray,
+    misfit: Float64Array,
+    weights: Float64Array,
+    neighbours: Int64Array,
     *,
-    edges: IntArray,
-    edge_weights: FloatArray,
+    edges: Int64Array,
+    edge_weights: Float64Array,
     gap: float,
 ) -> float:
     """Bound the distance to a full solve by (residual that the new edges leave) / (spectral gap): Davis and Kahan.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,38 +21,14 @@ from graphquilt.alignment.overlap import (
     index_patches,
     shared_rows,
 )
-from graphquilt.alignment.solve import TOL, align, place
+from graphquilt.alignment.solve import AlignOptions, align, place
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.linalg.laplacian import components
 from graphquilt.patches import Patch
-from graphquilt.synchronize.laplacian import components
 
 __all__ = ["align_hierarchical"]
-
-IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What every level is told."""
-
-    scale: bool
-    rotate: bool
-    translate: bool
-    robust: bool
-    tol: float
-
-    def align(self, patches: Sequence[PatchLike], edges: IntArray, executor: Executor | None = None) -> Alignment:
-        return align(
-            patches,
-            edges,
-            scale=self.scale,
-            rotate=self.rotate,
-            translate=self.translate,
-            robust=self.robust,
-            tol=self.tol,
-            executor=executor,
-        )
 
 
 def align_hierarchical(
@@ -61,11 +37,7 @@ def align_hierarchical(
     *,
     branching: int = 100,
     clusters: npt.ArrayLike | None = None,
-    scale: bool = False,
-    rotate: bool = True,
-    translate: bool = True,
-    robust: bool = False,
-    tol: float = TOL,
+    options: AlignOptions = AlignOptions(),
     executor: Executor | None = None,
 ) -> Alignment:
     """Align many patches level by level: never more than about ``branching`` at a time.
@@ -82,7 +54,7 @@ def align_hierarchical(
         A cluster for each patch on the first level. A cluster whose patches do not hang together is split.
     executor : concurrent.futures.Executor, optional
         Who aligns the clusters of a level, one each.
-    patches, edges, scale, rotate, translate, robust, tol
+    patches, edges, options
         As for :func:`align`, on every level.
 
     Returns
@@ -104,11 +76,10 @@ def align_hierarchical(
         )
     index = index_patches(patches)
     pairs = check_edges(index, edges)
-    options = _Options(scale, rotate, translate, robust, tol)
     sizes = np.empty(len(pairs))
     for e, (i, j) in enumerate(pairs.tolist()):
         sizes[e] = len(shared_rows(index, i, j)[0])
-        check_overlap(i, j, int(sizes[e]), least=index.dim + 1 if rotate else 2 if scale else 1, dim=index.dim)
+        check_overlap(i, j, int(sizes[e]), least=options.motions.points_needed(index.dim), dim=index.dim)
     labels = _first_labels(clusters, index, pairs, sizes, branching)
     result = _level(patches, pairs, sizes, labels, branching=branching, options=options, executor=executor)
     errors = edge_errors(patches, index, pairs, partial(place, result), executor=executor)
@@ -116,8 +87,8 @@ def align_hierarchical(
 
 
 def _first_labels(
-    clusters: npt.ArrayLike | None, index: PatchIndex, edges: IntArray, sizes: npt.NDArray[Any], branching: int
-) -> IntArray:
+    clusters: npt.ArrayLike | None, index: PatchIndex, edges: Int64Array, sizes: AnyArray, branching: int
+) -> Int64Array:
     if clusters is None:
         return _cut(edges, sizes, index.n_patches, branching)
     given = np.asarray(clusters)
@@ -126,7 +97,7 @@ def _first_labels(
     return np.unique(given, return_inverse=True)[1].astype(np.int64)
 
 
-def _cut(edges: IntArray, weights: npt.NDArray[Any], n: int, branching: int) -> IntArray:
+def _cut(edges: Int64Array, weights: AnyArray, n: int, branching: int) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
     if n <= branching:
         return np.zeros(n, dtype=np.int64)
@@ -142,12 +113,12 @@ def _cut(edges: IntArray, weights: npt.NDArray[Any], n: int, branching: int) -> 
 
 def _level(
     patches: Sequence[PatchLike],
-    edges: IntArray,
-    sizes: npt.NDArray[Any],
-    labels: IntArray,
+    edges: Int64Array,
+    sizes: AnyArray,
+    labels: Int64Array,
     *,
     branching: int,
-    options: _Options,
+    options: AlignOptions,
     executor: Executor | None,
 ) -> Alignment:
     """Align one level and all above it; the result carries trust and open directions in the order of ``edges``."""
@@ -156,7 +127,7 @@ def _level(
     labels = components(edges[inside], p)  # what the labels join and the edges do not is split
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     if labels.max() == 0 or labels.max() == p - 1:
-        return options.align(patches, edges, executor)
+        return align(patches, edges, options=options, executor=executor)
     lower, tops = _clusters(patches, edges[inside], labels, options, executor)
     across = np.sort(labels[edges[~inside]], axis=1)
     upper_edges, which = np.unique(across, axis=0, return_inverse=True)
@@ -173,7 +144,11 @@ def _level(
 
 
 def _clusters(
-    patches: Sequence[PatchLike], edges: IntArray, labels: IntArray, options: _Options, executor: Executor | None
+    patches: Sequence[PatchLike],
+    edges: Int64Array,
+    labels: Int64Array,
+    options: AlignOptions,
+    executor: Executor | None,
 ) -> tuple[Alignment, list[Patch]]:
     """Align every cluster on its own: all their transforms in one Alignment, and each cluster as one patch."""
     members = [np.flatnonzero(labels == c) for c in range(int(labels.max()) + 1)]
@@ -197,9 +172,11 @@ def _clusters(
     return replace(whole, edges=edges, edge_trust=trust, undetermined=undetermined), [patch for _, patch in done]
 
 
-def _align_cluster(patches: Any, members: IntArray, edges: IntArray, options: _Options) -> tuple[Alignment, Patch]:
+def _align_cluster(
+    patches: Any, members: Int64Array, edges: Int64Array, options: AlignOptions
+) -> tuple[Alignment, Patch]:
     own = [patches[k] for k in members.tolist()]
-    aligned = options.align(own, edges)
+    aligned = align(own, edges, options=options)
     nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in own]))
     local = [(np.searchsorted(nodes, ids), X) for ids, X in own]
     return aligned, Patch(nodes, centroid(local, aligned, n_nodes=len(nodes)))

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import DisconnectedError, InputError, OverlapError
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg.laplacian import components
+from graphquilt.linalg.procrustes import centred, polar
 from graphquilt.patches import Patch
-from graphquilt.procrustes import centred, polar
-from graphquilt.synchronize.laplacian import components
-from graphquilt.threads import one_blas_thread
 
 __all__ = [
     "Measurements",
@@ -37,9 +38,6 @@ __all__ = [
     "shared_rows",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.integer[Any]]
 PatchLike = Patch | tuple[Any, Any]
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
@@ -55,10 +53,10 @@ class PatchIndex:
     Where rows have weights, there is an array of them for each patch.
     """
 
-    nodes: Sequence[Ids] | Mapping[int, Ids]
-    rows: Sequence[Ids | None] | Mapping[int, Ids | None]
+    nodes: Sequence[IntArray] | Mapping[int, IntArray]
+    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]
     dim: int
-    weights: Sequence[FloatArray] | Mapping[int, FloatArray] | None = None
+    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None
 
     @property
     def n_patches(self) -> int:
@@ -69,19 +67,19 @@ class PatchIndex:
 class Measurements(NamedTuple):
     """What the overlap of each edge (i, j) says: its size or weight, r_ij, R_ij, both means, what it leaves open."""
 
-    sizes: FloatArray
-    ratios: FloatArray
-    rotations: npt.NDArray[np.floating[Any]]
-    means: FloatArray
-    undetermined: IntArray
+    sizes: Float64Array
+    ratios: Float64Array
+    rotations: FloatArray
+    means: Float64Array
+    undetermined: Int64Array
 
 
 def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
     """Check every patch once and return where its nodes are."""
     if len(patches) == 0:
         raise InputError("there are no patches; pass at least one (nodes, coordinates) pair.")
-    nodes: list[Ids] = []
-    rows: list[Ids | None] = []
+    nodes: list[IntArray] = []
+    rows: list[IntArray | None] = []
     dim = 0
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
@@ -112,12 +110,12 @@ def checked_patch(patch: PatchLike, k: int) -> Patch:
         raise InputError(f"patch {k} is not a (nodes, coordinates) pair: {error}") from error
 
 
-def coordinates(patch: PatchLike) -> npt.NDArray[np.floating[Any]]:
+def coordinates(patch: PatchLike) -> FloatArray:
     """Return the coordinates of a patch or pair."""
     return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
 
 
-def check_count(weights: Sequence[npt.ArrayLike] | npt.NDArray[Any], patches: Sequence[PatchLike]) -> None:
+def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
     """Refuse weights that are not one for each patch."""
     if len(weights) != len(patches):
         raise InputError(
@@ -125,7 +123,7 @@ def check_count(weights: Sequence[npt.ArrayLike] | npt.NDArray[Any], patches: Se
         )
 
 
-def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[FloatArray]:
+def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[Float64Array]:
     """Return one positive weight for each row of each patch."""
     check_count(weights, patches)
     found = [row_weights(each, k, len(coordinates(patches[k]))) for k, each in enumerate(weights)]
@@ -135,7 +133,7 @@ def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLik
     return found
 
 
-def row_weights(given: Any, k: int, rows: int) -> FloatArray:
+def row_weights(given: Any, k: int, rows: int) -> Float64Array:
     """Return one weight for each row of patch k."""
     w = np.asarray(given, dtype=np.float64)
     if w.ndim == 0:
@@ -147,7 +145,7 @@ def row_weights(given: Any, k: int, rows: int) -> FloatArray:
     return w
 
 
-def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[Ids, Ids]:
+def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[IntArray, IntArray]:
     """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
     a, b = index.nodes[i], index.nodes[j]
     if len(a) > len(b):
@@ -161,7 +159,7 @@ def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[Ids, Ids]:
     return in_a if order_i is None else order_i[in_a], in_b if order_j is None else order_j[in_b]
 
 
-def check_edges(index: PatchIndex, edges: npt.ArrayLike | None) -> IntArray:
+def check_edges(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array:
     """Return the patch edges ``(m, 2)`` with i < j, after checking that they make one connected graph.
 
     Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
@@ -184,7 +182,7 @@ def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
         )
 
 
-def _given_pairs(edges: npt.ArrayLike, p: int) -> IntArray:
+def _given_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     given = np.asarray(edges)
     if given.size == 0:
         given = np.empty((0, 2), dtype=np.int64)
@@ -207,7 +205,7 @@ def _given_pairs(edges: npt.ArrayLike, p: int) -> IntArray:
     return pairs
 
 
-def _all_pairs(index: PatchIndex, least: int) -> IntArray:
+def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
     """Count shared nodes of all pairs by one sparse product of the patch-node incidence with its transpose."""
     each = [index.nodes[k] for k in range(index.n_patches)]
     ids, columns = np.unique(np.concatenate(each), return_inverse=True)
@@ -221,7 +219,7 @@ def _all_pairs(index: PatchIndex, least: int) -> IntArray:
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
-def _apart(labels: IntArray, dim: int, *, given: bool) -> str:
+def _apart(labels: Int64Array, dim: int, *, given: bool) -> str:
     parts = [np.flatnonzero(labels == c).tolist() for c in range(int(labels.max()) + 1)]
     parts.sort(key=len, reverse=True)
     lonely = [part[0] for part in parts if len(part) == 1]
@@ -241,7 +239,7 @@ def _shortened(numbers: list[int]) -> str:
 
 
 def measure(
-    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, *, least: int, executor: Executor | None
+    patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array, *, least: int, executor: Executor | None
 ) -> Measurements:
     """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches.
 
@@ -270,7 +268,9 @@ def measure(
     return result
 
 
-def _measure_chunk(patches: Any, index: PatchIndex, edges: IntArray, least: int, dtype: npt.DTypeLike) -> Measurements:
+def _measure_chunk(
+    patches: Any, index: PatchIndex, edges: Int64Array, least: int, dtype: npt.DTypeLike
+) -> Measurements:
     m, d = len(edges), index.dim
     sizes, ratios, means = np.empty(m), np.empty(m), np.empty((m, 2, d))
     cross = np.empty((m, d, d))
@@ -300,11 +300,11 @@ def _measure_chunk(patches: Any, index: PatchIndex, edges: IntArray, least: int,
 def edge_errors(
     patches: Sequence[PatchLike],
     index: PatchIndex,
-    edges: IntArray,
-    place: Callable[[int, Any], FloatArray],
+    edges: Int64Array,
+    place: Callable[[int, Any], Float64Array],
     *,
     executor: Executor | None = None,
-) -> FloatArray:
+) -> Float64Array:
     r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
 
     0 is a perfect fit, 1 is no better than unrelated. ``place(k, X)`` puts coordinates of patch k where they belong.
@@ -317,8 +317,8 @@ def edge_errors(
 
 
 def _errors_chunk(
-    patches: Any, index: PatchIndex, edges: IntArray, place: Callable[[int, Any], FloatArray]
-) -> FloatArray:
+    patches: Any, index: PatchIndex, edges: Int64Array, place: Callable[[int, Any], Float64Array]
+) -> Float64Array:
     errors = np.empty(len(edges))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
@@ -332,7 +332,7 @@ def _errors_chunk(
 
 
 def _chunks(
-    patches: Sequence[PatchLike], index: PatchIndex, edges: IntArray, executor: Executor | None
+    patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array, executor: Executor | None
 ) -> Iterator[tuple[slice, Any, PatchIndex]]:
     """Cut the edges into runs, each with what it needs: here everything, for a worker elsewhere just its patches."""
     size = max(1, CHUNK // index.dim**2)

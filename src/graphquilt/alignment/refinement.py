@@ -18,13 +18,13 @@ from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
 from graphquilt.alignment.solve import place
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.arrays import Float64Array
 from graphquilt.errors import InputError
-from graphquilt.procrustes import centred, polar
-from graphquilt.threads import one_blas_thread
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg.motions import Motions
+from graphquilt.linalg.procrustes import centred, polar
 
 __all__ = ["lay_onto", "refine"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def refine(
@@ -33,8 +33,7 @@ def refine(
     *,
     sweeps: int = 3,
     weights: Sequence[npt.ArrayLike] | None = None,
-    rotate: bool = True,
-    translate: bool = True,
+    motions: Motions = Motions(),
 ) -> Alignment:
     """Improve an alignment by laying every patch onto the centroid of all patches, ``sweeps`` times.
 
@@ -48,8 +47,8 @@ def refine(
         A few suffice; 0 returns the alignment as it is.
     weights : sequence of p arrays (k_i,), optional
         How much each row counts; see :func:`align`.
-    rotate, translate : bool
-        Whether patches may be turned and shifted; scales stay as they are.
+    motions : Motions
+        Whether patches may be rotated and shifted; scales stay as they are.
 
     Returns
     -------
@@ -74,7 +73,7 @@ def refine(
     current = alignment
     for _ in range(sweeps):
         C = centroid(patches, current, weights=trusted, missing="nan")
-        laid = lay_onto(patches, current, C, weights=trusted, rotate=rotate, translate=translate)
+        laid = lay_onto(patches, current, C, weights=trusted, motions=replace(motions, scale=False))
         current = _as_promised(laid)
     if len(current.edges):
         index = index_patches(patches)
@@ -88,10 +87,8 @@ def lay_onto(
     alignment: Alignment,
     reference: npt.NDArray[np.floating],
     *,
-    weights: Sequence[FloatArray] | None = None,
-    scale: bool = False,
-    rotate: bool = True,
-    translate: bool = True,
+    weights: Sequence[Float64Array] | None = None,
+    motions: Motions = Motions(),
 ) -> Alignment:
     """Return the alignment that lays each patch by itself onto its nodes' rows of ``reference (n, d)``.
 
@@ -105,13 +102,13 @@ def lay_onto(
             nodes, X = checked_patch(patches[k], k)
             w = np.ones(len(nodes)) if weights is None else weights[k]
             (a, mean), (b, wanted) = centred(X, w), centred(reference[nodes], w)
-            if not translate:
+            if not motions.translate:
                 root = np.sqrt(w)[:, None]
                 a, b = root * np.asarray(X, dtype=np.float64), root * (reference[nodes] - translations[k])
-            rotations[k] = polar(a.T @ b).rotation if rotate else alignment.rotations[k]
-            if scale:
+            rotations[k] = polar(a.T @ b).rotation if motions.rotate else alignment.rotations[k]
+            if motions.scale:
                 scales[k] = np.linalg.norm(b) / np.linalg.norm(a)
-            if translate:
+            if motions.translate:
                 translations[k] = wanted - scales[k] * mean @ rotations[k]
     return replace(alignment, scales=scales, rotations=rotations, translations=translations)
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.groups import (
+    Rotations,
+    reweighted,
+    rotation_misfit,
+    synchronize_rotations,
+    synchronize_scales,
+    synchronize_translations,
+)
 from graphquilt.alignment.overlap import (
     COLLAPSED,
     Measurements,
@@ -24,37 +32,47 @@ from graphquilt.alignment.overlap import (
     shared_rows,
 )
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.procrustes import centred
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg.motions import Motions
+from graphquilt.linalg.procrustes import centred
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.synchronize import (
-    Rotations,
-    reweighted,
-    rotation_misfit,
-    synchronize_rotations,
-    synchronize_scales,
-    synchronize_translations,
-)
-from graphquilt.threads import one_blas_thread
 
-__all__ = ["align", "place", "undetermined_directions"]
+__all__ = ["AlignOptions", "align", "place", "undetermined_directions"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-TOL = 1e-5
+@dataclass(frozen=True, kw_only=True)
+class AlignOptions:
+    """How to align: the same value serves :func:`align`, :func:`align_hierarchical` and :func:`align_components`.
+
+    Attributes
+    ----------
+    motions : Motions
+        Which motions to undo: those that the embedding method leaves free.
+    robust : bool
+        Doubt edges that contradict the others, by iterative reweighting; ``Alignment.distrusted`` names them.
+    tol : float
+        The largest residual norm that an eigenvector of the rotation step may have.
+    """
+
+    motions: Motions = Motions()
+    robust: bool = False
+    tol: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.motions, Motions):
+            raise InputError(f"motions is a Motions, such as Motions(scale=True), not {self.motions!r}.")
+        if not self.tol > 0:
+            raise InputError(f"tol is the residual to reach and must be positive; it is {self.tol}.")
 
 
 def align(
     patches: Sequence[PatchLike],
     edges: npt.ArrayLike | None = None,
     *,
-    scale: bool = False,
-    rotate: bool = True,
-    translate: bool = True,
-    robust: bool = False,
+    options: AlignOptions = AlignOptions(),
     weights: Sequence[npt.ArrayLike] | None = None,
-    tol: float = TOL,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
@@ -66,15 +84,11 @@ def align(
         Arrays or memory maps, of any float type; a lazy sequence is read a patch at a time. Never changed.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
-    scale, rotate, translate : bool
-        Which motions to synchronise over: those that the embedding method leaves free.
-    robust : bool
-        Doubt edges that contradict the others, by iterative reweighting; ``distrusted`` names them.
+    options : AlignOptions
+        Which motions to undo, whether to doubt edges that contradict the others, and how exactly to solve.
     weights : sequence of p arrays (k_i,), optional
         How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage_weights`; positive. A
         shared node counts with the product of its two weights.
-    tol : float
-        Largest residual norm of an eigenvector of the rotation step.
     executor : concurrent.futures.Executor, optional
         Who compares the overlaps; None is a plain loop.
     progress : function of a Progress, optional
@@ -88,22 +102,20 @@ def align(
     InputError, OverlapError, DisconnectedError
         Where the patches or edges cannot be aligned; the message names them.
     ConvergenceError
-        Where the rotation step does not reach ``tol``.
+        Where the rotation step does not reach ``options.tol``.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> turned = 3 * X[4:] @ np.array([[0.0, 1.0], [1.0, 0.0]]) + 7
-    >>> alignment = align([(np.arange(8), X[:8]), (np.arange(4, 12), turned)], scale=True)
+    >>> options = AlignOptions(motions=Motions(scale=True))
+    >>> alignment = align([(np.arange(8), X[:8]), (np.arange(4, 12), turned)], options=options)
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    if not tol > 0:
-        raise InputError(f"tol is the residual to reach and must be positive; it is {tol}.")
     index = index_patches(patches)
     p, d = index.n_patches, index.dim
-    least = d + 1 if rotate else 2 if scale else 1
     given = check_edges(index, edges)
     if p == 1:
         return Alignment.identity(1, d)
@@ -113,48 +125,39 @@ def align(
     report(progress, "relative transforms", 0, len(pairs))
     if weights is not None:
         index = replace(index, weights=checked_weights(weights, patches))
-    measured = measure(patches, index, pairs, least=least, executor=executor)
+    measured = measure(patches, index, pairs, least=options.motions.points_needed(d), executor=executor)
     report(progress, "relative transforms", len(pairs), len(pairs))
-    solved = _synchronize(pairs, measured, p, scale=scale, rotate=rotate, translate=translate, robust=robust, tol=tol)
+    solved = _synchronize(pairs, measured, p, options)
     report(progress, "synchronized", 1, 1)
     solved = replace(solved, edge_errors=edge_errors(patches, index, pairs, partial(place, solved), executor=executor))
     return _in_order(solved, np.argsort(order))
 
 
-def place(alignment: Alignment, k: int, X: npt.ArrayLike) -> FloatArray:
+def place(alignment: Alignment, k: int, X: npt.ArrayLike) -> Float64Array:
     """Apply an alignment: a function that can be sent to another process."""
     return alignment.apply(k, X)
 
 
-def _in_order(alignment: Alignment, order: IntArray) -> Alignment:
+def _in_order(alignment: Alignment, order: Int64Array) -> Alignment:
     """Return the alignment with its edges, and all that belongs to them, in another order."""
     names = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
     changed: dict[str, Any] = {name: getattr(alignment, name)[order] for name in names}
     return replace(alignment, **changed)
 
 
-def _synchronize(
-    edges: IntArray,
-    measured: Measurements,
-    p: int,
-    *,
-    scale: bool,
-    rotate: bool,
-    translate: bool,
-    robust: bool,
-    tol: float,
-) -> Alignment:
+def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: AlignOptions) -> Alignment:
     """Scales, then rotations, then translations; what one step distrusts weighs less in the next."""
     d = measured.means.shape[2]
+    motions, robust = options.motions, options.robust
     result = Alignment.identity(p, d)
     sizes = measured.sizes
     trust = np.ones(len(edges))
-    if scale:
+    if motions.scale:
         distortion, trust = _scales(edges, measured.ratios, sizes, p, robust=robust)
         # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
         result = replace(result, scales=1 / distortion)
-    if rotate:
-        solution, doubt = _rotations(edges, measured.rotations, sizes * trust, p, robust=robust, tol=tol)
+    if motions.rotate:
+        solution, doubt = _rotations(edges, measured.rotations, sizes * trust, p, robust=robust, tol=options.tol)
         trust = trust * doubt
         result = replace(
             result,
@@ -163,7 +166,7 @@ def _synchronize(
             residual=solution.residual,
             next_residual=solution.next_residual,
         )
-    if translate:
+    if motions.translate:
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
         translations, doubt = _translations(edges, measured.means, trust, result, robust=robust)
         trust = trust * doubt
@@ -173,7 +176,7 @@ def _synchronize(
     )
 
 
-def _turned_back(rotations: FloatArray) -> FloatArray:
+def _turned_back(rotations: Float64Array) -> Float64Array:
     """Return ``rotations (p, d, d)`` after the one global rotation that leaves the first patch as it is."""
     p, d, _ = rotations.shape
     with one_blas_thread():
@@ -181,9 +184,9 @@ def _turned_back(rotations: FloatArray) -> FloatArray:
 
 
 def _scales(
-    edges: IntArray, ratios: FloatArray, weights: FloatArray, p: int, *, robust: bool
-) -> tuple[FloatArray, FloatArray]:
-    def solve(weights: FloatArray, _: Any) -> tuple[FloatArray, FloatArray]:
+    edges: Int64Array, ratios: Float64Array, weights: Float64Array, p: int, *, robust: bool
+) -> tuple[Float64Array, Float64Array]:
+    def solve(weights: Float64Array, _: Any) -> tuple[Float64Array, Float64Array]:
         scales = synchronize_scales(edges, ratios, weights=weights, n=p)
         return scales, np.abs(np.log(ratios * scales[edges[:, 1]] / scales[edges[:, 0]]))
 
@@ -191,9 +194,9 @@ def _scales(
 
 
 def _rotations(
-    edges: IntArray, rotations: npt.NDArray[Any], weights: FloatArray, p: int, *, robust: bool, tol: float
-) -> tuple[Rotations, FloatArray]:
-    def solve(weights: FloatArray, previous: Rotations | None) -> tuple[Rotations, FloatArray]:
+    edges: Int64Array, rotations: AnyArray, weights: Float64Array, p: int, *, robust: bool, tol: float
+) -> tuple[Rotations, Float64Array]:
+    def solve(weights: Float64Array, previous: Rotations | None) -> tuple[Rotations, Float64Array]:
         start = None if previous is None else previous.vectors
         solution = synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol, start=start)
         return solution, rotation_misfit(edges, rotations, solution.rotations)
@@ -204,13 +207,13 @@ def _rotations(
 
 
 def _translations(
-    edges: IntArray, means: FloatArray, weights: FloatArray, placed: Alignment, *, robust: bool
-) -> tuple[FloatArray, FloatArray]:
+    edges: Int64Array, means: Float64Array, weights: Float64Array, placed: Alignment, *, robust: bool
+) -> tuple[Float64Array, Float64Array]:
     i, j = edges.T
     moved = placed.scales[:, None, None] * placed.rotations
     offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
 
-    def solve(weights: FloatArray, _: Any) -> tuple[FloatArray, FloatArray]:
+    def solve(weights: Float64Array, _: Any) -> tuple[Float64Array, Float64Array]:
         t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
         return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
 
@@ -219,7 +222,7 @@ def _translations(
     return solve(weights, None)[0], np.ones(len(edges))
 
 
-def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> FloatArray:
+def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:
     """Return orthonormal directions (r, d) of the global embedding that the overlap of one edge says nothing about.
 
     Examples

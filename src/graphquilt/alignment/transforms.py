@@ -13,12 +13,11 @@ import numpy.typing as npt
 from graphquilt.alignment.extension import place
 from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import Fit, verdict
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 
 __all__ = ["Alignment"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
@@ -58,15 +57,15 @@ class Alignment:
         norm 1, the answer may be from a full solve.
     """
 
-    scales: FloatArray
-    rotations: FloatArray
-    translations: FloatArray
-    edges: IntArray
-    edge_errors: FloatArray
-    edge_weights: FloatArray
-    edge_trust: FloatArray
-    undetermined: IntArray
-    eigenvalues: FloatArray
+    scales: Float64Array
+    rotations: Float64Array
+    translations: Float64Array
+    edges: Int64Array
+    edge_errors: Float64Array
+    edge_weights: Float64Array
+    edge_trust: Float64Array
+    undetermined: Int64Array
+    eigenvalues: Float64Array
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
@@ -108,17 +107,17 @@ class Alignment:
         return float(self.eigenvalues[-2] - self.eigenvalues[-1])
 
     @property
-    def distrusted(self) -> IntArray:
+    def distrusted(self) -> Int64Array:
         """The edges (k, 2) that robust alignment gave less than a third of their weight, the least trusted first."""
         low = np.flatnonzero(self.edge_trust < DISTRUSTED)
         return self.edges[low[np.argsort(self.edge_trust[low], kind="stable")]]
 
-    def apply(self, k: int, X: npt.ArrayLike) -> FloatArray:
+    def apply(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return coordinates ``X (r, d)`` of patch k where they belong, (r, d), in float64."""
         turned = np.asarray(X, dtype=np.float64) @ self.rotations[k]
         return np.asarray(self.scales[k] * turned + self.translations[k])
 
-    def undo(self, k: int, X: npt.ArrayLike) -> FloatArray:
+    def undo(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return global coordinates ``X (r, d)`` as patch k has them, (r, d): the inverse of :meth:`apply`.
 
         Examples
@@ -155,7 +154,7 @@ class Alignment:
             bare, scales=self.scales[rows], rotations=self.rotations[rows], translations=self.translations[rows]
         )
 
-    def worst_edges(self, n: int = 5) -> IntArray:
+    def worst_edges(self, n: int = 5) -> Int64Array:
         """Return the n edges with the largest error after alignment, worst first, (n, 2)."""
         return self.edges[np.argsort(-self.edge_errors, kind="stable")[:n]]
 
@@ -216,7 +215,7 @@ class Alignment:
             scale=bool(np.any(self.scales != self.scales[0])),
         )
 
-        def put(values: npt.NDArray[np.float64], new: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
             rest = values if replaces is None else np.delete(values, number, axis=0)
             return np.insert(rest, number, new, axis=0)
 

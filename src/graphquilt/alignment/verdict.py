@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from graphquilt.arrays import Float64Array, Int64Array
 
 __all__ = ["Fit", "verdict"]
 
@@ -20,11 +21,11 @@ class Fit:
 
     n_patches: int
     dim: int
-    edges: npt.NDArray[np.int64]
-    errors: npt.NDArray[np.float64]
-    undetermined: npt.NDArray[np.int64]
-    distrusted: npt.NDArray[np.int64]
-    eigenvalues: npt.NDArray[np.float64]
+    edges: Int64Array
+    errors: Float64Array
+    undetermined: Int64Array
+    distrusted: Int64Array
+    eigenvalues: Float64Array
     residual: float
     next_residual: float
     drift: float
@@ -101,6 +102,6 @@ def _undetermined(fit: Fit) -> str:
     )
 
 
-def _named(edges: npt.NDArray[np.int64]) -> str:
+def _named(edges: Int64Array) -> str:
     named = ", ".join(f"({i}, {j})" for i, j in edges[:6].tolist())
     return named + (f", … {len(edges)} in all" if len(edges) > 6 else "")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.graph import Graph
     from graphquilt.partition import Partitioner
+    from graphquilt.patches.sparsify import EdgeWeight
     from graphquilt.recipes import Recipe
-    from graphquilt.sparsify import EdgeWeight
     from graphquilt.store import DirectoryStore
 
 EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
@@ -47,6 +47,7 @@ def kept_embedder(
 ) -> Embedder:
     """Return the embedder that a job was begun with; where they are given, with other settings and for a recipe."""
     import graphquilt
+    from graphquilt.linalg.motions import Motions
 
     said = store["embed"].parameters["embedder"]
     name = said["name"] if isinstance(said, dict) else "one embedder a patch"
@@ -55,7 +56,8 @@ def kept_embedder(
         if name == f"{kind.__module__}.{kind.__qualname__}":
             known = {field.name for field in dataclasses.fields(kind)}
             kept = {field: value for field, value in said.items() if field in known}
-            kept |= {"group": frozenset(kept["group"])} | ({} if dim is None else {"dim": dim})
+            motions = {name: value for name, value in kept["motions"].items() if name != "name"}
+            kept |= {"motions": Motions(**motions)} | ({} if dim is None else {"dim": dim})
             made = kind(**kept)
             return _with_settings(made if how is None else how.tuned(made), word, settings)
     raise JobError(
@@ -65,7 +67,7 @@ def kept_embedder(
 
 
 def _with_settings(model: Any, word: str, settings: Sequence[str] | None) -> Embedder:
-    known = {field.name: str(field.type) for field in dataclasses.fields(model) if field.name not in ("dim", "group")}
+    known = {field.name: str(field.type) for field in dataclasses.fields(model) if field.name not in ("dim", "motions")}
     given: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, text = setting.partition("=")

@@ -46,15 +46,15 @@ def evaluate(
     if graph is None:
         raise JobError(
             f"{job} has an embedding but no graph to measure it with, for it was made from patches alone: in Python, "
-            f"graphquilt.compare({str(job)!r}, graph) measures it with a graph that you have."
+            f"graphquilt.evaluate.compare({str(job)!r}, graph) measures it with a graph that you have."
         )
     result: dict[str, Any] = {
-        "reconstruction_auc": graphquilt.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
+        "reconstruction_auc": graphquilt.evaluate.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
     }
     numbers: dict[str, Any] = {}  # which the sentences of the diagnosis say as well
     y = graph.labels if labels is None else read_array(labels, "labels")
     if y is not None:
-        scores = graphquilt.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
+        scores = graphquilt.evaluate.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
         result |= {"accuracy": float(scores.mean()), "accuracy_std": float(scores.std()), "splits": splits}
     if diagnose or full is not None:
         whole = None if full is None else read_array(full, "an embedding")

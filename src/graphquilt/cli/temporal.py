@@ -14,9 +14,9 @@ from graphquilt.cli import app, options
 from graphquilt.cli.display import watching
 
 if TYPE_CHECKING:
-    from graphquilt.anomaly import WindowScores
-    from graphquilt.flows import Flows
-    from graphquilt.windows import Snapshots, Window
+    from graphquilt.temporal import WindowScores
+    from graphquilt.temporal.reader import Flows
+    from graphquilt.temporal.windows import Snapshots, Window
 
 _LAGS = "1,7,14,21,28,35,42,49"
 
@@ -46,10 +46,10 @@ def anomaly(
     as_json: options.Json = False,
 ) -> None:
     """Score every node of a temporal network against its own other windows."""
-    from graphquilt.anomaly import score_windows
     from graphquilt.cli.choices import hands
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
-    from graphquilt.windows import snapshots
+    from graphquilt.temporal import score_windows
+    from graphquilt.temporal.windows import snapshots
 
     marked, steps = parse_marks(mark), _lags(lags)
     flows = _flows(files, (source, destination, time), columns, protocol=protocol, strict=strict)
@@ -101,10 +101,10 @@ def watch(
     strict: options.Strict = False,
 ) -> None:
     """Score windows as they arrive, from the past only; print one JSON line an alert."""
-    from graphquilt.anomaly import Tracker
-    from graphquilt.anomaly.watching import WatchState, arriving_files, watch_windows
     from graphquilt.errors import InputError
-    from graphquilt.windows import seconds, snapshots
+    from graphquilt.temporal import Tracker
+    from graphquilt.temporal.watching import WatchState, arriving_files, watch_windows
+    from graphquilt.temporal.windows import seconds, snapshots
 
     if folder != "-" and not Path(folder).is_dir():
         raise InputError(f"{folder} is no folder; give one, or - for standard input.")
@@ -137,7 +137,7 @@ def watch(
 def _flows(
     inputs: Any, names: tuple[str, str, str], columns: str | None, *, protocol: str | None, strict: bool
 ) -> Flows:
-    from graphquilt.flows import read_flows
+    from graphquilt.temporal.reader import read_flows
 
     source, destination, time = names
     return read_flows(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.embedders.contract import Embedder, checked_fit, motions
+from graphquilt.arrays import AnyArray
+from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
 
@@ -21,7 +20,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
     pickling, and leave the graph as it was. Isolated nodes, a graph without features, a graph without edges and a
-    graph of one node may be refused with an :class:`~graphquilt.InputError`; an answer must be finite.
+    graph of one node may be refused with an :class:`~graphquilt.errors.InputError`; an answer must be finite.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     assert isinstance(dim, int | np.integer), f"dim is {dim!r}, not an integer"
     assert dim >= 1, f"dim is {dim}, below 1"
     try:
-        motions(embedder)
+        free_motions(embedder)
     except InputError as wrong:
         raise AssertionError(str(wrong)) from wrong
     n = max(40, 4 * dim) if n_nodes is None else n_nodes
@@ -96,5 +95,5 @@ def _ring_with_chords(n: int, width: int) -> Graph:
 
 
 def _contents(graph: Graph) -> list[bytes]:
-    arrays: list[npt.NDArray[Any]] = [np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.features)]
+    arrays: list[AnyArray] = [np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.features)]
     return [array.tobytes() for array in arrays]

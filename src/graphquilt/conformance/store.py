@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray
 from graphquilt.store import Record, Store
 
 __all__ = ["check_store"]
@@ -39,7 +38,7 @@ def check_store(make: Callable[[], Store]) -> None:
         pass
     else:
         raise AssertionError("an absent record did not raise KeyError")
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: dict[str, AnyArray] = {
         "ids": np.array([5, 3, 9], dtype=np.int64),
         "half": np.array([[0.5, -0.0], [np.inf, 2.0]], dtype=np.float16),
         "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),

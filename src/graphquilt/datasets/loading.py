@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray
 from graphquilt.datasets.catalogue import dataset_files
 from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
 from graphquilt.errors import FormatError, InputError
@@ -139,7 +139,7 @@ def _pyg(files: list[Path]) -> Graph:
     return Graph(_undirected(held["edge_index"], n), features, labels=held.get("y"))
 
 
-def _find_mapping(held: Any) -> dict[str, npt.NDArray[Any]] | None:
+def _find_mapping(held: Any) -> dict[str, AnyArray] | None:
     """Look for the mapping with ``edge_index`` inside tuples, dictionaries and inert objects of PyG."""
     if isinstance(held, dict):
         if isinstance(held.get("edge_index"), np.ndarray):

@@ -2,7 +2,7 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
 from graphquilt.embedders.bipartite import bipartite_svd
-from graphquilt.embedders.contract import Embedder, Fit, Target, checked_fit, motions
+from graphquilt.embedders.contract import Embedder, Fit, Target, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.svd import SVD
@@ -22,5 +22,5 @@ __all__ = [
     "TransformerEmbedder",
     "bipartite_svd",
     "checked_fit",
-    "motions",
+    "free_motions",
 ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import Float64Array
 from graphquilt.embedders._spectral import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.patches import Patch
-
-FloatArray = npt.NDArray[np.float64]
 
 ZERO = 1e-7  # a singular value below this is zero up to rounding
 TOL = 1e-6  # of the eigenvalues: vectors beyond that are noise of the day
@@ -43,13 +41,13 @@ def background_svd(M: sp.csr_array, dim: int, background: float) -> tuple[Patch,
     a, b = left[:, None], right[:, None]
     trivial = (1 / a) / np.linalg.norm(1 / left)
 
-    def across(x: FloatArray) -> FloatArray:
-        y: FloatArray = Bt @ x + faint * b * (a.T @ x)
+    def across(x: Float64Array) -> Float64Array:
+        y: Float64Array = Bt @ x + faint * b * (a.T @ x)
         return y
 
-    def gram(x: FloatArray) -> FloatArray:
+    def gram(x: Float64Array) -> Float64Array:
         y = across(x)
-        z: FloatArray = B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x)
+        z: Float64Array = B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x)
         return z
 
     squares, U = _leading(gram, B.shape[0], dim)
@@ -66,7 +64,7 @@ def background_svd(M: sp.csr_array, dim: int, background: float) -> tuple[Patch,
     return Patch(sources, a * U), Patch(destinations, b * V)
 
 
-def _leading(gram: Operator, n: int, k: int) -> tuple[FloatArray, FloatArray]:
+def _leading(gram: Operator, n: int, k: int) -> tuple[Float64Array, Float64Array]:
     """Return the k largest eigenvalues and their vectors, one Krylov vector at a time.
 
     A single vector may miss a copy of a repeated eigenvalue, which a block would find. The background joins all nodes,

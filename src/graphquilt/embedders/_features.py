@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
@@ -77,7 +77,7 @@ def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name:
         features = degree_features(graph)
     sparse = sp.issparse(features)
     features = sp.csr_array(features) if sparse else np.asarray(features)
-    values: npt.NDArray[Any] = features.data if sparse else features
+    values: AnyArray = features.data if sparse else features
     bad = ~np.isfinite(values)
     if bool(bad.any()):
         of_entry = np.repeat(np.arange(graph.n_nodes), np.diff(features.indptr)) if sparse else None

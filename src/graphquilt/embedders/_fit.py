@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.progress import ProgressCallback, report
 
@@ -90,7 +89,7 @@ class Parameters:
         Views of ``flat`` that gradients are taken of.
     """
 
-    def __init__(self, values: Mapping[str, npt.NDArray[Any]], *, device: str, dtype: torch.dtype) -> None:
+    def __init__(self, values: Mapping[str, AnyArray], *, device: str, dtype: torch.dtype) -> None:
         self.shapes = {name: value.shape for name, value in values.items()}
         joined = np.concatenate([np.ravel(value) for value in values.values()])
         self.flat = torch.as_tensor(joined, dtype=dtype, device=device).clone()
@@ -142,7 +141,7 @@ def train(
     *,
     watch: Callable[[Mapping[str, torch.Tensor]], float] | None = None,
     progress: ProgressCallback | None = None,
-) -> npt.NDArray[np.float64]:
+) -> Float64Array:
     """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses watched.
 
     Training ends after ``patience`` epochs without a lower loss. ``watch`` gives the loss to judge an epoch by, of the

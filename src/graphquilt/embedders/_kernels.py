@@ -5,22 +5,20 @@ All run on one thread, in a fixed order: the same input gives the same bits.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
-import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray
 
 __all__ = ["add_bias_prelu", "add_bias_relu", "multiply_rows", "pair_gradient", "prelu_gradient", "relu_gradient"]
 
-Array = npt.NDArray[Any]
 
 # Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
 _kernel = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"})
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def add_bias_relu(Y: Array, bias: Array) -> None:
+def add_bias_relu(Y: AnyArray, bias: AnyArray) -> None:
     """Y ← max(Y + bias, 0), for Y (n, h)."""
     zero = Y.dtype.type(0)
     for i in range(Y.shape[0]):
@@ -29,7 +27,7 @@ def add_bias_relu(Y: Array, bias: Array) -> None:
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def relu_gradient(g: Array, Y: Array, out: Array, bias: Array) -> None:
+def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> None:
     """Out ← g where Y > 0, else 0; bias ← its column sums."""
     zero = g.dtype.type(0)
     bias[:] = zero
@@ -41,7 +39,7 @@ def relu_gradient(g: Array, Y: Array, out: Array, bias: Array) -> None:
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def add_bias_prelu(Y: Array, bias: Array, slope: Array, out: Array) -> None:
+def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) -> None:
     """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
     for i in range(Y.shape[0]):
         for j in range(Y.shape[1]):
@@ -51,7 +49,7 @@ def add_bias_prelu(Y: Array, bias: Array, slope: Array, out: Array) -> None:
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def prelu_gradient(g: Array, Y: Array, slope: Array, out: Array, sums: Array) -> None:
+def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sums: AnyArray) -> None:
     """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
     zero = g.dtype.type(0)
     sums[:] = zero
@@ -65,7 +63,7 @@ def prelu_gradient(g: Array, Y: Array, slope: Array, out: Array, sums: Array) ->
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def pair_gradient(Z: Array, pairs: Array, sign: float, G: Array) -> float:
+def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> float:
     """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
     loss: float = 0.0
     share = 1.0 / pairs.shape[1]
@@ -87,7 +85,7 @@ def pair_gradient(Z: Array, pairs: Array, sign: float, G: Array) -> float:
 
 
 @_kernel  # type: ignore[untyped-decorator]
-def multiply_rows(indptr: Array, indices: Array, data: Array, X: Array, out: Array) -> None:
+def multiply_rows(indptr: AnyArray, indices: AnyArray, data: AnyArray, X: AnyArray, out: AnyArray) -> None:
     """Out ← A X for A in CSR form; twice as fast as SciPy's on a few dozen columns."""
     for i in range(len(indptr) - 1):
         row = out[i]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders._fit import Parameters, Schedule, train
 from graphquilt.embedders._ops import Workspace
 from graphquilt.embedders._pairs import NonEdges, undirected_edges
@@ -24,7 +24,7 @@ __all__ = ["train_module"]
 
 def train_module(
     module: Any, graph: Graph, features: Any, schedule: Schedule, progress: ProgressCallback | None
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+) -> tuple[AnyArray, Float64Array]:
     """Train ``module(x, edge_index)`` in place; return the embedding (n, dim) and the losses.
 
     Random numbers come from torch's global generator.

@@ -6,17 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from graphquilt.arrays import Int64Array
 from graphquilt.graph import Graph
 
 __all__ = ["NonEdges", "area_under_curve", "undirected_edges"]
 
-IntArray = npt.NDArray[np.int64]
 
 # An odd 64-bit number: multiplying by it spreads the keys of pairs over the table of NonEdges.
 SPREAD = -7046029254386353131
 
 
-def undirected_edges(graph: Graph) -> IntArray:
+def undirected_edges(graph: Graph) -> Int64Array:
     """Return each edge once, (2, m) with first row < second row; loops are left out."""
     rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
     columns = np.asarray(graph.indices, dtype=np.int64)
@@ -37,7 +37,7 @@ class NonEdges:
     draw for ever, all non-edges are listed instead.
     """
 
-    def __init__(self, edges: IntArray, n_nodes: int) -> None:
+    def __init__(self, edges: Int64Array, n_nodes: int) -> None:
         self.n_nodes = n_nodes
         pairs = n_nodes * (n_nodes - 1) // 2
         self.n_pairs = pairs - edges.shape[1]
@@ -83,7 +83,7 @@ class NonEdges:
         return doubtful[found | (low[doubtful] == high[doubtful])]
 
 
-def area_under_curve(X: npt.NDArray[np.floating], edges: IntArray, others: IntArray) -> float:
+def area_under_curve(X: npt.NDArray[np.floating], edges: Int64Array, others: Int64Array) -> float:
     """Return the share of (edge, non-edge) pairs that inner products put in the right order; 0.5 without any."""
     from scipy.stats import rankdata
 

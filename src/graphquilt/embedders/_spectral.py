@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array
 from graphquilt.errors import ConvergenceError
 
 __all__ = ["block_lanczos", "fixed_signs", "leading_eigenpairs"]
 
-FloatArray = npt.NDArray[np.float64]
-Operator = Callable[[FloatArray], FloatArray]
+Operator = Callable[[Float64Array], Float64Array]
 
 # Below this many rows, or when a large share of all vectors is wanted, a dense solver is the faster one.
 DENSE_ROWS = 1000
@@ -25,7 +24,7 @@ LARGEST_GROWTH = 9.0
 NEGLIGIBLE = 1e-12
 
 
-def fixed_signs(U: FloatArray) -> FloatArray:
+def fixed_signs(U: Float64Array) -> Float64Array:
     """Return the sign, ±1, to give each column of U so that its entry of largest magnitude is positive.
 
     Of several entries that are largest to six digits the first decides, so that rounding does not.
@@ -41,7 +40,7 @@ def fixed_signs(U: FloatArray) -> FloatArray:
     return np.where(chosen < 0, -1.0, 1.0)
 
 
-def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) -> tuple[FloatArray, FloatArray]:
+def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) -> tuple[Float64Array, Float64Array]:
     """Return the k algebraically largest eigenvalues, descending, and their vectors (n, k), of a symmetric operator.
 
     Parameters
@@ -77,7 +76,7 @@ def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) 
 
 def block_lanczos(
     product: Operator, n: int, k: int, *, tol: float = 1e-9, block: int = 32
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[Float64Array, Float64Array]:
     """Return what :func:`leading_eigenpairs` does, by a block Lanczos method.
 
     One basis of about 2k vectors shows where the wanted part of the spectrum begins. If its vectors are not good
@@ -122,7 +121,7 @@ def _chebyshev(product: Operator, bound: float, top: float) -> Operator:
     degree = int(np.clip(LARGEST_GROWTH / max(growth, 1e-3), 1, 10))
     stretch, shift = 2 / (1 + bound), (1 - bound) / (1 + bound)
 
-    def filtered(x: FloatArray) -> FloatArray:
+    def filtered(x: Float64Array) -> Float64Array:
         before, now = x, stretch * product(x) + shift * x
         for _ in range(degree - 1):
             after = product(now)
@@ -138,7 +137,7 @@ def _chebyshev(product: Operator, bound: float, top: float) -> Operator:
 class _Krylov:
     """An orthonormal basis V that grows by a block at a time, with T = V^T A V."""
 
-    def __init__(self, product: Operator, start: FloatArray, size: int, rng: np.random.Generator) -> None:
+    def __init__(self, product: Operator, start: Float64Array, size: int, rng: np.random.Generator) -> None:
         n, self.block = start.shape
         self.product, self.size, self.rng = product, size, rng
         self.V = np.empty((n, size + self.block), order="F")
@@ -164,22 +163,22 @@ class _Krylov:
             V[:, have : have + block], T[have : have + block, done:have] = _next_block(W, V[:, :have], self.rng)
             self.done = have
 
-    def ritz(self) -> tuple[FloatArray, FloatArray]:
+    def ritz(self) -> tuple[Float64Array, Float64Array]:
         """Return the eigenvalues of T, descending, and its eigenvectors."""
         head = self.T[: self.done, : self.done]
         values, S = np.linalg.eigh((head + head.T) / 2)
         return values[::-1], S[:, ::-1]
 
-    def vectors(self, S: FloatArray) -> FloatArray:
+    def vectors(self, S: Float64Array) -> Float64Array:
         """Return V S."""
         return np.asarray(self.V[:, : self.done] @ S)
 
-    def tail(self, S: FloatArray) -> FloatArray:
+    def tail(self, S: Float64Array) -> Float64Array:
         """Return how V S leans on the block after the last."""
         done, block = self.done, self.block
         return np.asarray(self.T[done : done + block, done - block : done] @ S[done - block : done])
 
-    def residual(self, S: FloatArray) -> float:
+    def residual(self, S: Float64Array) -> float:
         """Return the largest residual norm of the Ritz vectors V S."""
         return float(np.linalg.norm(self.tail(S), axis=0).max())
 
@@ -195,7 +194,7 @@ class _Krylov:
         self.done = self.restarted = kept
 
 
-def _orthonormal(W: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _orthonormal(W: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Return Q, R with W = Q R: by Cholesky, twice, where W allows it, which is far faster than reflections."""
     Q, R = W, np.eye(W.shape[1])
     for _ in range(2):
@@ -210,7 +209,7 @@ def _orthonormal(W: FloatArray) -> tuple[FloatArray, FloatArray]:
     return Q, R
 
 
-def _next_block(W: FloatArray, V: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _next_block(W: Float64Array, V: Float64Array, rng: np.random.Generator) -> tuple[Float64Array, Float64Array]:
     """Return Q, R with W = Q R, Q orthonormal and orthogonal to V; a direction that W lacks is made up."""
     Q, R = _orthonormal(W)
     left, sizes, right = np.linalg.svd(R)
@@ -227,7 +226,7 @@ def _next_block(W: FloatArray, V: FloatArray, rng: np.random.Generator) -> tuple
     return Q, R
 
 
-def _one_is_missing(product: Operator, U: FloatArray, least: float, block: int) -> bool:
+def _one_is_missing(product: Operator, U: Float64Array, least: float, block: int) -> bool:
     """Return whether a short search away from U meets an eigenvalue above ``least``.
 
     A Krylov space holds as many copies of a repeated eigenvalue as its block has columns, and its residuals do not

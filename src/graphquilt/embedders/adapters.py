@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import FloatArray
 from graphquilt.embedders._features import STAND_INS, features_of
-from graphquilt.embedders.contract import DEFAULT_MOTIONS, Fit, check_dim
+from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
     from graphquilt.progress import ProgressCallback
 
 __all__ = ["FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder"]
-
-FloatArray = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FunctionEmbedder:
         Takes a :class:`~graphquilt.Graph` and a seed and returns (n, dim). Define it at the top of a module where
         patches are embedded in other processes: it has to be pickled.
     dim : int
-    group : frozenset of str
+    motions : Motions
         The motions that its answers are free in.
 
     Examples
@@ -48,7 +48,7 @@ class FunctionEmbedder:
 
     function: Callable[[Graph, int], npt.ArrayLike]
     dim: int
-    group: frozenset[str] = DEFAULT_MOTIONS
+    motions: Motions = Motions()
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "FunctionEmbedder")
@@ -73,7 +73,7 @@ class TransformerEmbedder:
         None reads the object's ``n_components``.
     matrix : callable, optional
         What of the graph it is given, ``(graph) -> matrix``; None means the adjacency as a SciPy CSR matrix.
-    group : frozenset of str
+    motions : Motions
         The motions that its answers are free in.
 
     Examples
@@ -90,7 +90,7 @@ class TransformerEmbedder:
     transformer: Any
     dim: int = 0
     matrix: Callable[[Graph], Any] | None = None
-    group: frozenset[str] = DEFAULT_MOTIONS
+    motions: Motions = Motions()
 
     def __post_init__(self) -> None:
         name = type(self.transformer).__name__
@@ -130,7 +130,7 @@ class PyGEmbedder:
         As in :class:`~graphquilt.VGAE`.
     featureless : {"identity", "degree"} or None
         What stands in for the features of a graph that has none.
-    group : frozenset of str
+    motions : Motions
         The motions that its answers are free in.
     """
 
@@ -142,7 +142,7 @@ class PyGEmbedder:
     patience: int = 20
     weight_decay: float = 0.0
     featureless: str | None = "degree"
-    group: frozenset[str] = DEFAULT_MOTIONS
+    motions: Motions = Motions()
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "PyGEmbedder")

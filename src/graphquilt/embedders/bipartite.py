@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.embedders._background import background_svd
 from graphquilt.embedders._spectral import leading_eigenpairs
 from graphquilt.embedders.contract import check_dim
@@ -16,7 +16,6 @@ from graphquilt.patches import Patch
 
 __all__ = ["bipartite_svd"]
 
-FloatArray = npt.NDArray[np.float64]
 
 # A component whose squared singular values sum to 1, up to rounding, has the trivial one and nothing else.
 NOTHING_LEFT = 1e-9
@@ -105,7 +104,7 @@ def _too_many(dim: int, allowed: int, shape: tuple[int, ...], components: int) -
     )
 
 
-def _with_position(M: sp.csr_array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[npt.NDArray[Any]]]:
+def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArray]]:
     """Return the sources and destinations whose component has more than its trivial pair, and all components."""
     from scipy.sparse.csgraph import connected_components
 
@@ -124,9 +123,9 @@ def _with_position(M: sp.csr_array) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 def _singular_vectors(
     M: sp.csr_array,
     k: int,
-    components: tuple[npt.NDArray[Any], npt.NDArray[Any]],
-    roots: tuple[FloatArray, FloatArray],
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    components: tuple[AnyArray, AnyArray],
+    roots: tuple[Float64Array, Float64Array],
+) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Return U, V and singular values of M without its trivial pairs, from the smaller of its two Gram matrices."""
     turned = M.shape[0] > M.shape[1]
     B = sp.csr_array(M.T) if turned else M
@@ -136,8 +135,8 @@ def _singular_vectors(
     trivial = sp.csr_array((root / np.sqrt(weight)[component], (np.arange(len(root)), component)))
     trivial_t = sp.csr_array(trivial.T)
 
-    def gram(x: FloatArray) -> FloatArray:
-        y: FloatArray = B @ (Bt @ x) - trivial @ (trivial_t @ x)
+    def gram(x: Float64Array) -> Float64Array:
+        y: Float64Array = B @ (Bt @ x) - trivial @ (trivial_t @ x)
         return y
 
     squares, U = leading_eigenpairs(gram, B.shape[0], k)

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
     from graphquilt.embedders.encoder import Encoder
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["MOTIONS", "Embedder", "Fit", "Target", "check_dim", "check_drawable", "checked_fit", "motions"]
-
-FloatArray = npt.NDArray[np.floating[Any]]
-
-MOTIONS = frozenset({"rotation", "scale", "translation"})
-DEFAULT_MOTIONS = frozenset({"rotation", "translation"})
+__all__ = ["Embedder", "Fit", "Target", "check_dim", "check_drawable", "checked_fit", "free_motions"]
 
 
 @runtime_checkable
 class Embedder(Protocol):
     """Anything that gives each node of a graph a place: a frozen, picklable value that is called.
 
-    ``dim`` is the number of columns of the answer. An embedder may also have ``group``, the motions (of "rotation",
-    "scale", "translation") that its embeddings are free in, ``deterministic``, True where the seed changes nothing, and
-    ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`; calling the embedder is then the short form of
-    ``fit(...).embedding``.
+    ``dim`` is the number of columns of the answer. An embedder may also have ``motions``, the
+    :class:`graphquilt.Motions` that its embeddings are free in; ``deterministic``, which is True where the seed changes
+    nothing; and ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`; calling the embedder is
+    then the short form of ``fit(...).embedding``.
 
     Run :func:`graphquilt.conformance.check_embedder` on one of your own.
     """
@@ -60,7 +56,7 @@ class Fit:
     """
 
     embedding: FloatArray
-    losses: npt.NDArray[np.float64]
+    losses: Float64Array
     encoder: Encoder | None = None
 
 
@@ -80,29 +76,28 @@ class Target:
         the targets' spread.
     """
 
-    rows: npt.NDArray[np.int64]
+    rows: Int64Array
     coordinates: FloatArray
     weight: float
 
 
-def motions(embedder: Embedder) -> frozenset[str]:
-    """Return the motions that the embedder's answers are free in.
+def free_motions(embedder: Embedder) -> Motions:
+    """Return the motions that the embedder's answers are free in, which alignment has to undo.
 
     An embedder that does not say is taken to be free in rotation and translation, as in the paper.
 
     Examples
     --------
     >>> from graphquilt.embedders import SVD
-    >>> sorted(motions(SVD(8)))
-    ['rotation', 'scale', 'translation']
+    >>> free_motions(SVD(8))
+    Motions(scale=True, rotate=True, translate=True)
     """
-    group = frozenset(getattr(embedder, "group", DEFAULT_MOTIONS))
-    if not group <= MOTIONS:
+    motions = getattr(embedder, "motions", Motions())
+    if not isinstance(motions, Motions):
         raise InputError(
-            f"{embedder!r} says that its embeddings are free in {sorted(group - MOTIONS)}; "
-            f"a group is made of {sorted(MOTIONS)}."
+            f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
         )
-    return group
+    return motions
 
 
 def checked_fit(

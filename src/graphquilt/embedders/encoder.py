@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders._features import features_of
 from graphquilt.errors import FormatError, MissingExtraError
 
@@ -43,7 +43,7 @@ class Encoder:
 
     kind: str
     dim: int
-    weights: Mapping[str, npt.NDArray[Any]]
+    weights: Mapping[str, AnyArray]
     featureless: str | None = None
     normalize: bool = False
 
@@ -51,7 +51,7 @@ class Encoder:
         layers = ", ".join("×".join(map(str, w.shape)) for w in self.weights.values() if w.ndim == 2)
         return f"Encoder({self.kind}, dim={self.dim}, weights {layers})"
 
-    def __call__(self, graph: Graph) -> npt.NDArray[np.floating[Any]]:
+    def __call__(self, graph: Graph) -> FloatArray:
         """Embed a graph that has the features the encoder was trained on, (n, dim)."""
         try:
             import torch
@@ -64,7 +64,7 @@ class Encoder:
         features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
         with threads(1), torch.no_grad():
             inputs = inputs_of(normalized_adjacency(graph), features, dtype=tensors["weight0"].dtype)
-            X: npt.NDArray[np.floating[Any]] = encode(inputs, tensors)[:, : self.dim].numpy().copy()
+            X: FloatArray = encode(inputs, tensors)[:, : self.dim].numpy().copy()
             return X
 
     def save(self, path: str | Path) -> None:

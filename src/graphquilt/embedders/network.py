@@ -7,12 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import FloatArray
 from graphquilt.embedders._features import STAND_INS, features_of
-from graphquilt.embedders.contract import DEFAULT_MOTIONS, MOTIONS, Fit, Target, check_dim
+from graphquilt.embedders.contract import Fit, Target, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from graphquilt.progress import ProgressCallback
 
 __all__ = ["Network", "glorot"]
-
-FloatArray = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Network:
     threads : int or None
         CPU threads of torch. One by default: patches are what runs in parallel, and the answer then does not depend on
         the machine's number of cores. None leaves torch as it is set.
-    group : frozenset of str
+    motions : Motions
         The motions that embeddings of one graph from several trainings differ by, and that alignment is to undo.
     """
 
@@ -78,7 +77,7 @@ class Network:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int | None = 1
-    group: frozenset[str] = DEFAULT_MOTIONS
+    motions: Motions = Motions()
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -95,8 +94,6 @@ class Network:
             raise InputError(f"weight_decay of {name} must not be negative; it is {self.weight_decay}.")
         if self.featureless not in (None, *STAND_INS):
             raise InputError(f"featureless of {name} is one of {STAND_INS} or None, not {self.featureless!r}.")
-        if not frozenset(self.group) <= MOTIONS:
-            raise InputError(f"group of {name} is made of {sorted(MOTIONS)}; it is {sorted(self.group)}.")
         if self.dtype not in {"float32", "float64"}:
             raise InputError(f"dtype of {name} is 'float32' or 'float64', not {self.dtype!r}.")
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders._spectral import DENSE_ROWS, leading_eigenpairs
-from graphquilt.embedders.contract import MOTIONS, check_dim
+from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 
 __all__ = ["SVD"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class SVD:
         Number of vectors.
     tol : float
         The largest residual norm of a vector.
-    group : frozenset of str
+    motions : Motions
         The motions that embeddings of overlapping graphs differ by: all of them.
 
     Notes
@@ -48,7 +47,7 @@ class SVD:
 
     dim: int
     tol: float = 1e-6
-    group: frozenset[str] = MOTIONS
+    motions: Motions = Motions(scale=True)
     deterministic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -56,7 +55,7 @@ class SVD:
         if not self.tol > 0:
             raise InputError(f"tol of SVD must be positive, not {self.tol}.")
 
-    def __call__(self, graph: Graph, seed: int) -> FloatArray:  # noqa: ARG002
+    def __call__(self, graph: Graph, seed: int) -> Float64Array:  # noqa: ARG002
         """Return the embedding (n, dim)."""
         A = graph.adjacency
         if graph.directed:
@@ -76,7 +75,7 @@ class SVD:
         trivial_t = sp.csr_array(trivial.T)
         multiply = _product_by(A)
 
-        def deflated(x: FloatArray) -> FloatArray:
+        def deflated(x: Float64Array) -> Float64Array:
             # Twice the projection puts the trivial vectors at -1, below every other.
             y = multiply(x)
             y -= 2 * (trivial @ (trivial_t @ x))
@@ -88,13 +87,13 @@ class SVD:
         return X
 
 
-def _product_by(A: sp.csr_array) -> Callable[[FloatArray], FloatArray]:
+def _product_by(A: sp.csr_array) -> Callable[[Float64Array], Float64Array]:
     """Return the product by A: SciPy's for small matrices, and one that numba compiles for others."""
     if A.shape[0] <= DENSE_ROWS:
         return lambda x: np.asarray(A @ x)
     from graphquilt.embedders._kernels import multiply_rows
 
-    def product(x: FloatArray) -> FloatArray:
+    def product(x: Float64Array) -> Float64Array:
         out = np.empty_like(x)
         multiply_rows(A.indptr, A.indices, A.data, x, out)
         return out
@@ -102,7 +101,7 @@ def _product_by(A: sp.csr_array) -> Callable[[FloatArray], FloatArray]:
     return product
 
 
-def _trivial(A: sp.csr_array, weight: npt.NDArray[Any]) -> tuple[sp.csr_array, int]:
+def _trivial(A: sp.csr_array, weight: AnyArray) -> tuple[sp.csr_array, int]:
     """Return D^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
     from scipy.sparse.csgraph import connected_components
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.evaluate.links import average_precision, roc_auc
 
@@ -65,7 +66,7 @@ def alert_quality(
     return quality
 
 
-def _recall(S: npt.NDArray[np.float64], attack: npt.NDArray[np.bool_], here: npt.NDArray[np.bool_], k: int) -> float:
+def _recall(S: Float64Array, attack: BoolArray, here: BoolArray, k: int) -> float:
     caught = 0
     for t in range(S.shape[1]):
         rows = np.flatnonzero(here[:, t] & ~np.isnan(S[:, t]))

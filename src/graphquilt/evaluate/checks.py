@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import InputError
 
 __all__ = ["checked_embedding", "checked_labels"]
@@ -14,7 +13,7 @@ __all__ = ["checked_embedding", "checked_labels"]
 _ROWS = 1 << 18  # rows looked at in one go, so that a memory map is never held whole
 
 
-def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> npt.NDArray[np.floating[Any]]:
+def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArray:
     """Return ``X`` as a float array (n, d), a memory map as one, or say which rows are wrong."""
     array = np.asanyarray(X)
     if array.ndim != 2 or array.shape[1] == 0:
@@ -39,7 +38,7 @@ def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> npt.NDArr
     return array
 
 
-def checked_labels(y: npt.ArrayLike, n_nodes: int) -> npt.NDArray[np.int64]:
+def checked_labels(y: npt.ArrayLike, n_nodes: int) -> Int64Array:
     """Return ``y`` as an int array (n,), -1 where there is no label."""
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != n_nodes:

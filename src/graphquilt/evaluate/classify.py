@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.evaluate.checks import checked_embedding, checked_labels
 
 __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classification_accuracy", "random_splits"]
-
-Nodes = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Which nodes are learned from, which decide when to stop, and which are tested; the three are disjoint."""
 
-    train: Nodes
-    validation: Nodes
-    test: Nodes
+    train: Int64Array
+    validation: Int64Array
+    test: Int64Array
 
 
 class Classifier(Protocol):
     """Anything that takes (X, classes 0..C-1, splits) to one accuracy a split."""
 
-    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+    def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
 
 
@@ -43,7 +41,7 @@ def classification_accuracy(
     seed: int,
     classifier: Classifier | None = None,
     skip_small: bool = False,
-) -> npt.NDArray[np.float64]:
+) -> Float64Array:
     """Return the test accuracy of a classifier on the embedding, one number a random split.
 
     Parameters
@@ -84,7 +82,7 @@ def classification_accuracy(
     return (classifier or AdamLogistic())(chosen, classes, drawn)
 
 
-def _usable(labels: Nodes, per_class: int, skip_small: bool) -> tuple[Nodes, Nodes]:
+def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64Array, Int64Array]:
     """Return the nodes that can take part, and their classes renumbered 0..C-1."""
     names, counts = np.unique(labels[labels >= 0], return_counts=True)
     small = counts <= per_class
@@ -105,7 +103,7 @@ def _usable(labels: Nodes, per_class: int, skip_small: bool) -> tuple[Nodes, Nod
 
 
 def random_splits(
-    y: Nodes, *, per_class: int, splits: int, seed: int | np.random.Generator, validation: int = 500
+    y: Int64Array, *, per_class: int, splits: int, seed: int | np.random.Generator, validation: int = 500
 ) -> list[Split]:
     """Draw ``splits`` independent splits: ``per_class`` nodes a class, ``validation`` others, the rest for testing.
 
@@ -152,13 +150,13 @@ class AdamLogistic:
     max_epochs: int = 10_000
     patience: int = 20
 
-    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+    def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
         weights = self.fit(X, y, splits)
         correct = _predictions(X.astype(np.float32), weights) == y
         return np.array([float(np.mean(row[split.test])) for row, split in zip(correct, splits, strict=True)])
 
-    def fit(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float32]:
+    def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float32Array:
         """Return the weights of each split at its best validation loss, (s, C, d + 1); the last column is the bias."""
         start = np.zeros((int(y.max()) + 1, X.shape[1] + 1), dtype=np.float32)
         batch = _Batch.of(X.astype(np.float32), y, splits, start)
@@ -189,18 +187,18 @@ class _Batch:
     Classes come before nodes, (s, C, k): sums over a few classes then run along long rows, and the products are wide.
     """
 
-    ids: Nodes
-    train: npt.NDArray[np.float32]
-    train_t: npt.NDArray[np.float32]
-    target: npt.NDArray[np.float32]
-    check_t: npt.NDArray[np.float32]
-    check_class: Nodes
-    W: npt.NDArray[np.float32]
-    first: npt.NDArray[np.float32]
-    second: npt.NDArray[np.float32]
+    ids: Int64Array
+    train: Float32Array
+    train_t: Float32Array
+    target: Float32Array
+    check_t: Float32Array
+    check_class: Int64Array
+    W: Float32Array
+    first: Float32Array
+    second: Float32Array
 
     @classmethod
-    def of(cls, X: npt.NDArray[np.float32], y: Nodes, splits: list[Split], start: npt.NDArray[np.float32]) -> _Batch:
+    def of(cls, X: Float32Array, y: Int64Array, splits: list[Split], start: Float32Array) -> _Batch:
         train = np.stack([_with_one(X[s.train]) for s in splits])
         one_hot = np.eye(len(start), dtype=np.float32)
         zero = np.zeros((len(splits), *start.shape), dtype=np.float32)
@@ -216,7 +214,7 @@ class _Batch:
             second=zero.copy(),
         )
 
-    def keep(self, going: npt.NDArray[np.bool_]) -> _Batch:
+    def keep(self, going: BoolArray) -> _Batch:
         """Return the batch without the splits that have stopped."""
         return _Batch(*(value[going] for value in vars(self).values()))
 
@@ -236,7 +234,7 @@ class _Batch:
         size += np.float32(1e-8)
         self.W -= np.float32(rate / (1 - 0.9**epoch)) * self.first / size
 
-    def validation_loss(self) -> Floats:
+    def validation_loss(self) -> FloatArray:
         """Return the mean cross entropy of the validation nodes, (s,)."""
         Z = self.W @ self.check_t
         Z -= Z.max(axis=1, keepdims=True)
@@ -245,12 +243,12 @@ class _Batch:
         return np.asarray((np.log(Z.sum(axis=1)) - true).mean(axis=1, dtype=np.float64))
 
 
-def _with_one(X: Floats) -> Floats:
+def _with_one(X: FloatArray) -> FloatArray:
     """Append a column of ones, so that the last column of the weights is the bias."""
     return np.hstack([X, np.ones((len(X), 1), dtype=X.dtype)])
 
 
-def _predictions(X: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) -> Nodes:
+def _predictions(X: Float32Array, weights: Float32Array) -> Int64Array:
     """Return the class of the highest score of every node under the weights of every split, (s, n)."""
     return np.stack([(W[:, :-1] @ X.T + W[:, -1:]).argmax(axis=0) for W in weights])
 
@@ -266,11 +264,11 @@ class ScikitLogistic:
     C: float = 1.0
     max_iter: int = 1000
 
-    def __call__(self, X: Floats, y: Nodes, splits: list[Split]) -> npt.NDArray[np.float64]:
+    def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
         return np.array(list(self._accuracies(X, y, splits)))
 
-    def _accuracies(self, X: Floats, y: Nodes, splits: list[Split]) -> Iterable[float]:
+    def _accuracies(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Iterable[float]:
         try:
             from sklearn.linear_model import LogisticRegression
         except ImportError as error:

@@ -16,6 +16,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import Measures, measure
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -117,7 +118,7 @@ def diagnose(
     full : array (n, d), optional
         An embedding of the whole graph by the same method. Without it, what local training loses cannot be told.
     seed, splits, max_edges
-        See :func:`graphquilt.compare_routes`.
+        See :func:`graphquilt.evaluate.compare_routes`.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
@@ -126,7 +127,9 @@ def diagnose(
         raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
     nodes = NodeSets.gather(checked_patch(patches[k], k).nodes for k in range(len(patches)))
     rescaled = bool(np.any(alignment.scales != alignment.scales[0]))
-    laid = lay_onto(patches, Alignment.identity(len(patches), alignment.dim), reference, scale=rescaled)
+    laid = lay_onto(
+        patches, Alignment.identity(len(patches), alignment.dim), reference, motions=Motions(scale=rescaled)
+    )
     alone, seen = np.full(stitched.shape, np.nan), np.full(n, -1.0)
     quilt = PatchGraph(nodes, np.empty((0, 2), dtype=np.int64), n, components="each")
     for k, share in enumerate(coverage(graph, quilt)):

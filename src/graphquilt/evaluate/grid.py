@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.evaluate.checks import checked_labels
 from graphquilt.evaluate.classify import Split
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Grid", "GridResult", "Perceptron", "mlp_grid"]
-
-Nodes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class GridResult:
 
 
 def mlp_grid(
-    X: npt.NDArray[Any],
+    X: AnyArray,
     y: npt.ArrayLike,
     split: Split,
     *,
@@ -139,10 +138,10 @@ def mlp_grid(
 class _Data:
     """Reads batches of rows from memory or disk, in the order of the rows, and checks what it reads."""
 
-    def __init__(self, X: npt.NDArray[Any], classes: Nodes, batch_size: int, device: str) -> None:
+    def __init__(self, X: AnyArray, classes: Int64Array, batch_size: int, device: str) -> None:
         self._X, self._classes, self._size, self._device = X, classes, batch_size, device
 
-    def batches(self, nodes: Nodes) -> Iterator[tuple[Any, Any]]:
+    def batches(self, nodes: Int64Array) -> Iterator[tuple[Any, Any]]:
         import torch
 
         for part in np.array_split(nodes, -(-len(nodes) // self._size)):
@@ -157,7 +156,7 @@ class _Data:
             classes = torch.from_numpy(self._classes[rows])
             yield torch.from_numpy(block).to(self._device), classes.to(self._device)
 
-    def score(self, model: Any, nodes: Nodes) -> tuple[float, float]:
+    def score(self, model: Any, nodes: Int64Array) -> tuple[float, float]:
         """Return mean cross entropy and accuracy on these nodes."""
         import torch
 

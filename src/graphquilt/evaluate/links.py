@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.graph import Graph
@@ -24,8 +25,6 @@ __all__ = [
     "sample_non_edges",
 ]
 
-Pairs = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.floating[Any]]
 Score = Callable[[Any, Any], Any]
 
 _PAIRS = 1 << 10  # pairs scored in one go: both gathered blocks stay in the cache at d = 128
@@ -33,12 +32,12 @@ _EXACT = 1 << 25  # up to so many scores the ranks are exact; beyond, scores are
 _LISTED = 1 << 23  # up to so many pairs of nodes, the non-edges are listed instead of drawn
 
 
-def inner_product(A: Scores, B: Scores) -> Scores:
+def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
     """Score pairs of rows by their inner product, (k,): the decoder of VGAE and the score of the paper."""
     return np.asarray(np.einsum("ij,ij->i", A, B))
 
 
-def negative_distance(A: Scores, B: Scores) -> Scores:
+def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
     """Score pairs of rows by minus their squared distance, (k,); unlike the inner product it ignores the origin."""
     D = A - B
     return np.asarray(-np.einsum("ij,ij->i", D, D))
@@ -176,7 +175,7 @@ def link_prediction_auc(
     return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
 
 
-def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[Graph, Pairs]:
+def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[Graph, Int64Array]:
     """Take some edges away for testing, and never one that would disconnect the graph.
 
     A random spanning forest stays; the held-out edges are drawn from the others.
@@ -221,7 +220,7 @@ def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[G
     return Graph(A, graph.features, labels=graph.labels, node_ids=graph.node_ids), held
 
 
-def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Pairs:
+def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Int64Array:
     """Draw distinct pairs of different nodes that are not joined, (k, 2); k is ``count``, or all there are if fewer.
 
     Examples
@@ -253,20 +252,20 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     return _pairs_of(found, count, n, rng)
 
 
-def _distinct(keys: Pairs) -> Pairs:
+def _distinct(keys: Int64Array) -> Int64Array:
     """Sort and drop repetitions; several times faster than numpy.unique, which hashes."""
     keys = np.sort(keys)
     return np.asarray(keys[np.diff(keys, prepend=-1) != 0])
 
 
-def _pairs_of(keys: Pairs, count: int, n_nodes: int, rng: np.random.Generator) -> Pairs:
+def _pairs_of(keys: Int64Array, count: int, n_nodes: int, rng: np.random.Generator) -> Int64Array:
     """Return ``count`` of the pairs (i, j) with these sorted keys i n + j, ascending; which ones is left to chance."""
     extra = rng.choice(len(keys), len(keys) - count, replace=False)
     rows, columns = np.divmod(np.delete(keys, extra), n_nodes)
     return np.column_stack([rows, columns])
 
 
-def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
+def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
     """Draw pairs with replacement and keep those that are neither loops nor edges, ascending, (at most count, 2)."""
     i, j = rng.integers(0, graph.n_nodes, size=(2, count))
     if not graph.directed:
@@ -276,7 +275,7 @@ def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs
     return np.asarray(pairs[~_joined(graph, pairs)])
 
 
-def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Pairs]:
+def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
     """Yield non-edges drawn with replacement, for counts that cannot be kept in memory to tell repetitions."""
     while count > 0:
         block = _draw_non_edges(graph, 1 << 20, rng)
@@ -286,7 +285,7 @@ def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iter
         yield block
 
 
-def _joined(graph: Graph, pairs: Pairs) -> npt.NDArray[np.bool_]:
+def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     """Say which pairs are edges, by one binary search in all rows at once; reads only what it looks at, (k,)."""
     if graph.n_edges == 0:
         return np.zeros(len(pairs), dtype=np.bool_)
@@ -302,7 +301,7 @@ def _joined(graph: Graph, pairs: Pairs) -> npt.NDArray[np.bool_]:
     return np.asarray(inside & (graph.indices[np.where(inside, low, 0)] == target))
 
 
-def _entries(graph: Graph) -> Iterator[tuple[Pairs, Pairs]]:
+def _entries(graph: Graph) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield rows and columns of all entries, some millions at a time."""
     step = 1 << 22
     for start in range(0, graph.n_edges, step):
@@ -313,7 +312,7 @@ def _entries(graph: Graph) -> Iterator[tuple[Pairs, Pairs]]:
         yield np.repeat(np.arange(first, last), np.diff(ends)), np.asarray(graph.indices[start:stop], dtype=np.int64)
 
 
-def _edge_blocks(graph: Graph) -> Iterator[Pairs]:
+def _edge_blocks(graph: Graph) -> Iterator[Int64Array]:
     """Yield the edges without loops, (k, 2); each undirected edge once, i < j."""
     for rows, columns in _entries(graph):
         keep = rows != columns if graph.directed else rows < columns
@@ -328,7 +327,7 @@ def _count_pairs(graph: Graph) -> int:
     return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
 
 
-def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
+def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
     """Draw ``count`` distinct edges, (count, 2); there are more than that."""
     n = graph.n_nodes
     found = np.empty(0, dtype=np.int64)
@@ -342,7 +341,7 @@ def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Pairs:
     return _pairs_of(found, count, n, rng)
 
 
-def _scores(X: Scores, pairs: Pairs, score: Score) -> Scores:
+def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
     kind = np.promote_types(X.dtype, np.float32)  # half precision is for keeping, not for adding up
     parts = [
         score(*(X[ends].astype(kind, copy=False) for ends in rows.T))
@@ -351,7 +350,7 @@ def _scores(X: Scores, pairs: Pairs, score: Score) -> Scores:
     return np.concatenate(parts)
 
 
-def _auc(X: Scores, positive: Any, negative: Any, count: int, score: Score) -> float:
+def _auc(X: FloatArray, positive: Any, negative: Any, count: int, score: Score) -> float:
     if 2 * count <= _EXACT:
         return roc_auc(*(np.concatenate([_scores(X, block, score) for block in side]) for side in (positive, negative)))
     a, b = (_histogram(_scores(X, block, score) for block in side) for side in (positive, negative))
@@ -359,7 +358,7 @@ def _auc(X: Scores, positive: Any, negative: Any, count: int, score: Score) -> f
     return float(np.sum(a * (below + 0.5 * b), dtype=np.float64) / (float(a.sum()) * float(b.sum())))
 
 
-def _histogram(blocks: Iterator[Scores]) -> npt.NDArray[np.int64]:
+def _histogram(blocks: Iterator[FloatArray]) -> Int64Array:
     """Count float32 scores by their first 24 bits, in the order of the numbers, (2²⁴,)."""
     counts = np.zeros(1 << 24, dtype=np.int64)
     for block in blocks:

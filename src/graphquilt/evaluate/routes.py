@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.arrays import Float64Array
 from graphquilt.errors import JobError
 from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
@@ -164,7 +165,7 @@ def compare(
     )
 
 
-def kept_weights(store: Store, graph: Graph) -> list[npt.NDArray[np.float64]] | None:
+def kept_weights(store: Store, graph: Graph) -> list[Float64Array] | None:
     """Return what the rows of an aligned job's patches counted with, or None where all counted alike."""
     power = store["alignment"].parameters.get("coverage", 0.0)
     return coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
 from graphquilt.consensus import Round
-from graphquilt.embedders.contract import Embedder, motions
+from graphquilt.embedders.contract import Embedder, free_motions
 from graphquilt.errors import InputError, JobError, PatchesFailedError
 from graphquilt.fanout.calls import describe, of_run, other_settings, patch_seed
 from graphquilt.fanout.patches import StoredPatches, embedded_patches
@@ -73,7 +76,7 @@ def embed_patches(
     progress : callable, optional
         Called with a :class:`graphquilt.Progress` after each patch (stage ``"patches"``).
     retries : int
-        How often a patch that fails is tried again; not where its input is wrong (:class:`graphquilt.InputError`).
+        How often a patch that fails is tried again, unless its input is wrong (:class:`graphquilt.errors.InputError`).
     only : iterable of int, optional
         Embed only these patches of the job, for instance the share of one machine; of ``runs * n_patches``.
     consensus : Round, optional
@@ -185,8 +188,8 @@ def _settings_record(
                 f"{store} is embedded with {other_settings(kept, said)}. Mixing them would spoil the job: use the "
                 "same, or another folder."
             )
-        group = sorted(frozenset().union(*(motions(one) for one in each)))
-        return Record({}, said | {"dim": each[0].dim, "group": group} | counts)
+        motions = dataclasses.asdict(functools.reduce(operator.or_, (free_motions(one) for one in each)))
+        return Record({}, said | {"dim": each[0].dim, "motions": motions} | counts)
     if any(kept.get(name, least) != counts[name] for name, least in (("runs", 1), ("rounds", 0))):
         return Record({}, {**kept, **counts})
     return None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Target, checked_fit
 from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
@@ -108,7 +108,7 @@ class Outcome:
     """What came of a call; small, unless there is no store to hold the embedding."""
 
     facts: Mapping[str, float]
-    embedding: npt.NDArray[Any] | None = None
+    embedding: AnyArray | None = None
     error: str | None = None
     kind: str = ""  # "": it failed; "input": its record is damaged; "final": it fails again; "fatal": no patch succeeds
     trace: str = ""

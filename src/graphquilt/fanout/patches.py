@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import numpy.typing as npt
-
 from graphquilt.alignment.overlap import checked_patch
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.patches import Patch
 from graphquilt.records import kept_patch_graph, patch_key
@@ -31,9 +30,7 @@ class StoredPatches(Sequence[Patch]):
         The consensus round whose embeddings to open; 0 is before any.
     """
 
-    def __init__(
-        self, store: Store, patches: Sequence[npt.NDArray[Any]], *, keep: int = 64, round_number: int = 0
-    ) -> None:
+    def __init__(self, store: Store, patches: Sequence[AnyArray], *, keep: int = 64, round_number: int = 0) -> None:
         self._store, self._patches, self._keep, self._round = store, patches, keep, round_number
         self._open: OrderedDict[int, Patch] = OrderedDict()
 
@@ -77,7 +74,7 @@ def _reopen(store: Store, which: str, runs: int, keep: int, round_number: int) -
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(path: Path, which: str, runs: int) -> tuple[Store, Sequence[npt.NDArray[Any]]]:  # noqa: ARG001
+def _opened(path: Path, which: str, runs: int) -> tuple[Store, Sequence[AnyArray]]:  # noqa: ARG001
     """Open a job and its node lists once a worker, not once a call; ``which`` is the fingerprint of the patches."""
     store = DirectoryStore(path)
     return store, kept_patch_graph(store).repeat(runs).patches

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.graph._checks import Position, check_csr, check_labels, check_weights, group
 
 __all__ = ["Graph", "check_labels", "group"]
 
-IntArray = npt.NDArray[np.integer[Any]]
-FloatArray = npt.NDArray[np.floating[Any]]
 
 _CHUNK = 1 << 22  # entries gathered at once by subgraph: some 100 MB of working memory
 _INT32 = np.iinfo(np.int32).max
@@ -60,8 +59,8 @@ class Graph:
     indices: IntArray
     weights: FloatArray | None
     features: Any
-    labels: npt.NDArray[Any] | None
-    node_ids: npt.NDArray[Any] | None
+    labels: AnyArray | None
+    node_ids: AnyArray | None
     directed: bool
 
     def __init__(
@@ -171,7 +170,7 @@ class Graph:
         return len(self.indices)
 
     @property
-    def degrees(self) -> npt.NDArray[np.int64]:
+    def degrees(self) -> Int64Array:
         """Number of neighbours of each node, (n,)."""
         return np.diff(self.indptr).astype(np.int64)
 
@@ -240,10 +239,10 @@ class Graph:
             directed=self.directed,
         )
 
-    def _row_lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _row_lengths(self, rows: Int64Array) -> Int64Array:
         return np.asarray(self.indptr[rows + 1] - self.indptr[rows], dtype=np.int64)
 
-    def _rows(self, nodes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         given = np.asarray(nodes)
         if given.dtype == bool:
             if given.shape != (self.n_nodes,):
@@ -258,7 +257,7 @@ class Graph:
             raise InputError(f"a subgraph takes each node once; node {twice[0]} is named more than once.")
         return rows
 
-    def components(self) -> npt.NDArray[np.int64]:
+    def components(self) -> Int64Array:
         """Return the number of each node's component, (n,), weakly connected; component 0 holds node 0.
 
         Examples
@@ -268,12 +267,13 @@ class Graph:
         [0, 0, 1]
         """
         from graphquilt.graph import _kernels
+        from graphquilt.kernels import announce, frozen
 
-        _kernels.announce(_kernels.components, "components")
-        found: npt.NDArray[np.int64] = _kernels.components(_kernels.frozen(self.indptr), _kernels.frozen(self.indices))
+        announce(_kernels.components, "components")
+        found: Int64Array = _kernels.components(frozen(self.indptr), frozen(self.indices))
         return found
 
-    def largest_component(self) -> tuple[Graph, npt.NDArray[np.int64]]:
+    def largest_component(self) -> tuple[Graph, Int64Array]:
         """Return the largest component, and which of this graph's nodes it holds, ascending.
 
         Of several components of one size the one with the least node is taken.
@@ -314,17 +314,18 @@ class Graph:
         [[0.0, 1.0], [1.0, 0.0]]
         """
         from graphquilt.graph import _kernels
+        from graphquilt.kernels import announce, frozen
 
         labels = check_labels(labels, self.n_nodes)
         members, starts = group(labels)
-        _kernels.announce(_kernels.quotient, "quotient")
+        announce(_kernels.quotient, "quotient")
         indptr, indices, weights = _kernels.quotient(
-            _kernels.frozen(self.indptr),
-            _kernels.frozen(self.indices),
-            _kernels.frozen(_NO_WEIGHTS if self.weights is None else np.asarray(self.weights, dtype=np.float64)),
-            _kernels.frozen(labels),
-            _kernels.frozen(members),
-            _kernels.frozen(starts),
+            frozen(self.indptr),
+            frozen(self.indices),
+            frozen(_NO_WEIGHTS if self.weights is None else np.asarray(self.weights, dtype=np.float64)),
+            frozen(labels),
+            frozen(members),
+            frozen(starts),
         )
         return Graph.from_arrays(indptr, indices, weights, directed=self.directed)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import FloatArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 
 __all__ = ["Position", "check_csr", "check_labels", "check_weights", "group"]
 
-IntArray = npt.NDArray[np.integer[Any]]
-FloatArray = npt.NDArray[np.floating[Any]]
 
 _TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows
 
@@ -58,9 +55,9 @@ def check_csr(indptr: IntArray, indices: IntArray) -> None:
 class Position:
     """Where each of ``rows`` stands among them, -1 for a node that is not there."""
 
-    def __init__(self, rows: npt.NDArray[np.int64], n_nodes: int) -> None:
+    def __init__(self, rows: Int64Array, n_nodes: int) -> None:
         self.ascending = bool(np.all(rows[1:] > rows[:-1]))
-        self.table: npt.NDArray[np.int64] | None = None
+        self.table: Int64Array | None = None
         if n_nodes <= max(_TABLE, 4 * len(rows)):
             self.table = np.full(n_nodes, -1, dtype=np.int64)
             self.table[rows] = np.arange(len(rows))
@@ -68,7 +65,7 @@ class Position:
             self.order = np.argsort(rows, kind="stable")
             self.rows = rows[self.order]
 
-    def __call__(self, nodes: IntArray) -> npt.NDArray[np.int64]:
+    def __call__(self, nodes: IntArray) -> Int64Array:
         if self.table is not None:
             return self.table[nodes]
         if len(self.rows) == 0:
@@ -77,7 +74,7 @@ class Position:
         return np.where(self.rows[place] == nodes, self.order[place], -1)
 
 
-def check_labels(labels: npt.ArrayLike, n_nodes: int) -> npt.NDArray[np.int64]:
+def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
     """Return ``labels`` as 64-bit integers after checking that they are one cluster a node, 0..p-1 without gaps."""
     given = np.asarray(labels)
     if given.shape != (n_nodes,):
@@ -104,7 +101,7 @@ def check_labels(labels: npt.ArrayLike, n_nodes: int) -> npt.NDArray[np.int64]:
     return given.astype(np.int64)
 
 
-def group(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def group(labels: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return the nodes in the order of their clusters, and where each cluster starts: (n,) and (p + 1,).
 
     Examples

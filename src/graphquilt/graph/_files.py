@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ VERSION = 1
 DESCRIPTION = "graph.json"
 
 
-def narrow(indices: npt.NDArray[Any], n_nodes: int) -> npt.NDArray[Any]:
+def narrow(indices: AnyArray, n_nodes: int) -> AnyArray:
     """Return ``indices`` in 32 bits where node ids fit."""
     return indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
 
@@ -57,7 +57,7 @@ def disk_errors(target: Path, advice: str) -> Iterator[None]:
         raise
 
 
-def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+def write_array(path: Path, array: AnyArray) -> None:
     """Write a ``.npy`` file under another name and rename it when it is complete."""
     if array.dtype.hasobject:
         array = array.astype(str)
@@ -102,7 +102,7 @@ def save(graph: Graph, folder: str | PathLike[str]) -> None:
 
 
 def _write(graph: Graph, target: Path) -> None:
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: dict[str, AnyArray] = {
         "indptr": np.asanyarray(graph.indptr).astype(np.int64, copy=False),
         "indices": narrow(graph.indices, graph.n_nodes),
     }
@@ -119,12 +119,12 @@ def _write(graph: Graph, target: Path) -> None:
     write_description(target, description)
 
 
-def attach(folder: str | PathLike[str], *, features: Any = None, labels: npt.NDArray[Any] | None = None) -> None:
+def attach(folder: str | PathLike[str], *, features: Any = None, labels: AnyArray | None = None) -> None:
     """Add features or labels to a graph on disk without writing its edges again."""
     target = Path(folder)
     graph = open_graph(target)
     description = json.loads((target / DESCRIPTION).read_text())
-    arrays: dict[str, npt.NDArray[Any]] = {} if labels is None else {"labels": labels}
+    arrays: dict[str, AnyArray] = {} if labels is None else {"labels": labels}
     if features is not None:
         arrays |= _feature_arrays(features)
     for name, values in arrays.items():
@@ -134,7 +134,7 @@ def attach(folder: str | PathLike[str], *, features: Any = None, labels: npt.NDA
     write_description(target, description | {"arrays": sorted({*description["arrays"], *arrays})})
 
 
-def _feature_arrays(features: Any) -> dict[str, npt.NDArray[Any]]:
+def _feature_arrays(features: Any) -> dict[str, AnyArray]:
     if not sp.issparse(features):
         return {"features": np.asanyarray(features)}
     X = sp.csr_array(features)
@@ -146,7 +146,7 @@ def _feature_arrays(features: Any) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def open_array(path: Path) -> npt.NDArray[Any]:
+def open_array(path: Path) -> AnyArray:
     """Open a ``.npy`` file memory-mapped; what is missing, cut short or not NumPy is an error that names it."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]

@@ -1,61 +1,18 @@
 """Compiled loops over CSR arrays.
 
-Every kernel takes read-only views (see :func:`frozen`), so that a memory map and an array in memory share one
-compiled version. Compilation happens once an installation and is cached beside the source.
+Every kernel takes read-only views (see :func:`graphquilt.kernels.frozen`), so that a memory map and an array in memory
+share one compiled version.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["announce", "breadth_first", "components", "frozen", "quotient", "volumes"]
+from graphquilt.kernels import jit
 
-logger = logging.getLogger("graphquilt")
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def jit(function: Kernel) -> Kernel:
-    """Compile ``function`` with its result cached on disk; the GIL is released while it runs."""
-    compiled: Kernel = numba.njit(cache=True, nogil=True)(function)
-    return compiled
-
-
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only, contiguous view of ``array`` as a plain array."""
-    view = np.ascontiguousarray(array).view(np.ndarray)
-    if view.flags.writeable:
-        view = view[:]
-        view.flags.writeable = False
-    return view
-
-
-_announced: list[bool] = []
-
-
-def announce(kernel: Any, work: str) -> None:
-    """Tell the user, before the first call of ``kernel`` on this machine, that it will be compiled.
-
-    Once a process as a warning, which is seen without any setting; further kernels at the level of information.
-    """
-    if kernel.signatures or _is_compiled(kernel):
-        return
-    level = logging.INFO if _announced else logging.WARNING
-    _announced.append(True)
-    logger.log(level, "%s: compiling, which takes some seconds the first time and is kept for later", work)
-
-
-def _is_compiled(kernel: Any) -> bool:
-    """Return whether numba has an index of compiled versions on disk; True where it does not say."""
-    file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
-    index = getattr(file, "_index_path", None)
-    return index is None or Path(index).exists()
+__all__ = ["breadth_first", "components", "quotient", "volumes"]
 
 
 @jit

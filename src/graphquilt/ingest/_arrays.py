@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
 from graphquilt.graph._files import open_array
 from graphquilt.ingest._assemble import Columns
@@ -26,8 +26,8 @@ class Found:
     columns: Columns
     n_nodes: int | None = None
     features: Any = None
-    labels: npt.NDArray[Any] | None = None
-    node_ids: npt.NDArray[Any] | None = None
+    labels: AnyArray | None = None
+    node_ids: AnyArray | None = None
 
 
 def read_npy(path: Path) -> Found:
@@ -35,7 +35,7 @@ def read_npy(path: Path) -> Found:
     return Found(_ends(path, open_array(path)))
 
 
-def _ends(path: Path, edges: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None) -> Columns:
+def _ends(path: Path, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
     if edges.ndim != 2 or 2 not in edges.shape or not np.issubdtype(edges.dtype, np.integer):
         raise FormatError(
             f"{path}: edges are integers of shape (2, m) or (m, 2); these are {edges.dtype} of shape {edges.shape}."

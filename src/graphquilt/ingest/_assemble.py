@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 
@@ -21,14 +22,14 @@ logger = logging.getLogger(__name__)
 class Columns:
     """An edge list as read: ids (integers or text) of both ends, and weights where there are any."""
 
-    source: npt.NDArray[Any]
-    target: npt.NDArray[Any]
-    weights: npt.NDArray[np.float64] | None = None
+    source: AnyArray
+    target: AnyArray
+    weights: Float64Array | None = None
 
 
 def number_nodes(
-    source: npt.NDArray[Any], target: npt.NDArray[Any], n_nodes: int | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int, npt.NDArray[Any] | None]:
+    source: AnyArray, target: AnyArray, n_nodes: int | None
+) -> tuple[Int64Array, Int64Array, int, AnyArray | None]:
     """Number the ids 0..n-1 in ascending order; with ``n_nodes`` given, integer ids are the numbers already."""
     if n_nodes is not None:
         if not np.issubdtype(source.dtype, np.integer):
@@ -72,8 +73,8 @@ def assemble(
                 f"is {weights[row]} (edge {row}). Drop or repair those rows."
             )
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
-    from graphquilt.graph._kernels import announce, frozen
     from graphquilt.ingest import _kernels
+    from graphquilt.kernels import announce, frozen
 
     announce(_kernels.distribute, "sorting edges")
     kind = np.int32 if n <= np.iinfo(np.int32).max else np.int64

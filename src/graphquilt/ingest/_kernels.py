@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.graph._kernels import jit
+from graphquilt.kernels import jit
 
 __all__ = ["distribute", "histogram", "sort_rows", "sort_weighted_rows"]
 

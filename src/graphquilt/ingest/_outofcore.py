@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph._files import DESCRIPTION, describe, disk_errors, write_description
@@ -146,8 +146,8 @@ def _plan(
     progress: ProgressCallback | None,
 ) -> _Plan:
     """Count the entries of each block of rows, and cut the rows into buckets; or take up the plan that is there."""
-    from graphquilt.graph._kernels import announce, frozen
     from graphquilt.ingest import _kernels
+    from graphquilt.kernels import announce, frozen
 
     asked = {"source": source.fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
     state = _load_state(work)
@@ -188,7 +188,7 @@ def _plan(
     return plan
 
 
-def _cut(counts: npt.NDArray[np.int64], shift: int, n: int, most: int) -> list[int]:
+def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
     """Cut the rows at block borders so that each bucket has at most ``most`` entries, if one block does not."""
     first, filled = [0], 0
     for block in range(min(len(counts), -(-n // (1 << shift)))):
@@ -202,8 +202,8 @@ def _cut(counts: npt.NDArray[np.int64], shift: int, n: int, most: int) -> list[i
 
 def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
     """Append every edge to its buckets; after each batch the state says how long the files should be."""
-    from graphquilt.graph._kernels import announce, frozen
     from graphquilt.ingest import _kernels
+    from graphquilt.kernels import announce, frozen
 
     state = _load_state(work)
     if state["batches"] < 0:
@@ -245,8 +245,8 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
 
 def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
     """Turn one bucket after the other into rows of the CSR; after each the state says what has been written."""
-    from graphquilt.graph._kernels import announce, frozen
     from graphquilt.ingest import _kernels
+    from graphquilt.kernels import announce, frozen
 
     state = _load_state(work)
     kinds = plan.results

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph._files import open_array
 
 __all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_source"]
 
-Batch = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float64] | None]
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]
 
 
 class EdgeSource(Protocol):
@@ -63,7 +63,7 @@ def _parquet_files(path: Path) -> tuple[Path, ...]:
 class ArraySource:
     """A (2, m) or (m, 2) array of integers, mapped or not."""
 
-    edges: npt.NDArray[Any]
+    edges: AnyArray
     batch: int
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class ArraySource:
             raise InputError(f"edges must be integer ids, not {self.edges.dtype}.")
 
     @cached_property
-    def _ends(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _ends(self) -> tuple[AnyArray, AnyArray]:
         tall = self.edges.shape[0] != 2
         return (self.edges[:, 0], self.edges[:, 1]) if tall else (self.edges[0], self.edges[1])
 
@@ -166,7 +166,7 @@ def _open_parquet(path: Path) -> Any:
         ) from error
 
 
-def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[npt.NDArray[Any]]]:
+def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[AnyArray]]:
     """Yield the wanted columns in batches; a missing value is an error that names the row."""
     import pyarrow as pa
 

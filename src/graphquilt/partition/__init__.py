@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
 from graphquilt.partition._checks import check_n_patches, fill_empty, whole_weights
@@ -21,13 +22,12 @@ from graphquilt.partition._packages import KaMinPar, Leiden, Louvain
 __all__ = ["Fennel", "KaMinPar", "Leiden", "Louvain", "Metis", "Partitioner", "edge_cut", "merge_small"]
 
 logger = logging.getLogger(__name__)
-Labels = npt.NDArray[np.int64]
 
 
 class Partitioner(Protocol):
     """Whatever turns a graph into labels 0..p-1, one for each node."""
 
-    def __call__(self, graph: Graph) -> Labels:
+    def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
         ...
 
@@ -54,7 +54,7 @@ class Metis:
     n_patches: int
     seed: int = 0
 
-    def __call__(self, graph: Graph) -> Labels:
+    def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
         import pymetis
 
@@ -115,9 +115,9 @@ class Fennel:
         if self.order not in ("natural", "random", "breadth-first"):
             raise InputError(f"order is natural, random or breadth-first, not {self.order!r}.")
 
-    def __call__(self, graph: Graph) -> Labels:
+    def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
-        from graphquilt.graph._kernels import announce, frozen
+        from graphquilt.kernels import announce, frozen
         from graphquilt.partition import _kernels
 
         n, p = graph.n_nodes, self.n_patches
@@ -140,16 +140,17 @@ class Fennel:
                 break
         return fill_empty(graph, labels.astype(np.int64), p)
 
-    def _visits(self, graph: Graph) -> npt.NDArray[np.int64]:
+    def _visits(self, graph: Graph) -> Int64Array:
         if self.order == "natural":
             return np.empty(0, dtype=np.int64)
         shuffled = np.random.default_rng(self.seed).permutation(graph.n_nodes)
         if self.order == "random":
             return shuffled
-        from graphquilt.graph._kernels import announce, breadth_first, frozen
+        from graphquilt.graph._kernels import breadth_first
+        from graphquilt.kernels import announce, frozen
 
         announce(breadth_first, "breadth-first order")
-        order: npt.NDArray[np.int64] = breadth_first(frozen(graph.indptr), frozen(graph.indices), frozen(shuffled))
+        order: Int64Array = breadth_first(frozen(graph.indptr), frozen(graph.indices), frozen(shuffled))
         return order
 
 
@@ -162,7 +163,7 @@ def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
     >>> edge_cut(Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1))), [0, 0, 1, 1])
     1.0
     """
-    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.kernels import announce, frozen
     from graphquilt.partition._kernels import cut
 
     announce(cut, "edge cut")
@@ -172,7 +173,7 @@ def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
     return total if graph.directed else total / 2
 
 
-def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Labels:
+def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Array:
     """Merge every cluster below ``min_size`` nodes into the neighbour it is most tied to.
 
     The smallest goes first, into the cluster j with the largest cut(i, j) / |C_j| (so a giant does not swallow all

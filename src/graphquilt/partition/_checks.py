@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
 __all__ = ["check_n_patches", "fill_empty", "whole_weights"]
-
-Labels = npt.NDArray[np.int64]
 
 
 def check_n_patches(n_patches: int, n_nodes: int) -> None:
@@ -23,7 +19,7 @@ def check_n_patches(n_patches: int, n_nodes: int) -> None:
         raise InputError(f"{n_patches} clusters of a graph with {n_nodes} nodes: ask for at most {n_nodes}.")
 
 
-def whole_weights(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def whole_weights(weights: AnyArray) -> Int64Array:
     """Return weights as positive integers: as they are where they are whole, else with a mean of about 1000."""
     values = np.asarray(weights, dtype=np.float64)
     if len(values) and (np.any(values != np.rint(values)) or values.max() > 2**20):
@@ -31,7 +27,7 @@ def whole_weights(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.clip(np.rint(values), 1, 2**20).astype(np.int64)
 
 
-def fill_empty(graph: Graph, labels: Labels, n_patches: int) -> Labels:
+def fill_empty(graph: Graph, labels: Int64Array, n_patches: int) -> Int64Array:
     """Give every empty cluster one node, that of the largest cluster with the fewest neighbours inside it."""
     sizes = np.bincount(labels, minlength=n_patches)
     for empty in np.flatnonzero(sizes == 0):

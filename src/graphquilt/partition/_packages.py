@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.partition._checks import check_n_patches, fill_empty, whole_weights
 
 __all__ = ["KaMinPar", "Leiden", "Louvain"]
-
-Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class KaMinPar:
         if not self.balance > 1:
             raise InputError(f"KaMinPar needs some slack: balance is {self.balance} and must be above 1.")
 
-    def __call__(self, graph: Graph) -> Labels:
+    def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
         try:
             import kaminpar
@@ -107,7 +105,7 @@ class Louvain:
     resolution: float = 1.0
     seed: int = 0
 
-    def __call__(self, graph: Graph) -> Labels:
+    def __call__(self, graph: Graph) -> Int64Array:
         """Return the community of each node, (n,)."""
         name = type(self).__name__
         try:
@@ -133,7 +131,7 @@ class Leiden(Louvain):
     """
 
 
-def _communities(method: Any, graph: Graph) -> Labels:
+def _communities(method: Any, graph: Graph) -> Int64Array:
     import scipy.sparse as sp
 
     graph = graph.undirected()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import AnyArray, FloatArray, IntArray
 from graphquilt.errors import InputError
 from graphquilt.patches._construct import patch_graph
 from graphquilt.patches._coverage import coverage, coverage_weights
@@ -38,8 +37,8 @@ class Patch:
     ([4, 2], (2, 2))
     """
 
-    nodes: npt.NDArray[np.integer[Any]]
-    coordinates: npt.NDArray[np.floating[Any]]
+    nodes: IntArray
+    coordinates: FloatArray
 
     def __post_init__(self) -> None:
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
@@ -76,7 +75,7 @@ class Patch:
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "coordinates", X)
 
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+    def __iter__(self) -> Iterator[AnyArray]:
         yield self.nodes
         yield self.coordinates
 

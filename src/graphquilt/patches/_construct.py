@@ -8,17 +8,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
 from graphquilt.patches._expand import Limits, entries_inside, expand, share_out
 from graphquilt.patches._quilt import PatchGraph, disconnected
+from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.sparsify import EdgeWeight, Resistance, conductance, sparsify
 
 __all__ = ["patch_graph"]
 
 logger = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 
 
 def patch_graph(
@@ -124,7 +124,7 @@ def _check_overlap(overlap: tuple[int, int]) -> tuple[int, int]:
     return least, most
 
 
-def _check_connected(pairs: Ints, sizes: Ints) -> None:
+def _check_connected(pairs: Int64Array, sizes: Int64Array) -> None:
     import scipy.sparse as sp
     from scipy.sparse.csgraph import connected_components
 

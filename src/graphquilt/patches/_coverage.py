@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.graph._kernels import announce, frozen
+from graphquilt.kernels import announce, frozen
 from graphquilt.patches import _kernels
 from graphquilt.patches._quilt import PatchGraph
 
@@ -16,7 +16,7 @@ __all__ = ["coverage", "coverage_weights"]
 LEAST = 0.01  # the coverage that a node without an edge inside a patch is taken to have, so that it still counts
 
 
-def coverage(graph: Graph, patch_graph: PatchGraph) -> list[npt.NDArray[np.float64]]:
+def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:
     """Return for each patch the share of each of its nodes' edges that lie inside the patch, (k,); 1 without edges.
 
     Edges count in both directions, and not by their weights.
@@ -44,7 +44,7 @@ def coverage(graph: Graph, patch_graph: PatchGraph) -> list[npt.NDArray[np.float
     return shares
 
 
-def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> list[npt.NDArray[np.float64]]:
+def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> list[Float64Array]:
     """Return what each row of each patch weighs: its coverage, but at least 0.01, to the given power.
 
     Examples

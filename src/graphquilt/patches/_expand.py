@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.graph import Graph, group
 from graphquilt.patches._quilt import NodeSets
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Demand", "Limits", "entries_inside", "expand", "share_out"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,12 @@ class Limits:
         """No limits: the paper's plain rule."""
         return cls(growth=float("inf"))
 
-    def room(self, sizes: Ints) -> Ints:
+    def room(self, sizes: Int64Array) -> Int64Array:
         """Return how many nodes each patch may add to its cluster, (p,)."""
         room = np.minimum((self.growth - 1) * np.maximum(sizes, sizes.mean()), 2.0**62)
         return np.asarray(room, dtype=np.int64)
 
-    def degrees(self, sizes: Ints, half: int) -> Ints:
+    def degrees(self, sizes: Int64Array, half: int) -> Int64Array:
         """Return the largest degree of each patch, (p,), where each edge adds at least ``half`` nodes."""
         allowed = np.maximum(self.room(sizes) // max(half, 1), 2)
         return allowed if self.degree is None else np.minimum(allowed, self.degree)
@@ -68,13 +66,13 @@ class Limits:
 class Demand:
     """How many nodes the first and the second patch of each edge take from the other's cluster: at least, at most."""
 
-    need: Ints  # (m, 2)
-    cap: Ints  # (m, 2)
+    need: Int64Array  # (m, 2)
+    cap: Int64Array  # (m, 2)
     capped: int  # edges that aim at less than u because of the growth limit
     shifted: int  # edges where one side has to take more than its half because the other may not
 
 
-def share_out(edges: Ints, sizes: Ints, overlap: tuple[int, int], limits: Limits) -> Demand:
+def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> Demand:
     """Share each edge's overlap between its two patches, within what the growth limit leaves to each.
 
     Each side takes half, unless the room of its patch, shared evenly by its edges, is less: then the other side,
@@ -112,8 +110,8 @@ def share_out(edges: Ints, sizes: Ints, overlap: tuple[int, int], limits: Limits
 
 def expand(
     graph: Graph,
-    labels: Ints,
-    edges: Ints,
+    labels: Int64Array,
+    edges: Int64Array,
     demand: Demand,
     *,
     seeds: np.random.SeedSequence,
@@ -132,7 +130,7 @@ def expand(
     reseeded : int
         Pairs (i, j) where the frontier was exhausted and had to be seeded again.
     """
-    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.kernels import announce, frozen
     from graphquilt.patches import _kernels
 
     members, starts = group(labels)
@@ -146,7 +144,7 @@ def expand(
     csr = frozen(graph.indptr), frozen(graph.indices)
     clusters = frozen(labels.astype(np.int32)), frozen(members), frozen(starts)
     mark = np.zeros(graph.n_nodes, dtype=np.uint8)
-    taken: list[Ints] = []
+    taken: list[Int64Array] = []
     for i in range(p):
         mine = slice(ends[i], ends[i + 1])
         found, stops = _kernels.frontiers(csr, clusters, i, pairs[mine, 1].copy(), (cap[mine], seed[mine]), mark)
@@ -172,7 +170,7 @@ def expand(
     return _collect(members, starts, taken, ends), reseeded
 
 
-def _collect(members: Ints, starts: Ints, taken: list[Ints], ends: Ints) -> NodeSets:
+def _collect(members: Int64Array, starts: Int64Array, taken: list[Int64Array], ends: Int64Array) -> NodeSets:
     p = len(starts) - 1
     sizes = np.diff(starts) + np.array([sum(len(t) for t in taken[ends[i] : ends[i + 1]]) for i in range(p)])
     stops = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -194,7 +192,7 @@ def entries_inside(graph: Graph, sets: NodeSets) -> int:
     >>> entries_inside(path, NodeSets.gather([[0, 1, 2], [1, 2, 3]]))
     8
     """
-    from graphquilt.graph._kernels import announce, frozen
+    from graphquilt.kernels import announce, frozen
     from graphquilt.patches import _kernels
 
     announce(_kernels.degrees_inside, "edges inside patches")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.graph._kernels import jit
+from graphquilt.kernels import jit
 
 __all__ = ["degrees_inside", "frontiers", "grow", "inner_graph", "overlap_sizes"]
 

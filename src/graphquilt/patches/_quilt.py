@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.graph._files import disk_errors
 
 __all__ = ["NodeSets", "PatchGraph"]
 
-Ints = npt.NDArray[np.int64]
 
-
-class NodeSets(Sequence[Ints]):
+class NodeSets(Sequence[Int64Array]):
     """Sets of nodes end to end in one array: what ten thousand patches are kept in.
 
     Parameters
@@ -39,7 +38,7 @@ class NodeSets(Sequence[Ints]):
     (2, [1, 2])
     """
 
-    def __init__(self, nodes: Ints, starts: Ints) -> None:
+    def __init__(self, nodes: Int64Array, starts: Int64Array) -> None:
         self.nodes = nodes
         self.starts = starts
 
@@ -47,16 +46,16 @@ class NodeSets(Sequence[Ints]):
         return len(self.starts) - 1
 
     @overload
-    def __getitem__(self, index: int) -> Ints: ...
+    def __getitem__(self, index: int) -> Int64Array: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Ints]: ...
-    def __getitem__(self, index: int | slice) -> Ints | list[Ints]:
+    def __getitem__(self, index: slice) -> list[Int64Array]: ...
+    def __getitem__(self, index: int | slice) -> Int64Array | list[Int64Array]:
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         k = range(len(self))[index]
         return self.nodes[self.starts[k] : self.starts[k + 1]]
 
-    def __iter__(self) -> Iterator[Ints]:
+    def __iter__(self) -> Iterator[Int64Array]:
         return (self[k] for k in range(len(self)))
 
     @classmethod
@@ -67,7 +66,7 @@ class NodeSets(Sequence[Ints]):
         return cls(np.concatenate([*sets, np.empty(0, dtype=np.int64)]), starts)
 
 
-def _unique(k: int, patch: Any) -> Ints:
+def _unique(k: int, patch: Any) -> Int64Array:
     given = np.asarray(patch.nodes if hasattr(patch, "nodes") else patch[0] if isinstance(patch, tuple) else patch)
     if given.ndim != 1 or not np.issubdtype(given.dtype, np.integer):
         raise InputError(f"patch {k} must be a vector of integer node ids, not {given.dtype} of shape {given.shape}.")
@@ -112,13 +111,13 @@ class PatchGraph:
     ([[0, 1]], [2], 4)
     """
 
-    patches: Sequence[npt.NDArray[np.integer[Any]]]
-    edges: Ints
+    patches: Sequence[IntArray]
+    edges: Int64Array
     n_nodes: int
     components: Literal["error", "each"] = "error"
     report: dict[str, Any] = field(default_factory=dict)
-    overlaps: Ints = field(init=False)
-    component: Ints = field(init=False)
+    overlaps: Int64Array = field(init=False)
+    component: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
         sets = self.patches if isinstance(self.patches, NodeSets) else NodeSets.gather(self.patches)
@@ -177,12 +176,12 @@ class PatchGraph:
         return len(self.patches)
 
     @property
-    def sizes(self) -> Ints:
+    def sizes(self) -> Int64Array:
         """Number of nodes of each patch, (p,)."""
         return np.array([len(nodes) for nodes in self.patches], dtype=np.int64)
 
     @property
-    def degrees(self) -> Ints:
+    def degrees(self) -> Int64Array:
         """Number of patch edges at each patch, (p,)."""
         return np.bincount(self.edges.ravel(), minlength=self.n_patches).astype(np.int64)
 
@@ -310,7 +309,7 @@ class PatchGraph:
     def __repr__(self) -> str:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
 
-    def _find_components(self) -> Ints:
+    def _find_components(self) -> Int64Array:
         from scipy.sparse.csgraph import connected_components
 
         p = self.n_patches
@@ -321,7 +320,7 @@ class PatchGraph:
         return np.asarray(component, dtype=np.int64)
 
 
-def disconnected(component: Ints, sizes: Ints) -> DisconnectedError:
+def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
     """Return the error that names the components of a patch graph."""
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
@@ -339,16 +338,16 @@ def disconnected(component: Ints, sizes: Ints) -> DisconnectedError:
     )
 
 
-def _some(patches: Ints) -> str:
+def _some(patches: Int64Array) -> str:
     shown = ", ".join(str(k) for k in patches[:4])
     return shown if len(patches) <= 4 else f"{shown}, … ({len(patches)} in all)"
 
 
-def _spread(values: Ints) -> dict[str, float]:
+def _spread(values: Int64Array) -> dict[str, float]:
     return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
 
 
-def _ordered(edges: npt.ArrayLike, n_patches: int) -> Ints:
+def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
     given = np.asarray(edges, dtype=np.int64)
     if given.size == 0:
         return np.empty((0, 2), dtype=np.int64)
@@ -387,16 +386,16 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
         )
 
 
-def _overlaps(sets: NodeSets, edges: Ints) -> Ints:
-    from graphquilt.graph._kernels import announce, frozen
+def _overlaps(sets: NodeSets, edges: Int64Array) -> Int64Array:
+    from graphquilt.kernels import announce, frozen
     from graphquilt.patches._kernels import overlap_sizes
 
     announce(overlap_sizes, "patch overlaps")
-    found: Ints = overlap_sizes(frozen(sets.nodes), frozen(sets.starts), frozen(edges))
+    found: Int64Array = overlap_sizes(frozen(sets.nodes), frozen(sets.starts), frozen(edges))
     return found
 
 
-def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Ints:
+def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
     ones = np.ones(len(sets.nodes), dtype=np.int64)
     B = sp.csr_array((ones, sets.nodes, sets.starts))
     shared = sp.triu(B @ B.T, k=1).tocoo()

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.anomaly import Alert, AnomalyScores, SideScores, explain, outliers, rank_alerts
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.report.anomaly_page import write_page
+from graphquilt.temporal import Alert, AnomalyScores, SideScores, explain, outliers, rank_alerts
 
 __all__ = ["ReportOptions", "describe_alert", "parse_marks", "window_labels", "write_report", "write_scores"]
 
@@ -191,7 +191,7 @@ def _top_nodes(alerts: Sequence[Alert]) -> tuple[tuple[str, int], ...]:
 def _figures(
     folder: Path,
     scores: AnomalyScores,
-    windows: tuple[list[str], dict[str, npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
+    windows: tuple[list[str], dict[str, Int64Array], BoolArray],
     name_of: NameOf,
     nodes: Sequence[tuple[str, int]],
 ) -> None:
@@ -208,7 +208,7 @@ def _figures(
             draw_reference(folder / f"reference_{side}.png", X, error, title=title)
 
 
-def _reference(part: SideScores) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]]]:
+def _reference(part: SideScores) -> tuple[FloatArray, FloatArray]:
     """Mean aligned position and mean raw score of the nodes that have a standardised score."""
     rows = np.flatnonzero(np.isfinite(part.standardised).any(axis=1))
     at = np.full(len(part.raw), -1)
@@ -224,7 +224,7 @@ def _reference(part: SideScores) -> tuple[npt.NDArray[np.floating[Any]], npt.NDA
 def _page(
     scores: AnomalyScores,
     described: Sequence[Mapping[str, Any]],
-    windows: tuple[list[str], dict[str, npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
+    windows: tuple[list[str], dict[str, Int64Array], BoolArray],
     name_of: NameOf,
     options: ReportOptions,
 ) -> dict[str, Any]:

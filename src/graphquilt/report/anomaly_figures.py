@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 
 __all__ = ["draw_outliers", "draw_reference", "draw_scores"]
@@ -19,7 +20,7 @@ _SOURCE, _DESTINATION, _HOT = "#2563a8", "#c2571a", "#b42318"
 def draw_outliers(
     path: str | Path,
     labels: Sequence[str],
-    counts: dict[str, npt.NDArray[np.int64]],
+    counts: dict[str, Int64Array],
     *,
     marked: npt.ArrayLike | None = None,
 ) -> Path:
@@ -49,7 +50,7 @@ def draw_outliers(
 def draw_scores(
     path: str | Path,
     labels: Sequence[str],
-    scores: dict[str, npt.NDArray[np.floating[Any]]],
+    scores: dict[str, FloatArray],
     *,
     limit: float,
     marked: npt.ArrayLike | None = None,
@@ -82,8 +83,8 @@ def draw_scores(
 
 def draw_reference(
     path: str | Path,
-    reference: npt.NDArray[np.floating[Any]],
-    error: npt.NDArray[np.floating[Any]],
+    reference: FloatArray,
+    error: FloatArray,
     *,
     seed: int = 0,
     limit: int = 4_000,

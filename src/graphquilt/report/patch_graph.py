@@ -6,8 +6,8 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import MissingExtraError
 from graphquilt.patches import PatchGraph
 
@@ -64,7 +64,7 @@ def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None,
     return figure
 
 
-def layout(quilt: PatchGraph, *, seed: int = 0) -> npt.NDArray[np.float64]:
+def layout(quilt: PatchGraph, *, seed: int = 0) -> Float64Array:
     """Place the patches in the plane: springs along edges, repulsion between all (Fruchterman and Reingold 1991).
 
     Returns
@@ -102,7 +102,7 @@ def layout(quilt: PatchGraph, *, seed: int = 0) -> npt.NDArray[np.float64]:
     return np.asarray(X / np.maximum(X.max(axis=0), 1e-9))
 
 
-def _draw_network(axes: Any, quilt: PatchGraph, X: npt.NDArray[np.float64]) -> None:
+def _draw_network(axes: Any, quilt: PatchGraph, X: Float64Array) -> None:
     from matplotlib.collections import LineCollection
 
     p = quilt.n_patches
@@ -138,7 +138,7 @@ def _draw_network(axes: Any, quilt: PatchGraph, X: npt.NDArray[np.float64]) -> N
         axes.set_title("several components: where one lies relative to another means nothing", fontsize=9, color=_INK)
 
 
-def _draw_histogram(axes: Any, values: npt.NDArray[np.int64], label: str, colour: str) -> None:
+def _draw_histogram(axes: Any, values: Int64Array, label: str, colour: str) -> None:
     if len(values) == 0:
         axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes, color=_INK)
     else:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.patches import Patch
 
@@ -18,7 +17,7 @@ __all__ = ["draw_stages"]
 
 
 def draw_stages(
-    patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: npt.NDArray[Any] | None = None
+    patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
 ) -> None:
     """Draw four panels of a quilt in the plane to ``path`` (PNG or SVG, by its ending).
 
@@ -61,7 +60,7 @@ def draw_stages(
     figure.savefig(path, dpi=150)
 
 
-def plane_colours(X: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def plane_colours(X: AnyArray) -> Float64Array:
     """Give each point of the plane ``X (n, 2)`` a colour ``(n, 3)`` that changes smoothly with its place."""
     low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
@@ -69,7 +68,7 @@ def plane_colours(X: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
 
 
-def _outline(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _outline(points: Float64Array) -> Float64Array:
     from scipy.spatial import ConvexHull
 
     corners = ConvexHull(points).vertices

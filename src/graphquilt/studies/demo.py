@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
 from graphquilt.evaluate import ScikitLogistic, classification_accuracy, reconstruction_auc
@@ -107,11 +107,11 @@ def digits_demo(
     return figures
 
 
-def _labels(graph: Graph) -> npt.NDArray[Any]:
+def _labels(graph: Graph) -> AnyArray:
     return np.asarray(graph.labels)
 
 
-def _measure(X: npt.NDArray[Any], graph: Graph, seed: int) -> dict[str, float]:
+def _measure(X: AnyArray, graph: Graph, seed: int) -> dict[str, float]:
     scores = classification_accuracy(X, _labels(graph), splits=SPLITS, seed=seed, classifier=ScikitLogistic())
     return {
         "reconstruction AUC": round(reconstruction_auc(X, graph, seed=seed), 4),
@@ -120,18 +120,16 @@ def _measure(X: npt.NDArray[Any], graph: Graph, seed: int) -> dict[str, float]:
     }
 
 
-def _flat(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _flat(X: AnyArray) -> AnyArray:
     """Two dimensions to look at."""
     from sklearn.manifold import TSNE
 
     model = TSNE(2, random_state=0, perplexity=30, max_iter=500)
-    made: npt.NDArray[Any] = model.fit_transform(X)
+    made: AnyArray = model.fit_transform(X)
     return made
 
 
-def _draw(
-    path: Path, embeddings: dict[str, npt.NDArray[Any]], measured: dict[str, dict[str, float]], y: npt.NDArray[Any]
-) -> None:
+def _draw(path: Path, embeddings: dict[str, AnyArray], measured: dict[str, dict[str, float]], y: AnyArray) -> None:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

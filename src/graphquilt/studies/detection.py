@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.anomaly import SIDES, Tracker, leave_one_out_zscore, score_windows
+from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.evaluate import alert_quality
 from graphquilt.synthetic.netflow import BEHAVIOURS, Netflow
-from graphquilt.windows import Window, snapshots
+from graphquilt.temporal import SIDES, Tracker, leave_one_out_zscore, score_windows
+from graphquilt.temporal.windows import Window, snapshots
 
 __all__ = ["DETECTORS", "Labelled", "Settings", "darpa_windows", "detect", "judge", "netflow_windows"]
 
-FloatArray = npt.NDArray[np.float64]
-Scores = dict[str, FloatArray]
+Scores = dict[str, Float64Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +54,7 @@ class Settings:
     Attributes
     ----------
     dim, lags, min_observations
-        As in :func:`graphquilt.score_windows`.
+        As in :func:`graphquilt.temporal.score_windows`.
     history : int
         Windows remembered in a stream.
     refit : int
@@ -150,7 +149,7 @@ def judge(scores: Scores, data: Labelled, settings: Settings) -> dict[str, dict[
     return out
 
 
-def _known(data: Labelled, side: str, least: int) -> Iterator[npt.NDArray[np.bool_]]:
+def _known(data: Labelled, side: str, least: int) -> Iterator[BoolArray]:
     """Give, window by window, which nodes have been in at least ``least`` windows before."""
     count = np.zeros(data.shape[SIDES.index(side)], dtype=np.int64)
     for window in data.windows:
@@ -209,7 +208,7 @@ def _aligned_stream(data: Labelled, settings: Settings) -> Scores:
     return out
 
 
-def _unfolded(matrices: Sequence[sp.csr_array], dim: int) -> tuple[FloatArray, FloatArray]:
+def _unfolded(matrices: Sequence[sp.csr_array], dim: int) -> tuple[Float64Array, Float64Array]:
     """The d leading left singular vectors and values of all windows side by side (UASE)."""
     from scipy.sparse.linalg import svds
 
@@ -220,9 +219,9 @@ def _unfolded(matrices: Sequence[sp.csr_array], dim: int) -> tuple[FloatArray, F
     return U[:, order], np.maximum(values[order], np.finfo(float).tiny)
 
 
-def _positions(matrix: sp.csr_array, U: FloatArray, values: FloatArray) -> FloatArray:
+def _positions(matrix: sp.csr_array, U: Float64Array, values: Float64Array) -> Float64Array:
     """Where the columns of one window lie: A_t^T U S^-1/2, the right embedding of UASE."""
-    Y: FloatArray = (matrix.T @ U) / np.sqrt(values)
+    Y: Float64Array = (matrix.T @ U) / np.sqrt(values)
     return Y
 
 
@@ -256,7 +255,7 @@ def _unfolded_stream(data: Labelled, settings: Settings) -> Scores:
     for side in SIDES:
         matrices = _turned(data, side)
         here = [_touched(w.matrix, side) for w in data.windows]
-        placed: list[FloatArray] = []
+        placed: list[Float64Array] = []
         for t in range(settings.min_observations, len(matrices)):
             past = range(max(0, t - settings.history), t)
             if (t - settings.min_observations) % settings.refit == 0:
@@ -270,12 +269,12 @@ def _unfolded_stream(data: Labelled, settings: Settings) -> Scores:
 
 
 def _past_zscore(
-    now: FloatArray,
-    present: npt.NDArray[np.bool_],
-    placed: Sequence[FloatArray],
-    seen: Sequence[npt.NDArray[np.bool_]],
+    now: Float64Array,
+    present: BoolArray,
+    placed: Sequence[Float64Array],
+    seen: Sequence[BoolArray],
     settings: Settings,
-) -> FloatArray:
+) -> Float64Array:
     count = np.sum(seen, axis=0)
     mean = sum(np.where(s[:, None], Y, 0.0) for s, Y in zip(seen, placed, strict=True)) / np.maximum(count, 1)[:, None]
     past = np.stack(
@@ -286,7 +285,7 @@ def _past_zscore(
     return _against(np.linalg.norm(now - mean, axis=1), past, present & (count >= settings.min_observations))
 
 
-def _against(value: FloatArray, past: FloatArray, wanted: npt.NDArray[np.bool_]) -> FloatArray:
+def _against(value: Float64Array, past: Float64Array, wanted: BoolArray) -> Float64Array:
     """Standardise by the mean and deviation of the past columns, where wanted."""
     z = np.full(len(value), np.nan)
     rows = np.flatnonzero(wanted)
@@ -297,7 +296,7 @@ def _against(value: FloatArray, past: FloatArray, wanted: npt.NDArray[np.bool_])
     return z
 
 
-def _degrees(data: Labelled, side: str) -> FloatArray:
+def _degrees(data: Labelled, side: str) -> Float64Array:
     """log(1 + degree) by window; NaN where a node is absent."""
     columns = []
     for window in data.windows:
@@ -340,7 +339,7 @@ def _empty(data: Labelled) -> Scores:
     return {"source": np.full((n_sources, T), np.nan), "destination": np.full((n_destinations, T), np.nan)}
 
 
-def _touched(matrix: sp.csr_array, side: str) -> npt.NDArray[np.bool_]:
+def _touched(matrix: sp.csr_array, side: str) -> BoolArray:
     """Which nodes of a side have a pair, (n,)."""
     if side == "source":
         return np.asarray(np.diff(matrix.indptr) > 0)
@@ -361,6 +360,6 @@ def _grown(window: Window, n: int) -> Window:
     return Window(window.number, window.start, window.end, A, window.rows)
 
 
-def _is_in(key: npt.NDArray[np.int64], marks: sp.csr_array) -> npt.NDArray[np.bool_]:
+def _is_in(key: Int64Array, marks: sp.csr_array) -> BoolArray:
     rows = np.repeat(np.arange(marks.shape[0], dtype=np.int64), np.diff(marks.indptr))
     return np.isin(key, rows * marks.shape[1] + marks.indices)

@@ -11,9 +11,9 @@ from time import process_time
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
@@ -30,7 +30,6 @@ from graphquilt.studies.trainings import Training, train_patches, train_whole
 
 __all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_cells", "reproduce_quality"]
 
-Floats = npt.NDArray[np.floating[Any]]
 RUNS = Recipe.best().runs
 REPETITIONS = 3  # run j of repetition r is training r + 3 j, so that first runs are those of the small-scale study
 MODELS: Mapping[str, type[VGAE] | type[DGI]] = {"vgae": VGAE, "dgi": DGI}
@@ -79,7 +78,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 @cache
-def _split(name: str, data: str | None, seed: int) -> tuple[Graph, npt.NDArray[np.int64]]:
+def _split(name: str, data: str | None, seed: int) -> tuple[Graph, Int64Array]:
     """Return the graph without a tenth of its edges, and those edges."""
     return hold_out_edges(study_graph(name, data), fraction=0.1, seed=seed)
 
@@ -181,7 +180,7 @@ class QualityCell:
             return train_whole(folder, f"{name}-full", graph, embedder, seed=seed)
         return train_patches(folder, f"{name}-patches", graph, quilt, embedder, seed=seed, consensus=consensus)
 
-    def _combined(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> Floats:
+    def _combined(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> FloatArray:
         how = COLUMNS[self.column]
         if how.combine == "best":
             return max(
@@ -191,7 +190,7 @@ class QualityCell:
             return centroid(patches, Alignment.identity(len(patches), self.dim), n_nodes=graph.n_nodes)
         return self._stitched(patches, graph, quilt)[1]
 
-    def _stitched(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> tuple[Alignment, Floats]:
+    def _stitched(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> tuple[Alignment, FloatArray]:
         return stitch(graph, quilt, patches, [MODELS[self.model](self.dim)], recipe=COLUMNS[self.column].recipe)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.procrustes import centred, relative_rotation
+from graphquilt.linalg.procrustes import centred, relative_rotation
 from graphquilt.report.quilt import draw_stages, plane_colours
 from graphquilt.synthetic import patchwork
 

@@ -11,14 +11,15 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.alignment import Alignment, AlignOptions, align, centroid
+from graphquilt.arrays import FloatArray
 from graphquilt.datasets import load_dataset
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import classification_accuracy, negative_distance, reconstruction_auc
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, merge_small
 from graphquilt.patches import PatchGraph, patch_graph
 from graphquilt.progress import ProgressCallback
@@ -38,7 +39,6 @@ __all__ = [
     "study_graph",
 ]
 
-Floats = npt.NDArray[np.floating[Any]]
 DIMS = (2, 4, 8, 16, 32, 64, 128)
 # As many non-edges as edges, as in the paper; our own default is twice as many.
 MODELS: Mapping[str, Callable[[int], VGAE | DGI]] = {"vgae": partial(VGAE, negatives=1), "dgi": DGI}
@@ -130,9 +130,9 @@ class SmallScaleCell:
         embedded = process_time()
         alignment = align(patches, quilt.edges)
         aligned = process_time()
-        rotation = align(patches, quilt.edges, translate=False)
+        rotation = align(patches, quilt.edges, options=AlignOptions(motions=Motions(translate=False)))
         identity = Alignment.identity(quilt.n_patches, self.dim)
-        routes: dict[str, Floats] = {"full": full.whole}
+        routes: dict[str, FloatArray] = {"full": full.whole}
         for route, each in (("l2g", alignment), ("no-trans", identity), ("rotation-only", rotation)):
             routes[route] = centroid(patches, each, n_nodes=graph.n_nodes)
         if self.keep:
@@ -154,7 +154,7 @@ class SmallScaleCell:
         }
 
 
-def measure(X: Floats, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
+def measure(X: FloatArray, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
     """Return AUC by inner product and by distance, and the mean and spread of the accuracy over splits."""
     assert graph.labels is not None
     accuracy = classification_accuracy(X, graph.labels, splits=splits, seed=seed)

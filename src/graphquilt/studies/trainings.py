@@ -11,8 +11,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import FloatArray, IntArray
 from graphquilt.consensus import Round
 from graphquilt.errors import JobError
 from graphquilt.fanout import embed_patches
@@ -20,8 +20,6 @@ from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
 
 __all__ = ["Training", "train_patches", "train_whole"]
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class Training:
     epochs: int = 0
 
     @property
-    def whole(self) -> Floats:
+    def whole(self) -> FloatArray:
         """The only patch's coordinates."""
         return self.patches[0].coordinates
 
@@ -68,7 +66,7 @@ def settings_of(embedder: Any, seed: int) -> str:
 def train_whole(folder: Path, name: str, graph: Graph, embedder: Any, *, seed: int) -> Training:
     """Embed the whole graph, or open ``trainings/NAME.npz`` where that was done already."""
 
-    def train() -> tuple[list[Floats], int]:
+    def train() -> tuple[list[FloatArray], int]:
         fit = embedder.fit(graph, seed)
         return [fit.embedding], len(fit.losses)
 
@@ -90,7 +88,7 @@ def train_patches(
     See :func:`graphquilt.embed_patches` for ``consensus``.
     """
 
-    def train() -> tuple[list[Floats], int]:
+    def train() -> tuple[list[FloatArray], int]:
         return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, consensus=consensus)], 0
 
     return _kept(folder, name, quilt.patches, settings_of(embedder, seed), train)
@@ -99,9 +97,9 @@ def train_patches(
 def _kept(
     folder: Path,
     name: str,
-    nodes: Sequence[npt.NDArray[np.integer[Any]]],
+    nodes: Sequence[IntArray],
     settings: str,
-    train: Callable[[], tuple[list[Floats], int]],
+    train: Callable[[], tuple[list[FloatArray], int]],
 ) -> Training:
     path = folder.parent / "trainings" / f"{name}.npz"
     if not path.exists():

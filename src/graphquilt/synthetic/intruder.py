@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, BoolArray, Int64Array
 
 __all__ = ["BEHAVIOURS", "Network", "Truth", "intrude"]
 
 BEHAVIOURS = ("lateral movement", "scanning", "beaconing", "role change")
 WORKSTATION, SERVER, MONITOR = 0, 1, 2
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +40,12 @@ class Truth:
         Position in ``BEHAVIOURS``.
     """
 
-    day: IntArray
-    source: IntArray
-    destination: IntArray
-    behaviour: IntArray
+    day: Int64Array
+    source: Int64Array
+    destination: Int64Array
+    behaviour: Int64Array
 
-    def nodes(self, side: str, n_nodes: int, n_days: int, behaviour: str | None = None) -> npt.NDArray[np.bool_]:
+    def nodes(self, side: str, n_nodes: int, n_days: int, behaviour: str | None = None) -> BoolArray:
         """Which nodes of ``side`` ("source" or "destination") took part on which day, (n_nodes, n_days)."""
         rows = np.ones(len(self.day), bool) if behaviour is None else self.behaviour == BEHAVIOURS.index(behaviour)
         marked = np.zeros((n_nodes, n_days), dtype=bool)
@@ -58,8 +57,8 @@ class Truth:
 class Network:
     """What the intruder finds: hosts, their contacts, how long there is, and the first address nobody uses."""
 
-    hosts: Mapping[str, npt.NDArray[Any]]
-    contacts: Mapping[str, npt.NDArray[Any]]
+    hosts: Mapping[str, AnyArray]
+    contacts: Mapping[str, AnyArray]
     n_days: int
     unused: int
 
@@ -69,7 +68,7 @@ class Network:
         return len(self.hosts["role"])
 
 
-def intrude(network: Network, *, first_day: int, campaigns: int, seed: int) -> tuple[Truth, npt.NDArray[np.bool_]]:
+def intrude(network: Network, *, first_day: int, campaigns: int, seed: int) -> tuple[Truth, BoolArray]:
     """Plan ``campaigns`` of each behaviour from ``first_day`` on.
 
     Returns
@@ -134,7 +133,7 @@ def _beacon(
 
 
 def _role_change(
-    network: Network, rng: np.random.Generator, host: int, start: int, _number: int, quiet: npt.NDArray[np.bool_]
+    network: Network, rng: np.random.Generator, host: int, start: int, _number: int, quiet: BoolArray
 ) -> Iterator[tuple[int, int, int]]:
     department, contacts = network.hosts["department"], network.contacts
     elsewhere = np.flatnonzero(department != department[host])

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, BoolArray, IntArray
 from graphquilt.errors import InputError
-from graphquilt.synthetic.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, IntArray, Network, Truth, intrude
+from graphquilt.synthetic.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, Network, Truth, intrude
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class Netflow:
         return self.n_sources, self.n_destinations - 2 * self.campaigns
 
     @cached_property
-    def _hosts(self) -> dict[str, npt.NDArray[Any]]:
+    def _hosts(self) -> dict[str, AnyArray]:
         rng = np.random.default_rng([self.seed, 0])
         n = self.n_sources
         n_departments = max(4, round(np.sqrt(n) / 3))
@@ -99,7 +99,7 @@ class Netflow:
         }
 
     @cached_property
-    def _contacts(self) -> dict[str, npt.NDArray[Any]]:
+    def _contacts(self) -> dict[str, AnyArray]:
         hosts = self._hosts
         share = (hosts["weekday"] * 5 + hosts["weekend"] * 2) / 7 * (hosts["gone"] - hosts["born"]) / self.n_days
         wanted = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
@@ -111,7 +111,7 @@ class Netflow:
             mean *= wanted / float((contacts["probability"] * life * share[contacts["source"]]).sum())
         return self._draw_contacts(mean)
 
-    def _draw_contacts(self, mean: float) -> dict[str, npt.NDArray[Any]]:
+    def _draw_contacts(self, mean: float) -> dict[str, AnyArray]:
         """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates go."""
         rng = np.random.default_rng([self.seed, 1])
         n, sigma = self.n_sources, 1.1
@@ -161,7 +161,7 @@ class Netflow:
                     destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
 
     @cached_property
-    def _campaigns(self) -> tuple[Truth, npt.NDArray[np.bool_]]:
+    def _campaigns(self) -> tuple[Truth, BoolArray]:
         """Return the truth, and which (host, day) lost most of its owner's traffic."""
         network = Network(self._hosts, self._contacts, n_days=self.n_days, unused=self._outside[1])
         return intrude(network, first_day=self.first_red_day, campaigns=self.campaigns, seed=self.seed)
@@ -207,7 +207,7 @@ class Netflow:
         """
         import pyarrow as pa
 
-        from graphquilt.flows import LANL_COLUMNS
+        from graphquilt.temporal.reader import LANL_COLUMNS
 
         rng = np.random.default_rng([self.seed, 4, day])
         source, destination = self.pairs(day)

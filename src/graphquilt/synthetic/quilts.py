@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.linalg.procrustes import nearest_orthogonal
 from graphquilt.patches import Patch
-from graphquilt.procrustes import nearest_orthogonal
 
 __all__ = ["Quilt", "patchwork", "quilt", "random_rotations", "ring_with_chords", "rotation_measurements"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,21 +32,21 @@ class Quilt:
     """
 
     patches: Sequence[Patch]
-    edges: IntArray
-    points: FloatArray
-    scales: FloatArray
-    rotations: FloatArray
-    translations: FloatArray
-    wrong: IntArray
+    edges: Int64Array
+    points: Float64Array
+    scales: Float64Array
+    rotations: Float64Array
+    translations: Float64Array
+    wrong: Int64Array
 
 
-def random_rotations(n: int, dim: int, rng: np.random.Generator) -> FloatArray:
+def random_rotations(n: int, dim: int, rng: np.random.Generator) -> Float64Array:
     """Return ``n`` orthogonal matrices (n, dim, dim), reflections included, uniform over O(dim)."""
     Q, R = np.linalg.qr(rng.normal(size=(n, dim, dim)))
     return np.asarray(Q * np.sign(np.einsum("nii->ni", R))[:, None, :])
 
 
-def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> IntArray:
+def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> Int64Array:
     """Return the edges (m, 2), i < j, of a ring on ``n`` vertices with random chords up to a mean ``degree``.
 
     Examples
@@ -69,7 +66,7 @@ def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> IntArray:
 
 def rotation_measurements(
     n: int, dim: int, *, degree: int, noise: float, seed: int = 0
-) -> tuple[IntArray, FloatArray, FloatArray]:
+) -> tuple[Int64Array, Float64Array, Float64Array]:
     """Return edges (m, 2), noisy relative rotations (m, d, d) and the true rotations (n, d, d) behind them.
 
     Noise moves each entry of a relative rotation by ``noise / sqrt(dim)`` times a normal variable, before it is made
@@ -142,7 +139,7 @@ def quilt(
     return Quilt(patches, edges, points, scales, rotations, translations, spoilt)
 
 
-def _spoilt(edges: IntArray, n: int, wanted: int, rng: np.random.Generator) -> IntArray:
+def _spoilt(edges: Int64Array, n: int, wanted: int, rng: np.random.Generator) -> Int64Array:
     """Choose ``wanted`` edges at random, but no more than half of those at any vertex."""
     room = np.bincount(edges.ravel(), minlength=n) // 2
     chosen: list[int] = []

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.anomaly.explanations import SIDES
-from graphquilt.anomaly.scores import check_quantile, deviations, leave_one_out_zscore, threshold
+from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import ConvergenceError, DisconnectedError, InputError
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.windows import lag_edges
+from graphquilt.temporal.explanations import SIDES
+from graphquilt.temporal.scores import check_quantile, deviations, leave_one_out_zscore, threshold
+from graphquilt.temporal.windows import lag_edges
 
 if TYPE_CHECKING:
     from graphquilt.alignment import Alignment
@@ -43,7 +44,7 @@ class TimedMatrix(Protocol):
 class Pattern(NamedTuple):
     """Who was joined to whom in one window, as CSR arrays without values."""
 
-    indptr: npt.NDArray[np.integer[Any]]
+    indptr: IntArray
     indices: npt.NDArray[np.int32]
     shape: tuple[int, int]
 
@@ -77,12 +78,12 @@ class SideScores:
     side: str
     patches: tuple[Patch, ...]
     alignment: Alignment
-    raw: npt.NDArray[np.floating[Any]]
-    standardised: npt.NDArray[np.floating[Any]]
+    raw: FloatArray
+    standardised: FloatArray
     limit: float
 
     @property
-    def flagged(self) -> npt.NDArray[np.bool_]:
+    def flagged(self) -> BoolArray:
         """Which scores lie above the limit, (n, windows)."""
         return np.asarray(np.nan_to_num(self.standardised, nan=-np.inf) > self.limit, dtype=bool)
 
@@ -103,8 +104,8 @@ class AnomalyScores:
         The pairs of each aligned window, for explanations.
     """
 
-    numbers: npt.NDArray[np.int64]
-    times: npt.NDArray[np.float64]
+    numbers: Int64Array
+    times: Float64Array
     sides: Mapping[str, SideScores]
     left_out: Mapping[int, str]
     patterns: tuple[Pattern, ...]
@@ -123,7 +124,7 @@ def embed_window(matrix: Any, dim: int, background: float = 1.0) -> tuple[Patch,
     Returns
     -------
     source, destination : Patch
-        What :func:`graphquilt.bipartite_svd` gives, times sqrt((1 + background) · sum of the matrix).
+        What :func:`graphquilt.embedders.bipartite_svd` gives, times sqrt((1 + background) · sum of the matrix).
 
     Examples
     --------
@@ -264,7 +265,7 @@ def _pattern(matrix: Any) -> Pattern:
 def _score_side(
     side: str,
     patches: tuple[Patch, ...],
-    edges: npt.NDArray[np.int64],
+    edges: Int64Array,
     *,
     min_observations: int,
     quantile: float,
@@ -277,9 +278,7 @@ def _score_side(
     return SideScores(side, patches, alignment, D, Z, threshold(Z, quantile))
 
 
-def usable_edges(
-    patches: Sequence[Patch], edges: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], side: str
-) -> npt.NDArray[np.int64]:
+def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Array, side: str) -> Int64Array:
     """Keep the pairs of windows that share enough nodes; they must still join all windows.
 
     Raises

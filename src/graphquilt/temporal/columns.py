@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ def as_dictionary(column: pa.Array) -> Any:
     return column
 
 
-def codes_of(column: pa.Array) -> npt.NDArray[np.int64]:
+def codes_of(column: pa.Array) -> Int64Array:
     """Position in the dictionary, -1 for null."""
     import pyarrow.compute as pc
 
@@ -39,14 +40,14 @@ def codes_of(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def is_named(column: pa.Array) -> npt.NDArray[np.bool_]:
+def is_named(column: pa.Array) -> BoolArray:
     """Say which rows have a name, (n,)."""
     words = as_dictionary(column).dictionary.to_pylist()
     fine = np.array([bool(word and word.strip()) for word in words] + [False])
     return np.ones(len(column), dtype=bool) if fine[:-1].all() and column.null_count == 0 else fine[codes_of(column)]
 
 
-def as_numbers(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
     """Return the numbers and which rows hold a finite one, (n,) each."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -61,7 +62,7 @@ def as_numbers(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[n
     return values, good & np.isfinite(values)
 
 
-def matches(column: pa.Array, kind: str) -> npt.NDArray[np.bool_]:
+def matches(column: pa.Array, kind: str) -> BoolArray:
     """Say which rows look like times of a kind, (n,)."""
     import pyarrow.compute as pc
 
@@ -69,7 +70,7 @@ def matches(column: pa.Array, kind: str) -> npt.NDArray[np.bool_]:
     return np.array(hits.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def parse_times(column: pa.Array, kind: str) -> npt.NDArray[np.float64]:
+def parse_times(column: pa.Array, kind: str) -> Float64Array:
     """All times of one kind, in seconds; raises where one is not of it."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -87,7 +88,7 @@ def parse_times(column: pa.Array, kind: str) -> npt.NDArray[np.float64]:
     return values
 
 
-def since_1970(column: pa.Array) -> npt.NDArray[np.float64]:
+def since_1970(column: pa.Array) -> Float64Array:
     """Return time stamps as seconds since 1970, (n,)."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.graph._kernels import jit
-
-Array = npt.NDArray[Any]
+from graphquilt.arrays import AnyArray
+from graphquilt.kernels import jit
 
 
 @jit
-def add_positions(rows: Array, nodes: Array, positions: Array, total: Array, count: Array) -> None:
+def add_positions(rows: AnyArray, nodes: AnyArray, positions: AnyArray, total: AnyArray, count: AnyArray) -> None:
     """Add the positions of one window to ``total[rows[node]]`` where that row exists, and count them."""
     for k in range(len(nodes)):
         at = rows[nodes[k]]
@@ -24,7 +20,9 @@ def add_positions(rows: Array, nodes: Array, positions: Array, total: Array, cou
 
 
 @jit
-def add_distances(rows: Array, nodes: Array, positions: Array, mean: Array, total: Array, squares: Array) -> None:
+def add_distances(
+    rows: AnyArray, nodes: AnyArray, positions: AnyArray, mean: AnyArray, total: AnyArray, squares: AnyArray
+) -> None:
     """Add the distances of one window's positions from ``mean``, and their squares."""
     for k in range(len(nodes)):
         at = rows[nodes[k]]

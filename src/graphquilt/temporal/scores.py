@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import CoverError, InputError
 
 if TYPE_CHECKING:
@@ -15,14 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["check_quantile", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
 
-FloatArray = npt.NDArray[np.floating[Any]]
 
 _ROWS = 1 << 15  # nodes standardised at a time, so that temporaries stay small
 
 
-def deviations(
-    patches: Sequence[Any], alignment: Alignment, *, n_nodes: int | None = None
-) -> npt.NDArray[np.floating[Any]]:
+def deviations(patches: Sequence[Any], alignment: Alignment, *, n_nodes: int | None = None) -> FloatArray:
     r"""Measure how far each node lies from its reference position in each window.
 
     The reference position of node i is the mean of its aligned positions over the windows T_i that have it, and
@@ -68,7 +66,7 @@ def deviations(
     return D
 
 
-def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> npt.NDArray[np.floating[Any]]:
+def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> FloatArray:
     r"""Standardise each value by the mean and population deviation of the *other* values in its row.
 
     With n values in the row, their mean m, :math:`y = x - m` and :math:`Q = \sum y^2`, leaving one out gives
@@ -106,7 +104,7 @@ def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> npt
     return Z
 
 
-def _standardised(x: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _standardised(x: Float64Array, seen: BoolArray) -> Float64Array:
     n = seen.sum(axis=1, keepdims=True)
     x = np.where(seen, x, 0.0)
     y = np.where(seen, x - x.sum(axis=1, keepdims=True) / n, 0.0)
@@ -144,7 +142,7 @@ def check_quantile(quantile: float) -> None:
         raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
 
 
-def outliers(Z: npt.ArrayLike, limit: float) -> npt.NDArray[np.int64]:
+def outliers(Z: npt.ArrayLike, limit: float) -> Int64Array:
     """Count the nodes above ``limit`` in each window, (windows,).
 
     Examples

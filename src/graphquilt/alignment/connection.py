@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.synchronize.laplacian import DENSE_LIMIT, spanning_tree
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.linalg.laplacian import DENSE_LIMIT, spanning_tree
 
 __all__ = ["Connection", "fiedler", "scalar_preconditioner", "tree_guess"]
 
-Block = npt.NDArray[np.floating[Any]]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 SWEEPS = 4  # Chebyshev steps of the preconditioner on large, well connected graphs
 WELL_CONNECTED = 0.05  # the second eigenvalue of the scalar Laplacian above which those steps are enough
@@ -42,9 +40,9 @@ class Connection:
         Number of vertices.
     """
 
-    edges: IntArray
-    rotations: Block
-    weights: FloatArray
+    edges: Int64Array
+    rotations: FloatArray
+    weights: Float64Array
     n: int
 
     @property
@@ -53,13 +51,13 @@ class Connection:
         return int(self.rotations.shape[1])
 
     @cached_property
-    def degrees(self) -> FloatArray:
+    def degrees(self) -> Float64Array:
         """Total weight at each vertex, (n,)."""
         both = np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n)
         return np.asarray(both, dtype=np.float64)
 
     @cached_property
-    def coupling(self) -> FloatArray:
+    def coupling(self) -> Float64Array:
         """The normalised weight ``w_ij / sqrt(D_i D_j)`` of each edge, (m,)."""
         return np.asarray(self.weights / np.sqrt(self.degrees[self.edges[:, 0]] * self.degrees[self.edges[:, 1]]))
 
@@ -70,7 +68,7 @@ class Connection:
         A = sp.csr_array((np.r_[self.coupling, self.coupling], (np.r_[i, j], np.r_[j, i])), shape=(self.n, self.n))
         return sp.csr_array(sp.eye_array(self.n) - A)
 
-    def __call__(self, X: Block, out: Block) -> None:
+    def __call__(self, X: FloatArray, out: FloatArray) -> None:
         """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
 
         Two products for each vertex j, of all its rotations at once: one sends X_j to its neighbours, the
@@ -89,7 +87,7 @@ class Connection:
             result[neighbours] -= weights * (stacked @ blocks[j]).reshape(-1, d, c)
             result[j] -= stacked.T @ (weights * blocks[neighbours]).reshape(-1, c)
 
-    def dense(self) -> FloatArray:
+    def dense(self) -> Float64Array:
         """Return L as a matrix (n*d, n*d), for small problems."""
         n, d = self.n, self.dim
         L = np.zeros((n, d, n, d))
@@ -100,7 +98,7 @@ class Connection:
         return np.asarray(L.reshape(n * d, n * d) + np.eye(n * d))
 
 
-def tree_guess(connection: Connection) -> FloatArray:
+def tree_guess(connection: Connection) -> Float64Array:
     """Multiply the rotations along a maximum spanning tree: a first guess ``(n, d, d)``, exact without noise."""
     n, d = connection.n, connection.dim
     order, parents = spanning_tree(connection.edges, connection.weights, n)
@@ -118,7 +116,7 @@ def tree_guess(connection: Connection) -> FloatArray:
     return guess
 
 
-def fiedler(connection: Connection) -> tuple[float, FloatArray]:
+def fiedler(connection: Connection) -> tuple[float, Float64Array]:
     """Return the second eigenvalue of the scalar Laplacian and its vector ``(n,)``."""
     if connection.n <= DENSE_LIMIT:
         from scipy.linalg import eigh
@@ -135,8 +133,8 @@ def fiedler(connection: Connection) -> tuple[float, FloatArray]:
 
 
 def scalar_preconditioner(
-    connection: Connection, gauge: Block, second: float, dtype: npt.DTypeLike
-) -> Callable[[Block], None]:
+    connection: Connection, gauge: FloatArray, second: float, dtype: npt.DTypeLike
+) -> Callable[[FloatArray], None]:
     """Return an approximate inverse of L, in place: that of the scalar Laplacian, in the frame of ``gauge (n, d, d)``.
 
     Seen from a good guess of the answer every rotation is near the identity, and L is near the scalar Laplacian
@@ -147,7 +145,7 @@ def scalar_preconditioner(
     turn = np.asarray(gauge, dtype=dtype)
     inverse = _scalar_inverse(connection, second, dtype)
 
-    def apply(R: Block) -> None:
+    def apply(R: FloatArray) -> None:
         c = R.shape[1]
         blocks = R.reshape(n, d, c)
         _turn(turn.transpose(0, 2, 1), blocks)
@@ -158,18 +156,18 @@ def scalar_preconditioner(
     return apply
 
 
-def _turn(rotations: Block, blocks: Block) -> None:
+def _turn(rotations: FloatArray, blocks: FloatArray) -> None:
     """Multiply each of ``blocks (n, d, c)`` by its rotation, in place."""
     for start in range(0, len(blocks), 256):
         here = slice(start, start + 256)
         blocks[here] = np.matmul(rotations[here], blocks[here])
 
 
-def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike) -> Callable[[Block], Block]:
+def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike) -> Callable[[FloatArray], FloatArray]:
     n, scalar = connection.n, connection.scalar
     if n <= DENSE_LIMIT:
         null = np.sqrt(connection.degrees / connection.degrees.sum())
-        dense: Block = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
+        dense: FloatArray = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
         return dense.__matmul__
     if second > WELL_CONNECTED:
         return _chebyshev(sp.csr_array(scalar.astype(dtype)), second, 2.0)
@@ -179,11 +177,11 @@ def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike)
     return lambda B: np.asarray(factor.solve(B.astype(np.float64)), dtype=dtype)
 
 
-def _chebyshev(A: Any, low: float, high: float) -> Callable[[Block], Block]:
+def _chebyshev(A: Any, low: float, high: float) -> Callable[[FloatArray], FloatArray]:
     """Return a few steps of Chebyshev iteration for ``A x = b`` with the spectrum in ``[low, high]``."""
     centre, half = (high + low) / 2, (high - low) / 2
 
-    def solve(b: Block) -> Block:
+    def solve(b: FloatArray) -> FloatArray:
         sigma = centre / half
         rho = 1 / sigma
         step = b / centre

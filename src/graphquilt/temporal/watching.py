@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphquilt.anomaly.tracker import Tracker, WindowScores
 from graphquilt.errors import FormatError, InputError
-from graphquilt.windows import Names, Snapshots, Window
+from graphquilt.temporal.tracker import Tracker, WindowScores
+from graphquilt.temporal.windows import Names, Snapshots, Window
 
 if TYPE_CHECKING:
-    from graphquilt.flows import Flows
+    from graphquilt.temporal.reader import Flows
 
 __all__ = ["WatchState", "arriving_files", "watch_windows"]
 

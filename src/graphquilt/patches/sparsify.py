@@ -13,9 +13,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
-from graphquilt.sparsify.resistance import effective_resistance, projected_resistance
+from graphquilt.patches.resistance import effective_resistance, projected_resistance
 
 __all__ = [
     "Conductance",
@@ -29,14 +30,12 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class EdgeWeight(Protocol):
     """Whatever turns the conductances of patch edges into the weights that Algorithm 1 keeps edges by."""
 
-    def __call__(self, edges: Ints, conductances: Floats, n_patches: int) -> Floats:
+    def __call__(self, edges: Int64Array, conductances: Float64Array, n_patches: int) -> Float64Array:
         """Return one positive weight for each of ``edges`` (m, 2)."""
         ...
 
@@ -51,7 +50,7 @@ class Conductance:
     [0.5]
     """
 
-    def __call__(self, edges: Ints, conductances: Floats, n_patches: int) -> Floats:  # noqa: ARG002
+    def __call__(self, edges: Int64Array, conductances: Float64Array, n_patches: int) -> Float64Array:  # noqa: ARG002
         """Return the conductances."""
         return conductances
 
@@ -81,7 +80,7 @@ class Resistance:
     projections: int = 200
     seed: int = 0
 
-    def __call__(self, edges: Ints, conductances: Floats, n_patches: int) -> Floats:
+    def __call__(self, edges: Int64Array, conductances: Float64Array, n_patches: int) -> Float64Array:
         """Return resistance times conductance of each edge."""
         if n_patches <= self.exact_up_to:
             logger.info("effective resistances of %d patches: exact", n_patches)
@@ -114,14 +113,14 @@ class Sparsified:
         Patches that had to pass their limit to keep the patch graph connected.
     """
 
-    edges: Ints
-    weights: Floats
+    edges: Int64Array
+    weights: Float64Array
     wanted: int
-    at_limit: Ints
-    beyond_limit: Ints
+    at_limit: Int64Array
+    beyond_limit: Int64Array
 
 
-def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Ints, Floats]:
+def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float64Array]:
     """Return the pairs of clusters joined by an edge, and the conductance of each.
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
@@ -140,14 +139,15 @@ def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Ints, Floats]:
     [0.3333]
     """
     from graphquilt.graph import _kernels
+    from graphquilt.kernels import frozen
 
     graph = graph.undirected()
     found = check_labels(labels, graph.n_nodes)
     Q = graph.quotient(found)
     volume = _kernels.volumes(
-        _kernels.frozen(graph.indptr),
-        _kernels.frozen(np.empty(0) if graph.weights is None else np.asarray(graph.weights, dtype=np.float64)),
-        _kernels.frozen(found),
+        frozen(graph.indptr),
+        frozen(np.empty(0) if graph.weights is None else np.asarray(graph.weights, dtype=np.float64)),
+        frozen(found),
         Q.n_nodes,
     )
     rows = np.repeat(np.arange(Q.n_nodes), Q.degrees)
@@ -158,12 +158,12 @@ def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Ints, Floats]:
 
 
 def sparsify(
-    edges: Ints,
-    weights: Floats,
+    edges: Int64Array,
+    weights: Float64Array,
     n_patches: int,
     *,
     degree: float,
-    limit: Ints | None = None,
+    limit: Int64Array | None = None,
     seed: int | np.random.Generator = 0,
 ) -> Sparsified:
     """Keep a maximum spanning tree and a sample of the other edges, to a mean degree (Algorithm 1).
@@ -195,8 +195,8 @@ def sparsify(
     >>> sparsify(square, np.array([3.0, 1.0, 2.0, 2.5]), 4, degree=1).edges.tolist()
     [[0, 1], [1, 2], [2, 3]]
     """
-    from graphquilt.graph._kernels import announce, frozen
-    from graphquilt.sparsify import _kernels
+    from graphquilt.kernels import announce, frozen
+    from graphquilt.patches import _sparsify_kernels as _kernels
 
     if not 0 < degree < float("inf"):
         raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
@@ -228,7 +228,7 @@ def sparsify(
     return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
 
 
-def _n_components(edges: Ints, n_patches: int) -> int:
+def _n_components(edges: Int64Array, n_patches: int) -> int:
     import scipy.sparse as sp
     from scipy.sparse.csgraph import connected_components
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 
 __all__ = ["SIDES", "Explanation", "explain", "neighbours"]
@@ -36,8 +36,8 @@ class Explanation:
 
     node: int
     window: int
-    new: npt.NDArray[np.int64]
-    gone: npt.NDArray[np.int64]
+    new: Int64Array
+    gone: Int64Array
     degree: int
     usual_degree: float
 
@@ -80,7 +80,7 @@ def explain(matrices: Sequence[Any], node: int, window: int, *, side: str = "sou
     return Explanation(node, window, new, gone, len(today), float(times.sum() / len(others)))
 
 
-def neighbours(matrix: Any, node: int, side: str) -> npt.NDArray[np.int64]:
+def neighbours(matrix: Any, node: int, side: str) -> Int64Array:
     """Ids that a node is joined to in one window; none where the matrix does not reach it.
 
     Examples

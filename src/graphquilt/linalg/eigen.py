@@ -8,16 +8,15 @@ coefficients (Hetmaniuk and Lehoucq 2006), so the tall matrices are touched as l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from graphquilt.arrays import Float64Array, FloatArray
 
 __all__ = ["Eigenpairs", "lowest_eigenpairs", "orthonormalize"]
 
-Block = npt.NDArray[np.floating[Any]]
-Small = npt.NDArray[np.float64]
-Operator = Callable[[Block, Block], None]
+Operator = Callable[[FloatArray, FloatArray], None]
 
 WELL_CONDITIONED = 0.03  # a Gram matrix with no smaller ratio of eigenvalues needs no second pass
 STRAY = 100  # times the precision: how much of a basis may be left in what is orthogonal to it
@@ -27,13 +26,13 @@ ROWS = 8192  # tall matrices are changed in place, this many rows at a time
 class Eigenpairs(NamedTuple):
     """``values (c,)`` ascending, orthonormal ``vectors (n, c)``, the residual norms ``(c,)`` and the steps taken."""
 
-    values: Small
-    vectors: Block
-    residuals: Small
+    values: Float64Array
+    vectors: FloatArray
+    residuals: Float64Array
     iterations: int
 
 
-def orthonormalize(block: Block) -> int:
+def orthonormalize(block: FloatArray) -> int:
     """Make the columns of ``block (n, c)`` orthonormal in place and return how many there are.
 
     Columns that depend on others are dropped: the first k of the block are the basis, the rest is left over.
@@ -62,13 +61,13 @@ def orthonormalize(block: Block) -> int:
 
 def lowest_eigenpairs(
     operator: Operator,
-    start: Block,
+    start: FloatArray,
     *,
-    preconditioner: Callable[[Block], None],
-    deflate: Block | None = None,
+    preconditioner: Callable[[FloatArray], None],
+    deflate: FloatArray | None = None,
     tol: float,
     max_iterations: int = 100,
-    stop: Callable[[Small, Small], bool] | None = None,
+    stop: Callable[[Float64Array, Float64Array], bool] | None = None,
 ) -> Eigenpairs:
     """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns.
 
@@ -140,7 +139,7 @@ def lowest_eigenpairs(
         _combine(image[:, :total], coefficients)
 
 
-def _new_directions(W: Block, basis: Block, deflate: Block | None) -> int:
+def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None) -> int:
     """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return how many columns are left."""
     _remove(W, deflate)
     _remove(W, basis)
@@ -154,7 +153,7 @@ def _new_directions(W: Block, basis: Block, deflate: Block | None) -> int:
     return k
 
 
-def _with_the_step_back(C: Small, c: int) -> Small:
+def _with_the_step_back(C: Float64Array, c: int) -> Float64Array:
     """Add to the coefficients ``C`` of the new block those of the step to it, orthonormal to them."""
     back = C.copy()
     back[:c] = 0
@@ -163,7 +162,7 @@ def _with_the_step_back(C: Small, c: int) -> Small:
     return np.hstack([C, back[:, : orthonormalize(back)]])
 
 
-def _combine(block: Block, coefficients: Small) -> int:
+def _combine(block: FloatArray, coefficients: Float64Array) -> int:
     """Replace the first k columns of ``block (n, c)`` by ``block @ coefficients (c, k)``; return k."""
     C = coefficients.astype(block.dtype)
     for start in range(0, len(block), ROWS):
@@ -172,7 +171,7 @@ def _combine(block: Block, coefficients: Small) -> int:
     return int(C.shape[1])
 
 
-def _remove(block: Block, basis: Block | None) -> None:
+def _remove(block: FloatArray, basis: FloatArray | None) -> None:
     """Remove from ``block`` its part in the span of the orthonormal ``basis``, in place."""
     if basis is None or basis.shape[1] == 0:
         return
@@ -182,13 +181,13 @@ def _remove(block: Block, basis: Block | None) -> None:
         block[rows] -= basis[rows] @ share
 
 
-def _residual_into(out: Block, X: Block, AX: Block, values: Small) -> None:
+def _residual_into(out: FloatArray, X: FloatArray, AX: FloatArray, values: Float64Array) -> None:
     for start in range(0, len(X), ROWS):
         rows = slice(start, start + ROWS)
         out[rows] = AX[rows] - X[rows] * values.astype(X.dtype)
 
 
-def _residuals(X: Block, AX: Block, values: Small) -> Small:
+def _residuals(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float64Array:
     squares = np.zeros(len(values))
     for start in range(0, len(X), ROWS):
         rows = slice(start, start + ROWS)
@@ -196,7 +195,7 @@ def _residuals(X: Block, AX: Block, values: Small) -> Small:
     return np.sqrt(squares)
 
 
-def _ritz(small: Block) -> tuple[Small, Small]:
+def _ritz(small: FloatArray) -> tuple[Float64Array, Float64Array]:
     symmetric = (small.astype(np.float64) + small.T) / 2
     values, vectors = np.linalg.eigh(symmetric)
     return values, vectors

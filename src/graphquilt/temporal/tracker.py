@@ -11,21 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.anomaly.batch import LAGS, Alert, Pattern, embed_window
-from graphquilt.anomaly.explanations import SIDES, Explanation, explain
-from graphquilt.anomaly.scores import check_quantile
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import ConvergenceError, FormatError, InputError
-from graphquilt.procrustes import centred, nearest_orthogonal, relative_rotation
+from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
+from graphquilt.temporal.batch import LAGS, Alert, Pattern, embed_window
+from graphquilt.temporal.explanations import SIDES, Explanation, explain
+from graphquilt.temporal.scores import check_quantile
 
 __all__ = ["SideWindow", "Tracker", "WindowScores"]
 
 _FORMAT = 1
 _log = logging.getLogger(__name__)
-
-Floats = npt.NDArray[np.floating[Any]]
-Ints = npt.NDArray[np.integer[Any]]
 
 
 class SideWindow(NamedTuple):
@@ -38,9 +35,9 @@ class SideWindow(NamedTuple):
         NaN where a node has no reference, or too little history to be standardised.
     """
 
-    nodes: Ints
-    raw: Floats
-    standardised: Floats
+    nodes: IntArray
+    raw: FloatArray
+    standardised: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +77,9 @@ class WindowScores:
 class _Past(NamedTuple):
     """A window that was learnt: aligned positions and scores of one side."""
 
-    nodes: Ints
-    positions: Floats
-    standardised: Floats
+    nodes: IntArray
+    positions: FloatArray
+    standardised: FloatArray
 
 
 class Tracker:
@@ -105,7 +102,7 @@ class Tracker:
     quantile : float
         What counts as an alert: above this quantile of the remembered scores.
     background : float
-        See :func:`graphquilt.embed_window`.
+        See :func:`graphquilt.temporal.embed_window`.
 
     Attributes
     ----------
@@ -236,7 +233,7 @@ class Tracker:
         values = np.concatenate(known) if known else np.zeros(0)
         return float(np.quantile(values, self.quantile)) if len(values) else float("nan")
 
-    def _place(self, side: str, number: int, nodes: Ints, X: Floats) -> npt.NDArray[np.float64] | str:
+    def _place(self, side: str, number: int, nodes: IntArray, X: FloatArray) -> Float64Array | str:
         """Return the window's positions in the frame of the remembered ones, or why there are none."""
         past, X = self._past[side], np.asarray(X, dtype=np.float64)
         if not past:
@@ -266,9 +263,9 @@ class Tracker:
         translation = np.mean([theirs - mine @ R for mine, theirs in shifts], axis=0)
         return np.asarray(X @ R + translation, dtype=np.float64)
 
-    def _score(self, side: str, nodes: Ints, X: npt.NDArray[np.float64]) -> tuple[Floats, Floats]:
+    def _score(self, side: str, nodes: IntArray, X: Float64Array) -> tuple[FloatArray, FloatArray]:
         """Distance to the reference, and its z-score against the remembered distances, of each node."""
-        from graphquilt.anomaly._kernels import add_distances
+        from graphquilt.temporal._kernels import add_distances
 
         past = self._past[side]
         rows = _rows(nodes, past)
@@ -287,7 +284,7 @@ class Tracker:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, without pickle; the old file stays until the new one is whole."""
         header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
-        arrays: dict[str, npt.NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        arrays: dict[str, AnyArray] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
         for number, pattern in self._patterns.items():
             arrays |= {f"{number}.indptr": pattern.indptr, f"{number}.indices": pattern.indices}
             arrays[f"{number}.shape"] = np.array(pattern.shape)
@@ -325,7 +322,7 @@ class Tracker:
         return tracker
 
 
-def _rows(nodes: Ints, past: Mapping[int, _Past]) -> npt.NDArray[np.int64]:
+def _rows(nodes: IntArray, past: Mapping[int, _Past]) -> Int64Array:
     """Return the position in ``nodes`` of every id that occurs, -1 for others."""
     largest = max([int(nodes.max()), *(int(window.nodes.max()) for window in past.values())])
     rows = np.full(largest + 1, -1, dtype=np.int64)
@@ -333,11 +330,9 @@ def _rows(nodes: Ints, past: Mapping[int, _Past]) -> npt.NDArray[np.int64]:
     return rows
 
 
-def _means(
-    rows: npt.NDArray[np.int64], k: int, dim: int, past: Mapping[int, _Past]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _means(rows: Int64Array, k: int, dim: int, past: Mapping[int, _Past]) -> tuple[Int64Array, Float64Array]:
     """In how many remembered windows each of the k nodes is, and its mean position there (zero where in none)."""
-    from graphquilt.anomaly._kernels import add_positions
+    from graphquilt.temporal._kernels import add_positions
 
     count = np.zeros(k, dtype=np.int64)
     total = np.zeros((k, dim))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 
 __all__ = ["Names", "Snapshots", "Window", "lag_edges", "seconds", "snapshots"]
@@ -36,7 +37,7 @@ class Names:
         self._list = list(names)
         self._ids = {name: number for number, name in enumerate(self._list)}
 
-    def add(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
+    def add(self, names: Iterable[str]) -> Int64Array:
         """Ids of ``names``, new ones for those not met before."""
         ids, known = [], self._ids
         for name in names:
@@ -94,12 +95,12 @@ class _Open:
     """A window that still receives flows, as sorted runs of pair keys."""
 
     def __init__(self) -> None:
-        self.keys: list[npt.NDArray[np.int64]] = []
-        self.weights: list[npt.NDArray[np.float64]] = []
+        self.keys: list[Int64Array] = []
+        self.weights: list[Float64Array] = []
         self.rows = 0
         self._size = 0
 
-    def take(self, keys: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None, rows: int) -> None:
+    def take(self, keys: Int64Array, weights: Float64Array | None, rows: int) -> None:
         self.keys.append(keys)
         if weights is not None:
             self.weights.append(weights)
@@ -190,7 +191,7 @@ class Snapshots:
     def _start(self, number: int) -> float:
         return self._origin + number * self.width
 
-    def _columns(self, batch: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], Any]:
+    def _columns(self, batch: Any) -> tuple[AnyArray, AnyArray, AnyArray, Any]:
         """Time, source id, destination id and weight (or None) of a record batch or a tuple of arrays."""
         if not hasattr(batch, "column"):
             time, source, destination, *rest = (np.asarray(part) for part in batch)
@@ -205,15 +206,15 @@ class Snapshots:
         time = batch.column("time").to_numpy()
         return time, ids[0], ids[1], self._ones(time) if weight is None else weight
 
-    def _ones(self, time: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
+    def _ones(self, time: AnyArray) -> Float64Array | None:
         return np.ones(len(time)) if self.weighted else None
 
     def _sort_in(
         self,
         waiting: dict[int, _Open],
-        number: npt.NDArray[np.int64],
-        ends: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-        weight: npt.NDArray[np.float64] | None,
+        number: Int64Array,
+        ends: tuple[Int64Array, Int64Array],
+        weight: Float64Array | None,
     ) -> None:
         """Put each flow into its window as one 64-bit key."""
         source, destination = ends
@@ -265,8 +266,8 @@ def snapshots(
     Parameters
     ----------
     flows : iterable
-        What :func:`graphquilt.read_flows` returns, or tuples ``(time, source, destination[, weight])`` of arrays with
-        integer ids. Nearly in order of time.
+        What :func:`graphquilt.temporal.read_flows` returns, or tuples ``(time, source, destination[, weight])`` of
+        arrays with integer ids. Nearly in order of time.
     width : str or float
         ``"1d"``, ``"12h"``, ``"30m"`` … or seconds.
     directed : bool
@@ -295,7 +296,7 @@ def snapshots(
     return Snapshots(flows, span, directed=directed, weighted=weighted, grace=wait, origin=origin)
 
 
-def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> npt.NDArray[np.int64]:
+def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Array:
     """Pairs of windows whose numbers differ by one of ``lags`` (the patch graph of the paper's section on anomalies).
 
     Parameters
@@ -359,7 +360,7 @@ def seconds(duration: str | float) -> float:
     return float(match[1]) * _UNITS.get(match[2], 1.0)
 
 
-def _looked_up(column: Any, table: Names) -> npt.NDArray[np.int64]:
+def _looked_up(column: Any, table: Names) -> Int64Array:
     """Ids of a dictionary column; each distinct name is looked up once."""
     codes = np.asarray(column.indices.to_numpy(zero_copy_only=False)).astype(np.int64)
     words = column.dictionary
@@ -378,9 +379,7 @@ def _looked_up(column: Any, table: Names) -> npt.NDArray[np.int64]:
     return ids[codes] if len(codes) else np.zeros(0, dtype=np.int64)
 
 
-def _merge(
-    keys: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64] | None]:
+def _merge(keys: Int64Array, weights: Float64Array | None) -> tuple[Int64Array, Float64Array | None]:
     """Sort keys, keep each once, and sum the weights of equal ones."""
     if weights is None:
         keys = np.sort(keys)  # and not np.unique, whose hash table is ten times slower than this on many distinct keys

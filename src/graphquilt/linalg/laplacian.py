@@ -8,18 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import ConvergenceError
 
 __all__ = ["components", "laplacian", "solve_laplacian", "spanning_tree"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 DENSE_LIMIT = 1500  # below this many vertices a dense factorisation is the fastest
 CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and factorises for nothing
 
 
-def components(edges: npt.ArrayLike, n: int) -> IntArray:
+def components(edges: npt.ArrayLike, n: int) -> Int64Array:
     """Return the component of each of ``n`` vertices joined by ``edges (m, 2)``, numbered from 0.
 
     Examples
@@ -32,14 +31,14 @@ def components(edges: npt.ArrayLike, n: int) -> IntArray:
     return np.asarray(sp.csgraph.connected_components(A, directed=False)[1], dtype=np.int64)
 
 
-def laplacian(edges: IntArray, weights: FloatArray, n: int) -> sp.csr_array:
+def laplacian(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
     """Return ``D - W`` of ``n`` vertices joined by ``edges (m, 2)`` with positive ``weights (m,)``."""
     i, j = edges[:, 0], edges[:, 1]
     W = sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
     return sp.csr_array(sp.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
-def spanning_tree(edges: IntArray, weights: FloatArray, n: int) -> tuple[IntArray, IntArray]:
+def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int64Array, Int64Array]:
     """Return a maximum spanning tree: its vertices in breadth-first order from 0, and each one's parent (-1: none)."""
     A = sp.csr_array((-weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
     tree = sp.csgraph.minimum_spanning_tree(A)
@@ -48,8 +47,8 @@ def spanning_tree(edges: IntArray, weights: FloatArray, n: int) -> tuple[IntArra
 
 
 def solve_laplacian(
-    edges: IntArray, weights: FloatArray, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
-) -> FloatArray:
+    edges: Int64Array, weights: Float64Array, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
+) -> Float64Array:
     """Solve ``L x = rhs`` for a connected graph; each column of ``rhs (n, c)`` sums to 0, and so does each of ``x``.
 
     Small graphs are factorised densely. Larger ones are solved by conjugate gradients, which a well connected
@@ -81,13 +80,13 @@ def solve_laplacian(
     return np.asarray(x - x.mean(axis=0))
 
 
-def _dense_solve(A: FloatArray, b: FloatArray) -> FloatArray:
+def _dense_solve(A: Float64Array, b: Float64Array) -> Float64Array:
     from scipy.linalg import cho_factor, cho_solve
 
     return np.asarray(cho_solve(cho_factor(A, overwrite_a=True), b))
 
 
-def _conjugate_gradients(L: Any, b: FloatArray, tol: float) -> tuple[FloatArray, bool]:
+def _conjugate_gradients(L: Any, b: Float64Array, tol: float) -> tuple[Float64Array, bool]:
     """Run one Jacobi-preconditioned conjugate gradient iteration a column, all columns at once."""
     inverse_diagonal = 1.0 / L.diagonal()[:, None]
     x, r = np.zeros_like(b), b - b.mean(axis=0)

@@ -5,25 +5,23 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import ConvergenceError
 
 __all__ = ["effective_resistance", "projected_resistance"]
 
 logger = logging.getLogger(__name__)
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
-def _adjacency(edges: Ints, conductances: Floats, n: int) -> sp.csr_array:
+def _adjacency(edges: Int64Array, conductances: Float64Array, n: int) -> sp.csr_array:
     rows = np.concatenate([edges[:, 0], edges[:, 1]])
     columns = np.concatenate([edges[:, 1], edges[:, 0]])
     return sp.csr_array((np.concatenate([conductances, conductances]), (rows, columns)), shape=(n, n))
 
 
-def effective_resistance(edges: Ints, conductances: Floats, n: int) -> Floats:
+def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) -> Float64Array:
     """Return the resistance between the ends of each edge in the network of conductances, exactly.
 
     r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
@@ -81,14 +79,14 @@ def effective_resistance(edges: Ints, conductances: Floats, n: int) -> Floats:
 
 
 def projected_resistance(
-    edges: Ints,
-    conductances: Floats,
+    edges: Int64Array,
+    conductances: Float64Array,
     n: int,
     *,
     projections: int = 200,
     tol: float = 1e-4,
     seed: int = 0,
-) -> Floats:
+) -> Float64Array:
     """Estimate the resistance between the ends of each edge by random projection (Spielman and Srivastava 2011).
 
     The columns of Z = Q W^(1/2) B L⁺, with Q of random signs over sqrt(projections), keep the squared distances
@@ -152,7 +150,9 @@ def projected_resistance(
     return np.minimum(squared / projections, 1 / conductances)
 
 
-def _solve_laplacian(A: sp.csr_array, degree: Floats, component: Ints, right: Floats, tol: float) -> Floats:
+def _solve_laplacian(
+    A: sp.csr_array, degree: Float64Array, component: Int64Array, right: Float64Array, tol: float
+) -> Float64Array:
     """Solve L Z = right, each column orthogonal to the constants of each component, by block-wise independent CG."""
     sizes = np.bincount(component).astype(np.float64)
     inverse = np.where(degree > 0, 1 / np.where(degree > 0, degree, 1), 0.0)[:, None]
@@ -191,7 +191,7 @@ def _solve_laplacian(A: sp.csr_array, degree: Floats, component: Ints, right: Fl
     return np.asarray(Z - (means / sizes[:, None])[component])
 
 
-def _factorised(A: sp.csr_array, degree: Floats, component: Ints, right: Floats) -> Floats:
+def _factorised(A: sp.csr_array, degree: Float64Array, component: Int64Array, right: Float64Array) -> Float64Array:
     """Solve L Z = right with the first vertex of each component held at zero."""
     from scipy.sparse.linalg import splu
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.flows.columns import (
+from graphquilt.temporal.columns import (
     PROTOCOLS,
     TIME_SHAPES,
     as_dictionary,
@@ -30,7 +30,16 @@ from graphquilt.flows.columns import (
     parse_times,
     since_1970,
 )
-from graphquilt.flows.files import Columns, Input, Lines, check_columns, delimiter_of, header_of, name_of, open_text
+from graphquilt.temporal.sources import (
+    Columns,
+    Input,
+    Lines,
+    check_columns,
+    delimiter_of,
+    header_of,
+    name_of,
+    open_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,9 +240,7 @@ class Flows:
         self.counts.kept += len(out)
         return out
 
-    def _seconds(
-        self, column: pa.Array, where: str, lines: Lines
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
         """Times in seconds and which of them could be read; the first time met fixes the format."""
         import pyarrow as pa
 

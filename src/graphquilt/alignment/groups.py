@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.connection import Connection, fiedler, scalar_preconditioner, tree_guess
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError
-from graphquilt.procrustes import nearest_orthogonal
-from graphquilt.synchronize.connection import Connection, fiedler, scalar_preconditioner, tree_guess
-from graphquilt.synchronize.eigen import Eigenpairs, lowest_eigenpairs
-from graphquilt.synchronize.laplacian import solve_laplacian
-from graphquilt.threads import one_blas_thread
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg.eigen import Eigenpairs, lowest_eigenpairs
+from graphquilt.linalg.laplacian import solve_laplacian
+from graphquilt.linalg.procrustes import nearest_orthogonal
 
 __all__ = [
     "Rotations",
@@ -30,9 +31,6 @@ __all__ = [
     "synchronize_translations",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Block = npt.NDArray[np.floating[Any]]
 
 DENSE_SIZE = 400  # a matrix of this order is diagonalised whole
 SINGLE_TOL = 2e-6  # down to this residual single precision does as well as double, in half the time
@@ -61,15 +59,15 @@ class Rotations:
         The eigenvectors: a start for the next solve of a similar problem.
     """
 
-    rotations: FloatArray
-    eigenvalues: FloatArray
+    rotations: Float64Array
+    eigenvalues: Float64Array
     residual: float
     next_residual: float
     iterations: int
-    vectors: Block
+    vectors: FloatArray
 
 
-def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> FloatArray:
+def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
     r"""Return scales ``(n,)`` of mean 1 with ``ratios[e]`` as near as can be to ``scales[i] / scales[j]``.
 
     Weighted least squares on the logarithms, :math:`\min \sum_e w_e (\log r_e - \log s_i + \log s_j)^2`.
@@ -89,7 +87,7 @@ def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: 
 
 def synchronize_translations(
     edges: npt.ArrayLike, offsets: npt.ArrayLike, *, weights: npt.ArrayLike, n: int
-) -> FloatArray:
+) -> Float64Array:
     r"""Return translations ``(n, d)`` of mean 0 with ``t[j] - t[i]`` as near as can be to ``offsets[e]``.
 
     The least squares problem of the paper's translation step, :math:`\min_T \|W^{1/2} (B T - C)\|_F`, through its
@@ -111,12 +109,12 @@ def synchronize_translations(
 
 def synchronize_rotations(
     edges: npt.ArrayLike,
-    rotations: Block,
+    rotations: FloatArray,
     *,
     weights: npt.ArrayLike,
     n: int,
     tol: float = 1e-5,
-    start: Block | None = None,
+    start: FloatArray | None = None,
     max_iterations: int = 200,
 ) -> Rotations:
     """Return one rotation a vertex with ``rotations[e]`` as near as can be to ``S_i @ S_j.T`` (the paper's eq. for M).
@@ -184,7 +182,7 @@ def _dense(connection: Connection, tol: float) -> Rotations:
     )
 
 
-def _iterative(connection: Connection, *, tol: float, start: Block | None, max_iterations: int) -> Rotations:
+def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, max_iterations: int) -> Rotations:
     n, d = connection.n, connection.dim
     gauge = tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
     gauge = gauge.astype(connection.rotations.dtype, copy=False)  # single where memory is short
@@ -238,7 +236,7 @@ def _in_single(connection: Connection) -> Connection:
     return Connection(connection.edges, rotations, connection.weights, connection.n)
 
 
-def _rayleigh_ritz(connection: Connection, block: Block) -> Eigenpairs:
+def _rayleigh_ritz(connection: Connection, block: FloatArray) -> Eigenpairs:
     """Judge a block in float64: its Ritz values and true residuals."""
     return lowest_eigenpairs(
         connection, np.asarray(block, dtype=np.float64), preconditioner=lambda _: None, tol=np.inf, max_iterations=0
@@ -246,7 +244,11 @@ def _rayleigh_ritz(connection: Connection, block: Block) -> Eigenpairs:
 
 
 def _next_eigenpair(
-    connection: Connection, found: Eigenpairs, preconditioner: Callable[[Block], None], gauge: Block, slow: FloatArray
+    connection: Connection,
+    found: Eigenpairs,
+    preconditioner: Callable[[FloatArray], None],
+    gauge: FloatArray,
+    slow: Float64Array,
 ) -> Eigenpairs:
     """Look for the (d+1)-st eigenvector in the complement of the d found.
 
@@ -270,7 +272,7 @@ def _next_eigenpair(
     )
 
 
-def rotation_misfit(edges: IntArray, measured: Block, rotations: FloatArray) -> FloatArray:
+def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64Array) -> Float64Array:
     """Return how far each measured rotation is from the one that ``rotations (n, d, d)`` imply, ``(m,)``.
 
     In the Frobenius norm over sqrt(d): 0 where they agree, about sqrt(2) where they have nothing in common.
@@ -282,8 +284,8 @@ def rotation_misfit(edges: IntArray, measured: Block, rotations: FloatArray) -> 
 
 
 def reweighted(
-    solve: Callable[[FloatArray, Any], tuple[Any, FloatArray]], weights: FloatArray, *, floor: float = 1e-6
-) -> tuple[Any, FloatArray]:
+    solve: Callable[[Float64Array, Any], tuple[Any, Float64Array]], weights: Float64Array, *, floor: float = 1e-6
+) -> tuple[Any, Float64Array]:
     """Solve with iteratively reweighted edges, so that a few wrong measurements do not bend all the others.
 
     ``solve(weights, previous) -> (solution, misfit (m,))``. Each round divides an edge's weight by its misfit (least

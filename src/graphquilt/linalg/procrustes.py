@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.arrays import Float64Array
+
 __all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale"]
 
-FloatArray = npt.NDArray[np.float64]
 
 CHUNK = 1024  # matrices of a long stack that are decomposed at a time
 
@@ -22,11 +23,11 @@ CHUNK = 1024  # matrices of a long stack that are decomposed at a time
 class Polar(NamedTuple):
     """Nearest orthogonal matrices ``(..., d, d)`` and the singular values ``(..., d)`` they were found through."""
 
-    rotation: FloatArray
-    singular_values: FloatArray
+    rotation: Float64Array
+    singular_values: Float64Array
 
 
-def centred(points: npt.ArrayLike, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+def centred(points: npt.ArrayLike, weights: Float64Array | None = None) -> tuple[Float64Array, Float64Array]:
     """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64.
 
     With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight, so that sums of
@@ -55,7 +56,7 @@ def polar(matrices: npt.ArrayLike) -> Polar:
     return Polar(U @ Vt, singular_values)
 
 
-def nearest_orthogonal(matrices: npt.ArrayLike) -> FloatArray:
+def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
     """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm.
 
     Examples
@@ -82,7 +83,7 @@ def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     return float(np.linalg.norm(centred(a)[0]) / np.linalg.norm(centred(b)[0]))
 
 
-def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
     r"""Return the orthogonal ``R (d, d)`` that turns ``a (k, d)`` onto ``b (k, d)``.
 
     :math:`(a - \bar a) R \approx b - \bar b`. It is the polar factor of :math:`(a - \bar a)^T (b - \bar b)`, the

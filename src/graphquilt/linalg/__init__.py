@@ -1,0 +1,1 @@
+"""Mathematics that knows nothing of graphs, nodes or patches: Procrustes, Laplacians, eigenpairs."""

@@ -1,0 +1,59 @@
+"""Motions: which of scale, rotation and translation an embedding leaves free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from graphquilt.errors import InputError
+
+__all__ = ["Motions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Motions:
+    """Which motions of an embedding carry no meaning, so that alignment has to undo them.
+
+    Attributes
+    ----------
+    scale : bool
+        Multiplication of all coordinates by one positive number.
+    rotate : bool
+        Rotations and reflections, the orthogonal group O(d).
+    translate : bool
+        Shifts of all points by one vector.
+
+    Examples
+    --------
+    >>> Motions(scale=True)
+    Motions(scale=True, rotate=True, translate=True)
+    >>> Motions(rotate=False) | Motions(translate=False)
+    Motions(scale=False, rotate=True, translate=True)
+    """
+
+    scale: bool = False
+    rotate: bool = True
+    translate: bool = True
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, bool):
+                raise InputError(f"{field.name} of Motions is True or False, not {value!r}.")
+
+    def __or__(self, other: Motions) -> Motions:
+        """Return the motions that are free in either of two."""
+        return Motions(
+            scale=self.scale or other.scale,
+            rotate=self.rotate or other.rotate,
+            translate=self.translate or other.translate,
+        )
+
+    def points_needed(self, dim: int) -> int:
+        """Return how many shared points two patches need in ``dim`` dimensions.
+
+        Examples
+        --------
+        >>> Motions().points_needed(8), Motions(rotate=False).points_needed(8)
+        (9, 1)
+        """
+        return dim + 1 if self.rotate else 2 if self.scale else 1
