@@ -23,7 +23,6 @@ from .embedders import FunctionEmbedder as FunctionEmbedder
 from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
-from .fanout import embed_patches as embed_patches
 from .graph import Graph as Graph
 from .ingest import build_csr as build_csr
 from .ingest import from_networkx as from_networkx
@@ -46,13 +45,18 @@ from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
 from .patches.sparsify import Conductance as Conductance
 from .patches.sparsify import Resistance as Resistance
-from .pipeline import QuiltResult as QuiltResult
-from .pipeline import embed as embed
-from .pipeline import embed_in_rounds as embed_in_rounds
 from .progress import Progress as Progress
-from .recipes import Recipe as Recipe
-from .store import DirectoryStore as DirectoryStore
-from .store import Record as Record
-from .workers import Processes as Processes
+from .pipeline import Cutting as Cutting
+from .pipeline import Recipe as Recipe
+from .pipeline import Record as Record
+from .pipeline import cut as cut
+from .pipeline import embed_patches as embed_patches
+from .pipeline import stitch as stitch
+from .jobs import DirectoryStore as DirectoryStore
+from .jobs import Job as Job
+from .jobs import JobSettings as JobSettings
+from .jobs import Processes as Processes
+from .jobs import QuiltResult as QuiltResult
+from .jobs import embed as embed
 
 __version__: str

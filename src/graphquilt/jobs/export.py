@@ -1,35 +1,38 @@
-"""A job's embedding in other people's formats: Parquet, CSV, TSV and word2vec text."""
+"""Export: the embedding of a job as Parquet, CSV, TSV or word2vec text."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, JobError
 from graphquilt.files import beside, explained
-from graphquilt.records import kept_embedding
-from graphquilt.store import DirectoryStore
+from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.job import Job
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["FORMATS", "export_embedding"]
 
 _ROWS = 65_536  # rows in memory at once
 
 
-def export_embedding(store: DirectoryStore, path: str | os.PathLike[str], *, format: str | None = None) -> Path:  # noqa: A002
+def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | None = None) -> Path:  # noqa: A002
     """Write the embedding of a job, with the ids that its nodes came with.
 
     Parameters
     ----------
-    store : DirectoryStore
+    job : Job
     path : path
         A file that is complete once it is there.
     format : {"parquet", "csv", "tsv", "word2vec"}, optional
-        By default what the name's ending says: ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and ``.w2v`` are
+        By default the ending of the name decides: ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and ``.w2v`` are
         word2vec text (a line with the number of nodes and dimensions, then an id and its coordinates on each line).
 
     Returns
@@ -41,32 +44,37 @@ def export_embedding(store: DirectoryStore, path: str | os.PathLike[str], *, for
     name = format or endings.get(path.suffix, path.suffix.removeprefix("."))
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
-    X = kept_embedding(store)
-    ids = _node_ids(store, len(X))
+    X = job.embedding
+    ids = _node_ids(job, len(X))
     with explained(path.parent), beside(path) as part:
         FORMATS[name](part, ids, X)
         os.replace(part, path)
     return path
 
 
-def _node_ids(store: DirectoryStore, n_nodes: int) -> Any:
+def _node_ids(job: Job, n_nodes: int) -> pa.Array:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not isinstance(job.store, DirectoryStore):
+        ids = None if job.graph is None else job.graph.node_ids
+        return pa.array(np.arange(n_nodes) if ids is None else ids)
+    path = job.store.path / "node_ids.parquet"
     try:
-        ids = pq.read_table(store.path / "node_ids.parquet")["node_id"].combine_chunks()
+        column = pq.read_table(path)["node_id"].combine_chunks()
     except (OSError, KeyError, ValueError) as error:
-        raise JobError(f"{store.path / 'node_ids.parquet'} cannot be read ({error}); align again.") from error
-    if len(ids) != n_nodes:
-        raise JobError(f"{store.path} has {len(ids)} node ids and {n_nodes} rows; align again to make both.")
-    return ids
+        raise JobError(f"{path} cannot be read ({error}); begin the job again in another folder.") from error
+    if len(column) != n_nodes:
+        raise JobError(f"{path} has {len(column)} node ids for {n_nodes} rows; begin the job again in another folder.")
+    return column
 
 
-def _pieces(ids: Any, X: AnyArray) -> Iterator[tuple[Any, AnyArray]]:
+def _pieces(ids: pa.Array, X: AnyArray) -> Iterator[tuple[pa.Array, AnyArray]]:
     for start in range(0, len(X), _ROWS):
         yield ids.slice(start, _ROWS), np.asarray(X[start : start + _ROWS])
 
 
-def _parquet(path: Path, ids: Any, X: AnyArray) -> None:
+def _parquet(path: Path, ids: pa.Array, X: AnyArray) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,8 +85,8 @@ def _parquet(path: Path, ids: Any, X: AnyArray) -> None:
             writer.write_table(pa.table([some, *(pa.array(column) for column in rows.T.copy())], names=names))
 
 
-def _separated(separator: str) -> Callable[[Path, Any, AnyArray], None]:
-    def write(path: Path, ids: Any, X: AnyArray) -> None:
+def _separated(separator: str) -> Callable[[Path, pa.Array, AnyArray], None]:
+    def write(path: Path, ids: pa.Array, X: AnyArray) -> None:
         import csv
 
         with open(path, "w", encoding="utf-8", newline="") as file:
@@ -90,7 +98,7 @@ def _separated(separator: str) -> Callable[[Path, Any, AnyArray], None]:
     return write
 
 
-def _word2vec(path: Path, ids: Any, X: AnyArray) -> None:
+def _word2vec(path: Path, ids: pa.Array, X: AnyArray) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{X.shape[0]} {X.shape[1]}\n")
         for some, rows in _pieces(ids, X):
@@ -101,7 +109,7 @@ def _word2vec(path: Path, ids: Any, X: AnyArray) -> None:
                 file.write(word + " " + " ".join(map(repr, row)) + "\n")
 
 
-FORMATS: dict[str, Callable[[Path, Any, AnyArray], None]] = {
+FORMATS: dict[str, Callable[[Path, pa.Array, AnyArray], None]] = {
     "parquet": _parquet,
     "csv": _separated(","),
     "tsv": _separated("\t"),

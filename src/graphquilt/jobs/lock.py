@@ -1,4 +1,4 @@
-"""One run at a time on a job."""
+"""A lock, so that only one run works on a job at a time."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from graphquilt.files import explained
 
 __all__ = ["job_lock"]
 
-_held: set[tuple[str, int]] = set()  # folder and thread of every lock that this process holds
+_locks: set[tuple[str, int]] = set()  # folder and thread of every lock that this process has
 
 
 @contextlib.contextmanager
 def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Iterator[None]:
-    """Hold a job for this thread, so that two runs do not work on it at once.
+    """Lock a job for this thread, so that two runs do not work on it at once.
 
     Parameters
     ----------
     path : path
         The job's folder.
     share : str, optional
-        The name of the share of the job that is worked on: runs of different shares may go on at once, a whole run
-        beside any of them may not.
+        The name of the share of the job that is worked on. Different shares may be worked on at the same time, but the
+        whole job may not be worked on beside any of them.
 
     Raises
     ------
     JobError
-        Another run holds it; the message has its process id and host.
+        Another run has locked it; the message names its process and host.
 
     Notes
     -----
-    The lock is the kernel's (``flock``): it ends with its process, however that ends. The file's content is only for
-    people to read. A thread that holds a job may ask for it again.
+    The operating system keeps the lock (``flock``), so that it ends with its process, however that ends. The content of
+    the file is only for people to read. A thread that has locked a job may lock it again.
 
     Examples
     --------
@@ -50,18 +50,18 @@ def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Itera
     ['lock']
     """
     folder = Path(path).absolute()
-    mine = (str(folder), threading.get_ident())
-    if mine in _held:
+    own = (str(folder), threading.get_ident())
+    if own in _locks:
         yield
         return
     with explained(folder):
-        holder = _acquire(folder, share)
-    _held.add(mine)
+        lock = _acquire(folder, share)
+    _locks.add(own)
     try:
-        with holder:
+        with lock:
             yield
     finally:
-        _held.discard(mine)
+        _locks.discard(own)
 
 
 def _acquire(folder: Path, share: str | None) -> contextlib.ExitStack:
@@ -78,17 +78,17 @@ def _acquire(folder: Path, share: str | None) -> contextlib.ExitStack:
             try:
                 fcntl.flock(handle, kind | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise JobError(_who_holds(folder, os.pread(handle, 4096, 0))) from None
-            said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                raise JobError(_being_worked_on(folder, os.pread(handle, 4096, 0))) from None
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(said).encode(), 0)
+            os.pwrite(handle, json.dumps(owner).encode(), 0)
         return stack.pop_all()
 
 
-def _who_holds(folder: Path, content: bytes) -> str:
+def _being_worked_on(folder: Path, content: bytes) -> str:
     try:
-        said = json.loads(content)
-        who = f"process {said['pid']} on {said['host']}, since {said['since']}"
+        owner = json.loads(content)
+        who = f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
     except (ValueError, KeyError, TypeError):
         who = "another process"
     return f"{folder} is being worked on by {who}. Wait for it, stop it, or choose another folder."

@@ -8,69 +8,26 @@ record exists once its marker does, so a run that is killed at any moment never 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 import graphquilt
-from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline.store import Record
 
-__all__ = ["DirectoryStore", "Record", "Store"]
+__all__ = ["DirectoryStore"]
 
 FORMAT = "graphquilt job"
 VERSION = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """Arrays, and the parameters that made them.
-
-    Attributes
-    ----------
-    arrays : mapping of str to array
-        Numbers, booleans or fixed-width text; never Python objects.
-    parameters : mapping
-        Anything that JSON can hold; compared by value when a job is resumed.
-    durable : bool
-        Whether it must survive a power failure. What can be made again cheaply need not: its checksum tells if it did.
-
-    Examples
-    --------
-    >>> Record({"x": np.arange(3)}, {"seed": 0}).arrays["x"].sum()
-    np.int64(3)
-    """
-
-    arrays: Mapping[str, AnyArray]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    durable: bool = True
-
-
-class Store(Protocol):
-    """Where records are kept: anything with these three methods, a plain dict included.
-
-    A worker in another process must see the same records, so a store that is handed to an executor of processes is
-    pickled and must point to something shared.
-    """
-
-    def __contains__(self, key: object, /) -> bool:
-        """Say whether a finished record is there."""
-        ...
-
-    def __getitem__(self, key: str, /) -> Record:
-        """Return a record; KeyError where there is none, FormatError where it is damaged."""
-        ...
-
-    def __setitem__(self, key: str, record: Record, /) -> None:
-        """Keep a record, in the place of an older one."""
-        ...
 
 
 class DirectoryStore:
@@ -102,6 +59,8 @@ class DirectoryStore:
     np.float64(2.0)
     """
 
+    shared: ClassVar[bool] = True  # workers in other processes reach the same folder
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self._verified: dict[str, tuple[int, int]] = {}
@@ -109,6 +68,16 @@ class DirectoryStore:
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
         return type(self), (self.path,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectoryStore) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def lock(self, *, share: str | None = None) -> contextlib.AbstractContextManager[None]:
+        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.jobs.lock.job_lock`."""
+        return job_lock(self.path, share=share)
 
     def __repr__(self) -> str:
         return f"DirectoryStore({str(self.path)!r})"
@@ -144,11 +113,11 @@ class DirectoryStore:
         except FileNotFoundError:
             raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
         for name, array in arrays.items():
-            said = marker["arrays"][name]
-            if list(array.shape) != said["shape"] or array.dtype.str != said["dtype"]:
+            noted = marker["arrays"][name]
+            if list(array.shape) != noted["shape"] or array.dtype.str != noted["dtype"]:
                 raise FormatError(
-                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {said['dtype']} "
-                    f"{tuple(said['shape'])}. It has to be made again."
+                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {noted['dtype']} "
+                    f"{tuple(noted['shape'])}. It has to be made again."
                 )
         return Record(arrays, marker["parameters"])
 
@@ -197,15 +166,15 @@ class DirectoryStore:
             }
             # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
             # that write one record at once do not take it from each other.
-            if self._vouched(key) not in (None, content["sha256"]):
+            if self._recorded_checksum(key) not in (None, content["sha256"]):
                 marker_path.unlink(missing_ok=True)
             os.replace(part, path)
 
-    def _vouched(self, key: str) -> str | None:
-        """Return the checksum that the marker of a record says, if there is one."""
+    def _recorded_checksum(self, key: str) -> str | None:
+        """Return the checksum in the marker of a record, if there is one."""
         try:
-            found: str | None = self._marker(key).get("sha256")
-            return found
+            checksum: str | None = self._marker(key).get("sha256")
+            return checksum
         except (KeyError, FormatError):
             return None
 
@@ -242,10 +211,10 @@ class DirectoryStore:
 
     def _verify(self, data: Path, marker: Mapping[str, Any]) -> None:
         with open(data, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != marker["sha256"]:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != marker["sha256"]:
             raise FormatError(
-                f"{data} does not have the SHA-256 that its marker says (found {found[:12]}…, marker "
+                f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
                 f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
             )
 

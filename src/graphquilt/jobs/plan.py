@@ -8,21 +8,21 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import JobError
-from graphquilt.fanout import patch_seed
+from graphquilt.graph import Graph
+from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.workers import Processes
+from graphquilt.kernels import one_thread
 from graphquilt.patches import PatchGraph
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.records import graph_of, patch_key
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.recipes import Recipe
-from graphquilt.records import graph_of, graph_record, kept_patch_graph, patch_key
-from graphquilt.stages import job_graph
-from graphquilt.store import DirectoryStore
-from graphquilt.workers import Processes, one_thread
 
 __all__ = ["Plan", "StagePlan", "plan_job"]
 
@@ -71,15 +71,7 @@ class Plan:
     advice: tuple[str, ...]
 
 
-def plan_job(
-    store: DirectoryStore,
-    embedder: Embedder,
-    *,
-    recipe: Recipe | None = None,
-    workers: int = 1,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-) -> Plan:
+def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = None) -> Plan:
     """Estimate the cost of embedding and aligning the patches of a job.
 
     Two patches, the smallest and a middling one, are embedded in a worker of their own and thrown away; time and
@@ -88,91 +80,85 @@ def plan_job(
 
     Parameters
     ----------
-    store : DirectoryStore
-        A job that has patches.
-    embedder : Embedder
-    recipe : Recipe, optional
-        Its runs and rounds; by default every patch is trained once.
+    job : Job
+        A job that has patches. Its settings say what will be done.
     workers : int
-    seed : int
+    progress : callable, optional
 
     Returns
     -------
     Plan
     """
-    quilt = kept_patch_graph(store)
-    sizes = quilt.sizes
+    patch_graph, recipe, embedder = job.patch_graph, job.settings.recipe, job.settings.embedders[0]
+    patch_graph.check_dim(embedder.dim)
+    sizes = patch_graph.sizes
     order = np.argsort(sizes, kind="stable")
     picked = list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
-    probes = _probe(store, quilt, embedder, picked, seed=seed, progress=progress)
-    recipe = Recipe() if recipe is None else recipe
-    repeated, trainings = quilt.repeat(recipe.runs), recipe.runs * (1 + recipe.rounds)
+    probes = _probe(job, picked, progress)
+    repeated, trainings = patch_graph.repeat(recipe.runs), recipe.runs * (1 + recipe.rounds)
     keys = [patch_key(k, "embedding", t) for t in range(recipe.rounds + 1) for k in range(repeated.n_patches)]
-    missing = sum(key not in store for key in keys)
-    seconds = _line([sizes[k] for k in picked], [probe[0] for probe in probes], sizes)
-    memory = _line([sizes[k] for k in picked], [probe[1] for probe in probes], sizes)
+    missing = sum(key not in job.store for key in keys)
+    seconds = _line([int(sizes[k]) for k in picked], [probe[0] for probe in probes], sizes)
+    memory = _line([int(sizes[k]) for k in picked], [probe[1] for probe in probes], sizes)
     item = probes[0][2]
     lanes = max(1, min(workers, repeated.n_patches))
     embedding = StagePlan(
         "embedding",
-        float(seconds.sum()) * missing / quilt.n_patches / lanes,
+        float(seconds.sum()) * missing / patch_graph.n_patches / lanes,
         float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
         float(sizes.sum()) * embedder.dim * item * trainings,
     )
-    held = 8.0 * quilt.n_nodes * embedder.dim * bool(recipe.refine or recipe.rounds)  # the centroid, between sweeps
-    held += 8.0 * float(repeated.sizes.sum()) * bool(recipe.coverage)  # a weight a row
+    between = (
+        8.0 * patch_graph.n_nodes * embedder.dim * bool(recipe.refine or recipe.rounds)
+    )  # the centroid, between sweeps
+    between += 8.0 * float(repeated.sizes.sum()) * bool(recipe.coverage)
     rounds = 1 + recipe.rounds
     stages = (
         embedding,
         *(
-            replace(each, seconds=each.seconds * rounds, disk=each.disk * rounds, memory=each.memory + held)
+            replace(each, seconds=each.seconds * rounds, disk=each.disk * rounds, memory=each.memory + between)
             for each in _alignment(repeated, embedder.dim, lanes)
         ),
     )
-    available, free = _memory_available(), float(shutil.disk_usage(store.path).free)
+    available, free = _memory_available(), _disk_available(job)
     advice = _advice(stages, memory, available, free)
     return Plan(stages, available, free, tuple(advice))
 
 
-def _probe(
-    store: DirectoryStore,
-    quilt: PatchGraph,
-    embedder: Embedder,
-    picked: list[int],
-    *,
-    seed: int,
-    progress: ProgressCallback | None,
-) -> list[tuple[float, float, int]]:
+def _probe(job: Job, picked: list[int], progress: ProgressCallback | None) -> list[tuple[float, float, int]]:
     """Embed each picked patch in a fresh process: seconds, bytes above what the process began with, item size.
 
-    What a fresh process takes to get going (imports, compilation) is measured on the first and not counted: a worker
+    What a fresh process needs for imports and compilation is measured on the first patch and not counted: a worker
     does that once and embeds many patches.
     """
-    graph = None
     start_up = None
-    found = []
+    measurements = []
     for done, k in enumerate(picked, 1):
-        if patch_key(k, "graph") not in store:
-            graph = job_graph(store) if graph is None else graph
-            if graph is None:
-                raise JobError(f"{store.path} has neither the data of patch {k} nor a graph to cut it from.")
-            nodes = quilt.node_sets[k]
-            store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
+        embedder = job.settings.embedders[k if len(job.settings.embedders) > 1 else 0]
+        graph = _patch_data(job, k)
         with Processes(1) as pool:
             seconds, again, size, item = pool.submit(
-                _embed_once, store, k, embedder, patch_seed(seed, k), twice=start_up is None
+                _embed_once, graph, k, embedder, patch_seed(job.settings.seed, k), twice=start_up is None
             ).result()
         start_up = max(seconds - again, 0.0) if start_up is None else start_up
-        found.append((max(seconds - start_up, again), size, item))
+        measurements.append((max(seconds - start_up, again), size, item))
         report(progress, "probe", done, len(picked))
-    return found
+    return measurements
+
+
+def _patch_data(job: Job, patch: int) -> Graph:
+    key = patch_key(patch, "graph")
+    if key in job.store:
+        return graph_of(job.store[key])[1]
+    if job.graph is None:
+        raise JobError(f"{job.name} has neither the data of patch {patch} nor a graph to cut it from.")
+    return job.graph.subgraph(job.patch_graph.node_sets[patch])
 
 
 def _embed_once(
-    store: DirectoryStore, patch: int, embedder: Embedder, seed: int, *, twice: bool
+    graph: Graph, patch: int, embedder: Embedder, seed: int, *, twice: bool
 ) -> tuple[float, float, float, int]:
     """Return the seconds of the first time and, where asked for, of a second; bytes, item size."""
-    _, graph = graph_of(store[patch_key(patch, "graph")])
     unit = 1 if sys.platform == "darwin" else 1024
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     start = time.perf_counter()
@@ -185,7 +171,7 @@ def _embed_once(
     return seconds, time.perf_counter() - again, size, X.dtype.itemsize
 
 
-def _line(at: list[Any], values: list[float], sizes: AnyArray) -> Float64Array:
+def _line(at: list[int], values: list[float], sizes: Int64Array) -> Float64Array:
     """Extend what was measured at one or two sizes to all: a straight line that never falls, or a fixed rate."""
     x, y = np.asarray(at, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if len(x) == 1 or x[1] == x[0] or y[1] <= y[0]:
@@ -194,10 +180,10 @@ def _line(at: list[Any], values: list[float], sizes: AnyArray) -> Float64Array:
     return np.asarray(y[0] + slope * (sizes - x[0]))
 
 
-def _alignment(quilt: PatchGraph, dim: int, lanes: int) -> tuple[StagePlan, StagePlan]:
+def _alignment(patch_graph: PatchGraph, dim: int, lanes: int) -> tuple[StagePlan, StagePlan]:
     """Estimate the relative transforms and the solver from their counts of operations, and this machine's speed."""
-    m, p = len(quilt.edges), quilt.n_patches
-    overlap = int(quilt.overlaps.mean()) if m else 0
+    m, p = len(patch_graph.edges), patch_graph.n_patches
+    overlap = int(patch_graph.overlaps.mean()) if m else 0
     rng = np.random.default_rng(0)
     with one_thread():
         X = rng.standard_normal((max(overlap, dim), dim))
@@ -212,12 +198,16 @@ def _alignment(quilt: PatchGraph, dim: int, lanes: int) -> tuple[StagePlan, Stag
     relative = m * one_edge * 2 / lanes
     solver = m * one_block * 2 * _ITERATIONS
     memory = 8.0 * dim * dim * (2 * m + 8 * p) + _SPARE
-    rows = float(quilt.sizes.sum()) * dim
-    bytes_out = 8.0 * quilt.n_nodes * dim
+    rows = float(patch_graph.sizes.sum()) * dim
+    bytes_out = 8.0 * patch_graph.n_nodes * dim
     return (
         StagePlan("alignment", relative + solver, memory, 8.0 * dim * dim * p),
-        StagePlan("centroid", rows / 2e7, 8.0 * dim * float(quilt.sizes.max()) * 3 + _SPARE, 2 * bytes_out),
+        StagePlan("centroid", rows / 2e7, 8.0 * dim * float(patch_graph.sizes.max()) * 3 + _SPARE, 2 * bytes_out),
     )
+
+
+def _disk_available(job: Job) -> float:
+    return float(shutil.disk_usage(job.store.path if isinstance(job.store, DirectoryStore) else ".").free)
 
 
 def _memory_available() -> float:
@@ -234,24 +224,26 @@ def _memory_available() -> float:
 
 
 def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: float, free: float) -> list[str]:
-    said = []
+    sentences = []
     embedding, alignment = stages[0], stages[1]
     if embedding.memory * _MARGIN > available:
         each = float(memory.max()) * _MARGIN + _SPARE
         fit = int(available // each)
-        said.append(
+        sentences.append(
             f"embedding needs {_amount(embedding.memory)} and {_amount(available)} are free: "
             + (f"use at most {fit} workers." if fit else "even one patch is too large: make more and smaller patches.")
         )
     if alignment.memory * _MARGIN > available:
-        said.append(
+        sentences.append(
             f"aligning all patches at once needs {_amount(alignment.memory)} and {_amount(available)} are free: align "
             "level by level (graphquilt align --branching 100), or embed in fewer dimensions."
         )
     disk = sum(stage.disk for stage in stages) * _MARGIN
     if disk > free:
-        said.append(f"the job will add {_amount(disk)} to a disk with {_amount(free)} free: move it to a larger one.")
-    return said
+        sentences.append(
+            f"the job will add {_amount(disk)} to a disk with {_amount(free)} free: move it to a larger one."
+        )
+    return sentences
 
 
 def _amount(count: float) -> str:

@@ -1,77 +1,32 @@
-"""Worker processes that behave: one thread and one GPU each, gone when the driver is gone, replaced when they die."""
+"""Worker processes with one thread and one GPU each, which end with their driver and are replaced when they die."""
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from graphquilt.errors import InputError
+from graphquilt.kernels import settle_worker
 
-__all__ = ["Processes", "one_thread", "settle_worker"]
+__all__ = ["Processes"]
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_settled: list[Any] = []  # the thread limit of this process, kept so that it lasts as long as the process
-
-
-def _torch_threads(n: int) -> int | None:
-    """Set torch's thread count if torch is loaded, and return what it was."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "set_num_threads"):
-        return None
-    before = int(torch.get_num_threads())
-    if before != n:
-        torch.set_num_threads(n)
-    return before
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let BLAS, OpenMP and torch use one thread inside, unless the environment says how many they should use.
-
-    Small problems lose more to thread hand-overs than they gain, and sums split over threads come out in another order.
-    """
-    if any(name in os.environ for name in _SETTINGS):
-        yield
-        return
-    from threadpoolctl import threadpool_limits
-
-    torch_before = _torch_threads(1)
-    os.environ |= dict.fromkeys(_SETTINGS, "1")  # for libraries that are loaded from here on
-    try:
-        with threadpool_limits(limits=1):
-            yield
-    finally:
-        for name in _SETTINGS:
-            os.environ.pop(name, None)
-        if torch_before is not None:
-            _torch_threads(torch_before)
-
-
-def settle_worker() -> None:
-    """Give this worker process one thread for good, unless its environment says otherwise."""
-    if not _settled:
-        limit = contextlib.ExitStack()
-        limit.enter_context(one_thread())
-        _settled.append(limit)
-    if os.environ.get("OMP_NUM_THREADS") == "1":
-        _torch_threads(1)
-
 
 def _gpus() -> list[str]:
-    """Return the GPUs of this machine: those that the user allows, or all."""
+    """Return the GPUs of this machine: those that the user allows, or all of them."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name for name in allowed.split(",") if name.strip() not in ("", "-1")]
@@ -79,8 +34,8 @@ def _gpus() -> list[str]:
     return [str(k) for k in range(len(list(found.iterdir())))] if found.is_dir() else []
 
 
-def _begin(counter: Any, gpus: list[str]) -> None:
-    """Prepare a worker process: see to its end, its signals, its GPU and its threads."""
+def _begin(counter: Synchronized[int], gpus: list[str]) -> None:
+    """Prepare a worker process: it ends with its driver, ignores Ctrl-C, and has one GPU and one thread."""
     parent = multiprocessing.parent_process()
     if parent is not None:
 
@@ -89,7 +44,7 @@ def _begin(counter: Any, gpus: list[str]) -> None:
             os._exit(1)
 
         threading.Thread(target=follow, daemon=True, name="end with the driver").start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     if gpus:
         with counter.get_lock():
             index, counter.value = counter.value, counter.value + 1
@@ -100,9 +55,9 @@ def _begin(counter: Any, gpus: list[str]) -> None:
 class Processes(Executor):
     """A pool of worker processes on this machine that replaces workers which die.
 
-    Each worker has one BLAS and torch thread (unless ``OMP_NUM_THREADS`` or its kin is set) and, where there are
-    GPUs, one of them, in turn. A worker ends with its driver, even if that is killed. When a worker dies, the calls
-    in flight raise ``BrokenProcessPool`` and the next call starts a new set of workers.
+    Each worker has one BLAS and torch thread (unless ``OMP_NUM_THREADS`` or a similar variable is set) and, where
+    there are GPUs, one of them. A worker ends with its driver, even if that is killed. When a worker dies, the calls
+    under way raise ``BrokenProcessPool`` and the next call starts a new set of workers.
 
     Parameters
     ----------
@@ -120,7 +75,7 @@ class Processes(Executor):
             raise InputError(f"a pool needs at least one worker, not {n_workers}.")
         self.n_workers = n_workers
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["graphquilt.fanout"])
+        self._context.set_forkserver_preload(["graphquilt.pipeline"])
         self._pool: ProcessPoolExecutor | None = None
         self._closed = False
 
@@ -158,7 +113,7 @@ class Processes(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        if error is not None:  # whoever leaves in a hurry (Ctrl-C, a full disk) does not wait for the rest
+        if error is not None:  # after Ctrl-C or on a full disk nobody waits for the rest
             self.abandon()
         self.shutdown()
         return None
