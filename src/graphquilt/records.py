@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.alignment import Alignment
-from graphquilt.alignment.transforms import FORMAT as ALIGNMENT_FORMAT
 from graphquilt.arrays import AnyArray, FloatArray, IntArray
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import FormatError, JobError
@@ -377,8 +375,7 @@ def embedded_counts(store: Store) -> dict[str, int]:
 
 def alignment_record(alignment: Alignment, parameters: dict[str, Any]) -> Record:
     """Return an alignment as a record; its file is one that ``Alignment.load`` reads."""
-    arrays = {field.name: np.asarray(getattr(alignment, field.name)) for field in dataclasses.fields(alignment)}
-    return Record({"format": np.asarray(ALIGNMENT_FORMAT), **arrays}, parameters)
+    return Record(alignment.to_arrays(), parameters)
 
 
 def alignment_of(record: Record) -> Alignment:
@@ -389,6 +386,4 @@ def alignment_of(record: Record) -> Alignment:
     >>> alignment_of(alignment_record(Alignment.identity(3, 2), {})).rotations.shape
     (3, 2, 2)
     """
-    arrays = {field.name: record.arrays[field.name] for field in dataclasses.fields(Alignment)}
-    values: dict[str, Any] = {name: np.array(array) if array.ndim else array[()] for name, array in arrays.items()}
-    return Alignment(**values)
+    return Alignment.from_arrays(record.arrays)
