@@ -23,7 +23,7 @@ from graphquilt.alignment.overlap import (
     shared_rows,
 )
 from graphquilt.alignment.solve import AlignOptions, align
-from graphquilt.alignment.transforms import Alignment, Part, join_parts, with_worst_fit
+from graphquilt.alignment.transforms import Alignment, Part, join_parts, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg import adjacency, components
@@ -93,7 +93,10 @@ def align_hierarchical(
     errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
     trust = alignment.edge_trust
     table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
-    return replace(alignment, edge_table=table)
+    # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
+    size = float(np.mean(1 / alignment.scales))
+    scales, translations = size * alignment.scales, size * alignment.translations
+    return with_fixed_frame(replace(alignment, scales=scales, translations=translations, edge_table=table))
 
 
 class _Solver(NamedTuple):

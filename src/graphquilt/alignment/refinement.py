@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
-from graphquilt.alignment.transforms import Alignment
+from graphquilt.alignment.transforms import Alignment, with_fixed_frame
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
@@ -70,8 +70,8 @@ def refine(
     current = alignment
     for _ in range(sweeps):
         C = centroid(patches, current, weights=row_weights, missing="nan")
-        laid = lay_onto(patches, current, C, weights=row_weights, motions=replace(motions, scale=False))
-        current = _with_fixed_frame(laid)
+        current = lay_onto(patches, current, C, weights=row_weights, motions=replace(motions, scale=False))
+        current = with_fixed_frame(current)
     if len(current.edges):
         errors = edge_errors(patches, index_patches(patches), current.edges, current.apply)
         current = replace(current, edge_table=replace(current.edge_table, errors=errors))
@@ -107,12 +107,3 @@ def lay_onto(
             if motions.translate:
                 translations[k] = target - scales[k] * mean @ rotations[k]
     return replace(alignment, scales=scales, rotations=rotations, translations=translations)
-
-
-def _with_fixed_frame(alignment: Alignment) -> Alignment:
-    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
-    turn = alignment.rotations[0].T
-    with one_blas_thread():
-        translations = alignment.translations @ turn
-        rotations = alignment.rotations @ turn
-    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

@@ -16,8 +16,9 @@ from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.kernels import one_blas_thread
 
-__all__ = ["Alignment", "Part", "join_parts", "with_worst_fit"]
+__all__ = ["Alignment", "Part", "join_parts", "with_fixed_frame", "with_worst_fit"]
 
 
 DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
@@ -331,3 +332,12 @@ def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignmen
         next_residual=loosest.next_residual,
         residual=max(part.residual for part in parts),
     )
+
+
+def with_fixed_frame(alignment: Alignment) -> Alignment:
+    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
+    turn = alignment.rotations[0].T
+    with one_blas_thread():
+        translations = alignment.translations @ turn
+        rotations = alignment.rotations @ turn
+    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))
