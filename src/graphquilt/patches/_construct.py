@@ -11,6 +11,7 @@ import numpy.typing as npt
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
+from graphquilt.linalg import components as connected_components
 from graphquilt.patches._expand import Limits, entries_inside, expand, share_out
 from graphquilt.patches._quilt import PatchGraph, disconnected
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
@@ -125,11 +126,6 @@ def _check_overlap(overlap: tuple[int, int]) -> tuple[int, int]:
 
 
 def _check_connected(pairs: Int64Array, sizes: Int64Array) -> None:
-    import scipy.sparse as sp
-    from scipy.sparse.csgraph import connected_components
-
-    p = len(sizes)
-    A = sp.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(p, p))
-    count, component = connected_components(A, directed=False)
-    if count > 1:
-        raise disconnected(component.astype(np.int64), sizes)
+    component = connected_components(pairs, len(sizes))
+    if component.max(initial=0) > 0:
+        raise disconnected(component, sizes)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.graph._files import disk_errors
+from graphquilt.linalg import components as connected_components
 
 __all__ = ["NodeSets", "PatchGraph"]
 
@@ -310,14 +311,10 @@ class PatchGraph:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
 
     def _find_components(self) -> Int64Array:
-        from scipy.sparse.csgraph import connected_components
-
-        p = self.n_patches
-        A = sp.coo_array((np.ones(len(self.edges)), (self.edges[:, 0], self.edges[:, 1])), shape=(p, p))
-        count, component = connected_components(A, directed=False)
-        if count > 1 and self.components == "error":
-            raise disconnected(component.astype(np.int64), self.sizes)
-        return np.asarray(component, dtype=np.int64)
+        component = connected_components(self.edges, self.n_patches)
+        if component.max(initial=0) > 0 and self.components == "error":
+            raise disconnected(component, self.sizes)
+        return component
 
 
 def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
+from graphquilt.linalg import components
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
 
 __all__ = [
@@ -215,7 +216,7 @@ def sparsify(
     by_weight = np.argsort(-weights, kind="stable")
     pairs = frozen(edges)
     announce(_kernels.spanning_tree, "spanning tree of the patch graph")
-    taken, needed, allowed = 0, n_patches - _n_components(edges, n_patches), bound.copy()
+    taken, needed, allowed = 0, n_patches - (int(components(edges, n_patches).max()) + 1), bound.copy()
     taken = _kernels.spanning_tree(pairs, frozen(by_weight), frozen(allowed), chosen, counts, parent)
     while taken < needed:
         allowed *= 2
@@ -226,11 +227,3 @@ def sparsify(
     _kernels.fill_up(pairs, frozen(np.argsort(-keys, kind="stable")), frozen(bound), chosen, counts, wanted - taken)
     at_limit = np.flatnonzero(counts >= bound)
     return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
-
-
-def _n_components(edges: Int64Array, n_patches: int) -> int:
-    import scipy.sparse as sp
-    from scipy.sparse.csgraph import connected_components
-
-    A = sp.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n_patches, n_patches))
-    return int(connected_components(A, directed=False)[0])
