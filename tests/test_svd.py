@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.embedders import _spectral as spectral
+from graphquilt.embedders import spectral
 
 
 def two_components():

@@ -19,7 +19,7 @@ from graphquilt.alignment import Alignment, AlignOptions, align, centroid, refin
 from graphquilt.arrays import FloatArray
 from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import SVD, Embedder
-from graphquilt.embedders.contract import check_drawable
+from graphquilt.embedders.contract import check_accepts_target
 from graphquilt.embedders.contract import free_motions as motions_of
 from graphquilt.errors import FormatError, InputError
 from graphquilt.fanout import begin, embed_patches, held, lacking_records
@@ -357,7 +357,7 @@ def _check_rounds(
 ) -> None:
     """Refuse before any training what rounds would fail at after it."""
     for one in embedders:
-        check_drawable(one)
+        check_accepts_target(one)
     if only is not None:
         raise InputError(
             f"{recipe.rounds} consensus rounds need all patches aligned between them and cannot go by shares "
