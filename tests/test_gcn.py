@@ -9,7 +9,7 @@ import graphquilt as gq
 torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
-from graphquilt.embedders import gcn, losses  # noqa: E402
+from graphquilt.embedders import elementwise, gcn, losses  # noqa: E402
 from graphquilt.embedders.pairs import NonEdges, undirected_edges  # noqa: E402
 from graphquilt.embedders.training import Adam, Parameters, Schedule  # noqa: E402
 
