@@ -56,7 +56,7 @@ def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
 
 
 def test_vgae_reconstructs_cora():
-    from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges
+    from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
 
     torch = pytest.importorskip("torch")
     graph = cora()

@@ -196,17 +196,17 @@ def test_targets_lie_in_the_coordinates_of_each_patch():
 
 
 @pytest.mark.parametrize("kind", [gq.VGAE, gq.GAE, gq.DGI])
-def test_a_strong_pull_brings_nodes_where_they_are_drawn(blocks, kind):
+def test_a_strong_pull_moves_nodes_towards_their_targets(blocks, kind):
     embedder = kind(4, max_epochs=300, lr=0.01, **({"featureless": "degree"} if kind is gq.DGI else {}))
     graph = gq.Graph(blocks.adjacency, sp.csr_array(np.eye(blocks.n_nodes)))
     free = embedder.fit(graph, 0).embedding
     rows = np.arange(0, graph.n_nodes, 2)
     wanted = free[rows] + 0.3 * np.random.default_rng(0).normal(size=(len(rows), 4)) * free.std()
-    drawn = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
+    pulled = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
     other = embedder.fit(graph, 1).embedding
     spread = np.linalg.norm(wanted - wanted.mean(axis=0))
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.5 * spread
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.5 * spread
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
 
 
 def test_rounds_make_patches_agree_better(blocks):
@@ -307,15 +307,15 @@ def test_what_rounds_would_fail_at_is_refused_before_training(blocks, blocks_qui
     log = []
     for arguments, message in (
         ((None, blocks_quilt, quick()), "coverage is counted in the graph"),
-        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be drawn"),
+        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be pulled"),
     ):
         with pytest.raises(InputError, match=message):
             gq.embed_in_rounds(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
     assert not log
 
 
-def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
-    with pytest.raises(InputError, match=r"SVD cannot be drawn .* rounds=0"):
+def test_an_embedder_that_accepts_no_target_is_refused(blocks):
+    with pytest.raises(InputError, match=r"SVD cannot be pulled .* rounds=0"):
         gq.embed(blocks, dim=4, n_patches=3, rounds=1)
 
 

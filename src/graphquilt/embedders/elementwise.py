@@ -1,4 +1,4 @@
-"""The elementwise steps of a layer and of the decoder: numba loops on the CPU, torch elsewhere."""
+"""The elementwise steps of a layer and of the decoder: numba loops on the CPU, torch on other devices."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ __all__ = ["Workspace", "add_bias_prelu", "add_bias_relu", "pair_gradient", "pre
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether numba can see the numbers of x."""
-    return bool(x.device.type == "cpu")
+    """Return whether numba can read the numbers of x."""
+    return x.device.type == "cpu"
 
 
 class Workspace:
-    """Arrays that live as long as a training.
+    """Arrays that are used again in every epoch of a training, each under its own key.
 
-    Fresh pages from the operating system cost more than the arithmetic done in them, so that every step of every epoch
-    writes into the same arrays: each place in the code asks under a key of its own.
+    Fresh pages from the operating system cost more than the arithmetic done in them.
     """
 
     def __init__(self, *, device: str, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
-        self.kept: dict[tuple[object, ...], Tensor] = {}
+        self.arrays: dict[tuple[object, ...], Tensor] = {}
 
     def clear(self) -> None:
-        """Let go of all arrays: those of the last epoch know the graph of their gradients, which knows this workspace.
+        """Release all arrays at the end of a training.
 
-        Python does not see that ring, as part of it is torch's, and would keep it for ever.
+        Those of the last epoch refer to the graph of their gradients, which refers to this workspace. Part of that
+        cycle belongs to torch, so that Python's garbage collector would never free it.
         """
-        self.kept.clear()
+        self.arrays.clear()
 
     def __call__(self, key: tuple[object, ...], *shape: int) -> Tensor:
-        """Return the array of this key, whatever is in it."""
-        array = self.kept.get(key)
+        """Return the array of this key and shape; it is not cleared."""
+        array = self.arrays.get(key)
         if array is None or tuple(array.shape) != shape:
-            array = self.kept[key] = torch.empty(shape, device=self.device, dtype=self.dtype)
+            array = self.arrays[key] = torch.empty(shape, device=self.device, dtype=self.dtype)
         return array
 
 

@@ -15,7 +15,7 @@ Operator = Callable[[Float64Array], Float64Array]
 
 # Below this many rows, or when a large share of all vectors is wanted, a dense solver is the faster one.
 DENSE_ROWS = 1000
-# Columns multiplied at once. An eigenvalue of higher multiplicity than this is found by starting again with more.
+# Columns multiplied at once. Where an eigenvalue repeats more often than this, the next number is tried.
 BLOCKS = (32, 128, 512)
 MAX_RESTARTS = 200
 # The logarithm of how much a filter may enlarge the leading vector over the last.
@@ -27,7 +27,7 @@ NEGLIGIBLE = 1e-12
 def fixed_signs(U: Float64Array) -> Float64Array:
     """Return the sign, ±1, to give each column of U so that its entry of largest magnitude is positive.
 
-    Of several entries that are largest to six digits the first decides, so that rounding does not.
+    Of several entries that are equally large to six digits the first decides, so that rounding does not matter.
 
     Examples
     --------
@@ -77,12 +77,12 @@ def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) 
 def block_lanczos(
     product: Operator, n: int, k: int, *, tol: float = 1e-9, block: int = 32
 ) -> tuple[Float64Array, Float64Array]:
-    """Return what :func:`leading_eigenpairs` does, by a block Lanczos method.
+    """Compute the pairs of :func:`leading_eigenpairs` by a block Lanczos method.
 
-    One basis of about 2k vectors shows where the wanted part of the spectrum begins. If its vectors are not good
-    enough yet, a second one is built with a Chebyshev polynomial of the operator that is small on the unwanted part:
-    orthogonalising is what costs most, and a polynomial of degree 10 needs a tenth of it. All work is matrix times
-    matrix. The start is random with a fixed seed.
+    One basis of about 2k vectors shows where the wanted part of the spectrum begins. If its vectors are not accurate
+    enough, a second basis is built with a Chebyshev polynomial of the operator that is small on the unwanted part:
+    orthogonalising costs most, and a polynomial of degree 10 needs a tenth of it. All work is products of matrices.
+    The start is random with a fixed seed.
     """
     rng = np.random.default_rng(0)
     krylov = _Krylov(product, rng.standard_normal((n, block)), 2 * k + 2 * block, rng)
@@ -90,10 +90,10 @@ def block_lanczos(
     values, S = krylov.ritz()
     if krylov.residual(S[:, :k]) <= tol:
         return values[:k], krylov.vectors(S[:, :k])
-    kept = krylov.kept(k)
-    # Ritz values lie below the eigenvalues they stand for, so that every wanted one lies above this bound.
-    filtered = _chebyshev(product, float(values[kept - 1]), float(values[0]))
-    start = krylov.vectors(S[:, :kept]) @ rng.standard_normal((kept, block))
+    count = krylov.restart_size(k)
+    # Ritz values lie below the eigenvalues that they approximate, so that every wanted eigenvalue is above this bound.
+    filtered = _chebyshev(product, float(values[count - 1]), float(values[0]))
+    start = krylov.vectors(S[:, :count]) @ rng.standard_normal((count, block))
     krylov = _Krylov(filtered, start, 2 * k + 2 * block, rng)
     residual = np.inf
     for _ in range(MAX_RESTARTS):
@@ -106,9 +106,9 @@ def block_lanczos(
         residual = float(np.linalg.norm(W - U * values, axis=0).max())
         if residual <= tol:
             return values, U
-        krylov.restart(krylov.kept(k))
+        krylov.restart(krylov.restart_size(k))
     raise ConvergenceError(
-        f"the eigensolver reached a residual of {residual:.1e} in {MAX_RESTARTS} restarts and was to reach {tol:.0e}, "
+        f"the eigensolver reached a residual of {residual:.1e} in {MAX_RESTARTS} restarts; {tol:.0e} is needed, "
         f"for {k} vectors of a matrix of {n} rows. Ask for fewer dimensions.",
         residual=residual,
     )
@@ -145,8 +145,8 @@ class _Krylov:
         self.V[:, : self.block] = np.linalg.qr(start)[0]
         self.done = self.restarted = 0
 
-    def kept(self, k: int) -> int:
-        """Return how many vectors to go on with when k are wanted."""
+    def restart_size(self, k: int) -> int:
+        """Return how many vectors a restart keeps when k are wanted."""
         return k + (self.size - k) // 4
 
     def grow(self) -> None:
@@ -155,7 +155,7 @@ class _Krylov:
         while self.done + block <= self.size:
             done, have = self.done, self.done + block
             W = self.product(np.ascontiguousarray(V[:, done:have]))
-            # W leans on the last two blocks, or after a restart on all of them: what it leans on is subtracted twice.
+            # W has components along the last two blocks, or after a restart along all: they are subtracted twice.
             for first in (0 if done == self.restarted else done - block, 0):
                 coefficients = V[:, first:have].T @ W
                 W -= V[:, first:have] @ coefficients
@@ -174,7 +174,7 @@ class _Krylov:
         return np.asarray(self.V[:, : self.done] @ S)
 
     def tail(self, S: Float64Array) -> Float64Array:
-        """Return how V S leans on the block after the last."""
+        """Return the components of A V S along the block after the last."""
         done, block = self.done, self.block
         return np.asarray(self.T[done : done + block, done - block : done] @ S[done - block : done])
 
@@ -182,20 +182,20 @@ class _Krylov:
         """Return the largest residual norm of the Ritz vectors V S."""
         return float(np.linalg.norm(self.tail(S), axis=0).max())
 
-    def restart(self, kept: int) -> None:
-        """Cut the basis down to its ``kept`` leading Ritz vectors and the block after the last."""
+    def restart(self, count: int) -> None:
+        """Reduce the basis to its ``count`` leading Ritz vectors and the block after the last."""
         values, S = self.ritz()
         tail, block, done = self.tail(S), self.block, self.done
-        self.V[:, :kept] = self.vectors(S[:, :kept])
-        self.V[:, kept : kept + block] = self.V[:, done : done + block]
+        self.V[:, :count] = self.vectors(S[:, :count])
+        self.V[:, count : count + block] = self.V[:, done : done + block]
         self.T[:] = 0
-        self.T[np.arange(kept), np.arange(kept)] = values[:kept]
-        self.T[kept : kept + block, :kept] = tail[:, :kept]
-        self.done = self.restarted = kept
+        self.T[np.arange(count), np.arange(count)] = values[:count]
+        self.T[count : count + block, :count] = tail[:, :count]
+        self.done = self.restarted = count
 
 
 def _orthonormal(W: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return Q, R with W = Q R: by Cholesky, twice, where W allows it, which is far faster than reflections."""
+    """Return Q, R with W = Q R, by Cholesky twice where W allows it: that is far faster than reflections."""
     Q, R = W, np.eye(W.shape[1])
     for _ in range(2):
         try:
@@ -210,7 +210,7 @@ def _orthonormal(W: Float64Array) -> tuple[Float64Array, Float64Array]:
 
 
 def _next_block(W: Float64Array, V: Float64Array, rng: np.random.Generator) -> tuple[Float64Array, Float64Array]:
-    """Return Q, R with W = Q R, Q orthonormal and orthogonal to V; a direction that W lacks is made up."""
+    """Return Q, R with W = Q R, Q orthonormal and orthogonal to V; random directions replace those that W lacks."""
     Q, R = _orthonormal(W)
     left, sizes, right = np.linalg.svd(R)
     lost = sizes < NEGLIGIBLE
@@ -227,10 +227,10 @@ def _next_block(W: Float64Array, V: Float64Array, rng: np.random.Generator) -> t
 
 
 def _one_is_missing(product: Operator, U: Float64Array, least: float, block: int) -> bool:
-    """Return whether a short search away from U meets an eigenvalue above ``least``.
+    """Return whether a short search orthogonal to U finds an eigenvalue above ``least``.
 
-    A Krylov space holds as many copies of a repeated eigenvalue as its block has columns, and its residuals do not
-    tell of others.
+    A Krylov space contains as many copies of a repeated eigenvalue as its block has columns, and its residuals do not
+    show that there are others.
     """
     rng = np.random.default_rng(1)
     V = rng.standard_normal((len(U), block))
@@ -241,7 +241,7 @@ def _one_is_missing(product: Operator, U: Float64Array, least: float, block: int
         W -= U @ (U.T @ W)
         for _ in range(2):
             W -= basis @ (basis.T @ W)
-        # A matrix of low rank runs out of directions; what rounding leaves of them is not orthogonal to the others.
+        # A matrix of low rank has no more directions; what rounding leaves of them is not orthogonal to the others.
         left, sizes, _ = np.linalg.svd(W, full_matrices=False)
         V = left[:, sizes > NEGLIGIBLE]
         if not V.shape[1]:

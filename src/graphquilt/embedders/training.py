@@ -1,4 +1,4 @@
-"""Training on torch: Adam, early stopping, and leaving the process as it was found."""
+"""Training with torch: Adam, early stopping, the choice of a device and of the number of threads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _original = 1
 def threads(count: int | None) -> Iterator[None]:
     """Let torch use ``count`` threads inside the block (None: as many as it uses already).
 
-    The number belongs to the calling thread, but a new thread starts with the last number that anybody set; so the
-    number found by the first of several concurrent blocks is the one that all of them go back to.
+    The number belongs to the calling thread, but a new thread starts with the number that was set last anywhere. All
+    of several concurrent blocks therefore restore the number that the first of them replaced.
     """
     global _users, _original  # noqa: PLW0603
     if count is None:
@@ -47,7 +47,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def device_for(name: str) -> str:
-    """Return the device's name if it is there."""
+    """Return the name of the device if this machine has it."""
     kind = name.split(":", maxsplit=1)[0]
     if kind not in {"cpu", "cuda", "mps"}:
         raise InputError(f"the device {name!r} is not known; choose 'cpu', 'cuda' (or 'cuda:1' …) or 'mps'.")
@@ -56,19 +56,19 @@ def device_for(name: str) -> str:
         number = int(name.split(":")[1]) if ":" in name else 0
         if number >= count:
             raise InputError(
-                f"the device {name!r} is not there: torch {torch.__version__} sees {count} CUDA devices. "
+                f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
                 "Use device='cpu', or install a torch built for CUDA and check the driver."
             )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise InputError(
-            f"the device 'mps' is not there: torch {torch.__version__} finds no Metal device. Use device='cpu'."
+            f"the device 'mps' is not available: torch {torch.__version__} finds no Metal device. Use device='cpu'."
         )
     return name
 
 
 @contextmanager
 def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) -> Iterator[None]:
-    """Say what to reduce when the device's memory runs out."""
+    """Explain what to reduce when the memory of the device runs out."""
     try:
         yield
     except torch.OutOfMemoryError as full:
@@ -80,13 +80,13 @@ def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) 
 
 
 class Parameters:
-    """Named weights whose numbers lie in one flat vector, so that keeping the best ones is one copy.
+    """Named weights that are stored in one flat vector, so that one copy saves the best of them.
 
     Attributes
     ----------
     flat : tensor (k,)
     named : dict of str to tensor
-        Views of ``flat`` that gradients are taken of.
+        Views of ``flat``; gradients are computed for these.
     """
 
     def __init__(self, values: Mapping[str, AnyArray], *, device: str, dtype: torch.dtype) -> None:
@@ -103,7 +103,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train."""
+    """The learning rate and the length of a training."""
 
     lr: float
     max_epochs: int
@@ -112,7 +112,10 @@ class Schedule:
 
 
 class Adam:
-    """Adam with its default decay rates (Kingma and Ba 2015); torch.optim's would import its compiler, for seconds."""
+    """Adam with its default decay rates (Kingma and Ba 2015).
+
+    The one of torch.optim would import torch's compiler first, which takes seconds.
+    """
 
     def __init__(self, parameters: Parameters, schedule: Schedule) -> None:
         self.schedule, self.epoch = schedule, 0
@@ -121,7 +124,7 @@ class Adam:
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
 
     def step(self, gradients: Iterable[torch.Tensor]) -> None:
-        """Move the weights by one step, given one gradient for each; gradients may be overwritten."""
+        """Move the weights by one step, given one gradient for each; the gradients may be overwritten."""
         self.epoch += 1
         size = -self.schedule.lr / (1 - 0.9**self.epoch)
         root = 1 / math.sqrt(1 - 0.999**self.epoch)
@@ -142,10 +145,10 @@ def train(
     watch: Callable[[Mapping[str, torch.Tensor]], float] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Float64Array:
-    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses watched.
+    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses.
 
-    Training ends after ``patience`` epochs without a lower loss. ``watch`` gives the loss to judge an epoch by, of the
-    weights before its step; without it that is the training loss.
+    Training ends after ``patience`` epochs without a lower loss. ``watch`` computes the loss that an epoch is judged
+    by, from the weights before its step; without it that is the training loss.
     """
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam, leaves = Adam(parameters, schedule), [*parameters.named.values()]
@@ -153,12 +156,12 @@ def train(
     for epoch in range(1, schedule.max_epochs + 1):
         loss = loss_of(parameters.named)
         gradients = torch.autograd.grad(loss, leaves)
-        trained = float(loss.detach())
+        training_loss = float(loss.detach())
         with torch.no_grad():
-            value = trained if watch is None else watch(parameters.named)
-        if not math.isfinite(value + trained):
+            value = training_loss if watch is None else watch(parameters.named)
+        if not math.isfinite(value + training_loss):
             raise ConvergenceError(
-                f"the loss became {trained} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
+                f"the loss became {training_loss} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
                 "scale the features down, or look for extreme values in them.",
                 residual=value,
             )

@@ -1,12 +1,11 @@
-"""Edges, sampled non-edges, and how well inner products tell them apart (torch)."""
+"""Edges, sampled non-edges, and the AUC of inner products on them (torch)."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.graph import Graph
 
 __all__ = ["NonEdges", "area_under_curve", "undirected_edges"]
@@ -17,7 +16,7 @@ SPREAD = -7046029254386353131
 
 
 def undirected_edges(graph: Graph) -> Int64Array:
-    """Return each edge once, (2, m) with first row < second row; loops are left out."""
+    """Return each edge once, (2, m) with first row < second row, without loops."""
     rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
     columns = np.asarray(graph.indices, dtype=np.int64)
     if not graph.directed:
@@ -32,9 +31,9 @@ def undirected_edges(graph: Graph) -> Int64Array:
 class NonEdges:
     """Uniform samples of pairs that no edge joins.
 
-    Pairs are drawn and those that are edges drawn again. A table of one byte for each of many hash values clears
-    nearly every pair in one look; only the rest is searched for among the edges. In a dense graph, where that would
-    draw for ever, all non-edges are listed instead.
+    Random pairs that turn out to be edges are replaced by new ones. A hash table with one byte per slot shows for
+    nearly every pair that it is no edge; only the others are searched for among the edges. In a dense graph, where
+    this would take too long, all non-edges are listed instead.
     """
 
     def __init__(self, edges: Int64Array, n_nodes: int) -> None:
@@ -45,9 +44,9 @@ class NonEdges:
         self.keys = torch.as_tensor(keys)
         self.listed: torch.Tensor | None = None
         if pairs <= 4 * edges.shape[1]:
-            every = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
-            free = ~np.isin(every[0] * n_nodes + every[1], keys, assume_unique=True)
-            self.listed = torch.as_tensor(every[:, free])
+            candidates = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
+            free = ~np.isin(candidates[0] * n_nodes + candidates[1], keys, assume_unique=True)
+            self.listed = torch.as_tensor(candidates[:, free])
             return
         bits = max(10, int(np.ceil(np.log2(max(edges.shape[1], 1)))) + 4)
         self.shift, self.mask = 64 - bits, 2**bits - 1
@@ -55,10 +54,11 @@ class NonEdges:
         self.table[self._slots(self.keys)] = True
 
     def _slots(self, keys: torch.Tensor) -> torch.Tensor:
-        return ((keys * SPREAD) >> self.shift) & self.mask
+        slots: torch.Tensor = ((keys * SPREAD) >> self.shift) & self.mask
+        return slots
 
     def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw ``count`` pairs with replacement, (2, count); none at all if every pair is an edge."""
+        """Sample ``count`` pairs with replacement, (2, count); none if every pair is an edge."""
         if self.n_pairs == 0 or count == 0:
             return torch.zeros(2, 0, dtype=torch.int64)
         if self.listed is not None:
@@ -73,18 +73,18 @@ class NonEdges:
         return pairs
 
     def _joined(self, pairs: torch.Tensor) -> torch.Tensor:
-        """Return which of the pairs are edges or loops."""
+        """Return the positions of the pairs that are edges or loops."""
         low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
         keys = low * self.n_nodes + high
         doubtful = torch.nonzero(self.table[self._slots(keys)] | (low == high)).ravel()
-        asked = keys[doubtful]
-        place = torch.searchsorted(self.keys, asked).clamp_(max=max(len(self.keys) - 1, 0))
-        found = self.keys[place] == asked if len(self.keys) else torch.zeros_like(asked, dtype=torch.bool)
-        return doubtful[found | (low[doubtful] == high[doubtful])]
+        unsure = keys[doubtful]
+        place = torch.searchsorted(self.keys, unsure).clamp_(max=max(len(self.keys) - 1, 0))
+        is_edge = self.keys[place] == unsure if len(self.keys) else torch.zeros_like(unsure, dtype=torch.bool)
+        return doubtful[is_edge | (low[doubtful] == high[doubtful])]
 
 
-def area_under_curve(X: npt.NDArray[np.floating], edges: Int64Array, others: Int64Array) -> float:
-    """Return the share of (edge, non-edge) pairs that inner products put in the right order; 0.5 without any."""
+def area_under_curve(X: FloatArray, edges: Int64Array, others: Int64Array) -> float:
+    """Return the share of (edge, non-edge) pairs that inner products rank correctly; 0.5 where there are none."""
     from scipy.stats import rankdata
 
     n_edges, n_others = edges.shape[1], others.shape[1]

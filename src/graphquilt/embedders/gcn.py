@@ -1,4 +1,4 @@
-"""Sparse products with their gradients, and the GCN layers made of them (torch).
+"""Sparse products with their gradients, and the GCN layers built from them (torch).
 
 A graph convolution is Â H W + b with Â = D^-1/2 (A + I) D^-1/2 (Kipf and Welling 2017). Â is symmetric, so the
 gradient of Â H is Â times the gradient that comes in: one CSR matrix serves both ways and a layer costs O(nnz).
@@ -7,38 +7,42 @@ gradient of Â H is Â times the gradient that comes in: one CSR matrix serves b
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from graphquilt.embedders import _ops as ops
-from graphquilt.embedders._ops import Workspace
+from graphquilt.embedders import elementwise
+from graphquilt.embedders.elementwise import Workspace
+from graphquilt.embedders.features import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
 __all__ = [
+    "Context",
     "Entries",
     "Inputs",
-    "ProjectTwice",
     "encode",
     "finish",
     "inputs_of",
     "normalized_adjacency",
+    "project_twice",
     "sparse_tensor",
 ]
 
-# Rows of features whose gradients stay in a core's cache together: the transposed product goes block by block.
+Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
+
+# The transposed product is computed in blocks of so many rows of features, whose gradients fit into a core's cache.
 BLOCK_ROWS = 2048
 # Above this share of non-zeros a dense product is the faster one (AVX-512, float32, 128 columns).
 DENSE_SHARE = 0.25
 
 with warnings.catch_warnings():
-    # torch says once in a process that CSR tensors are in beta; it is said here, to nobody.
+    # torch warns once in a process that CSR tensors are in beta: trigger the warning here and drop it.
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64), torch.zeros(0), (1, 1))
 
@@ -46,7 +50,8 @@ with warnings.catch_warnings():
 def normalized_adjacency(graph: Graph) -> sp.csr_array:
     """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric.
 
-    A node that has a loop keeps its loop's weight. A directed graph is made undirected by the larger of both weights.
+    A node that has a loop keeps the weight of that loop. A directed graph is made undirected by the larger of both
+    weights.
 
     Examples
     --------
@@ -64,15 +69,14 @@ def normalized_adjacency(graph: Graph) -> sp.csr_array:
     return sp.csr_array(A)
 
 
-def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor | Entries:
+def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor | Entries:
     """Return a torch CSR tensor of a SciPy matrix, with 32-bit indices where they suffice (torch converts others)."""
-    M = sp.csr_array(matrix)
     if device.startswith("mps"):
         rows = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
-        places = [torch.as_tensor(index, dtype=torch.int64, device=device) for index in (rows, M.indices)]
-        return Entries(places[0], places[1], torch.as_tensor(M.data, dtype=dtype, device=device))
+        row, column = (torch.as_tensor(index, dtype=torch.int64, device=device) for index in (rows, M.indices))
+        return Entries(row, column, torch.as_tensor(M.data, dtype=dtype, device=device))
     index = torch.int32 if max(*M.shape, M.nnz) < 2**31 else torch.int64
-    # Features of a job are memory-mapped and read-only, which torch warns of; a training reads them often enough.
+    # Features of a job are memory maps that cannot be written to, which torch warns about: copy them.
     M = M if M.data.flags.writeable and M.indices.flags.writeable and M.indptr.flags.writeable else M.copy()
     return torch.sparse_csr_tensor(
         torch.as_tensor(M.indptr, dtype=index),
@@ -84,9 +88,9 @@ def sparse_tensor(matrix: Any, *, device: str = "cpu", dtype: torch.dtype = torc
 
 
 def multiply(A: Tensor | Entries, x: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
-    """Write A x into ``out``, or add it to what is there.
+    """Write A x into ``out``, or add it to ``out``.
 
-    ``A @ x`` would make and clear two new arrays each time, and take up to 5 times as long.
+    ``A @ x`` would allocate and clear two new arrays each time, and take up to 5 times as long.
     """
     if isinstance(A, Entries):
         total = out if add else out.zero_()
@@ -94,11 +98,11 @@ def multiply(A: Tensor | Entries, x: Tensor, out: Tensor, *, add: bool = False) 
     return torch.addmm(out, A, x, beta=1 if add else 0, out=out)
 
 
-class Project(torch.autograd.Function):  # type: ignore[misc]
+class Project(torch.autograd.Function):
     """X W for the constant features X."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Inputs, W: Tensor) -> Tensor:
+    def forward(ctx: Context, inputs: Inputs, W: Tensor) -> Tensor:
         """Return X W."""
         ctx.inputs = inputs
         if inputs.dense is None:
@@ -107,16 +111,19 @@ class Project(torch.autograd.Function):  # type: ignore[misc]
         return torch.mm(inputs.dense, W, out=inputs.space(("project",), inputs.n_nodes, W.shape[1]))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
+    def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor]:
         """Return X^T g."""
         return None, ctx.inputs.transposed(g)
 
 
-class ProjectTwice(torch.autograd.Function):  # type: ignore[misc]
+project: Callable[[Inputs, Tensor], Tensor] = Project.apply
+
+
+class ProjectTwice(torch.autograd.Function):
     """X W and the same with its rows in another order, from one product."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Inputs, W: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Context, inputs: Inputs, W: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Return X W and (X W)[order]."""
         ctx.inputs, ctx.order = inputs, order
         # Without features X W is W itself, and an output that is an input would confuse autograd.
@@ -124,7 +131,7 @@ class ProjectTwice(torch.autograd.Function):  # type: ignore[misc]
         return first, torch.index_select(first, 0, order, out=inputs.space(("shuffled",), *first.shape))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, g_shuffled: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Context, g: Tensor, g_shuffled: Tensor) -> tuple[None, Tensor, None]:
         """Return X^T (g + g_shuffled in the old order)."""
         inverse = torch.empty_like(ctx.order)
         inverse[ctx.order] = torch.arange(len(inverse), device=inverse.device)
@@ -133,32 +140,45 @@ class ProjectTwice(torch.autograd.Function):  # type: ignore[misc]
         return None, total if ctx.inputs.featureless else ctx.inputs.transposed(total), None
 
 
-class Product(torch.autograd.Function):  # type: ignore[misc]
+project_twice: Callable[[Inputs, Tensor, Tensor], tuple[Tensor, Tensor]] = ProjectTwice.apply
+
+
+class Product(torch.autograd.Function):
     """H W for hidden values H."""
 
     @staticmethod
-    def forward(ctx: Any, space: Workspace, key: object, H: Tensor, W: Tensor) -> Tensor:
+    def forward(ctx: Context, space: Workspace, key: object, H: Tensor, W: Tensor) -> Tensor:
         """Return H W."""
         ctx.space, ctx.key, ctx.H, ctx.W = space, key, H, W
         return torch.mm(H, W, out=space(("product", key), H.shape[0], W.shape[1]))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[None, None, Tensor, Tensor]:
+    def backward(ctx: Context, g: Tensor) -> tuple[None, None, Tensor, Tensor]:
         """Return g W^T and H^T g."""
         to_H = torch.mm(g, ctx.W.T, out=ctx.space(("product to input", ctx.key), *ctx.H.shape))
         to_W = torch.mm(ctx.H.T, g, out=ctx.space(("product to weight", ctx.key), *ctx.W.shape))
         return None, None, to_H, to_W
 
 
-class Propagate(torch.autograd.Function):  # type: ignore[misc]
+product: Callable[[Workspace, object, Tensor, Tensor], Tensor] = Product.apply
+
+
+class Propagate(torch.autograd.Function):
     """f(Â P + bias) for f a ReLU, a PReLU (where there is a slope) or nothing.
 
-    Â is symmetric: the gradient goes back through Â itself. Where Â is None, P has been multiplied by it already.
+    Â is symmetric, so that the gradient is multiplied by Â itself. P of the first layer already includes Â where the
+    inputs are ``smoothed``.
     """
 
     @staticmethod
     def forward(  # noqa: PLR0917
-        ctx: Any, inputs: Inputs, key: tuple[object, int], rectify: bool, P: Tensor, bias: Tensor, slope: Tensor | None
+        ctx: Context,
+        inputs: Inputs,
+        key: tuple[object, int],
+        rectify: bool,
+        P: Tensor,
+        bias: Tensor,
+        slope: Tensor | None,
     ) -> Tensor:
         """Return f(Â P + bias)."""
         space, A = inputs.space, inputs.A
@@ -169,30 +189,33 @@ class Propagate(torch.autograd.Function):  # type: ignore[misc]
         ctx.Y = Y
         if slope is not None:
             out = space(("activated", key), *rows)
-            ops.add_bias_prelu(Y, bias, slope, out)
+            elementwise.add_bias_prelu(Y, bias, slope, out)
             return out
         if rectify:
-            ops.add_bias_relu(Y, bias)
+            elementwise.add_bias_relu(Y, bias)
         else:
             Y.add_(bias)
         return Y
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[None, None, None, Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Context, g: Tensor) -> tuple[None, None, None, Tensor, Tensor, Tensor | None]:
         """Return the gradients of P, bias and slope."""
         space, key = ctx.inputs.space, ctx.key
         sums = space(("bias", key), 2, g.shape[1])
         before = space(("before", key), *g.shape)
         if ctx.slope is not None:
-            ops.prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
+            elementwise.prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
         elif ctx.rectify:
-            ops.relu_gradient(g, ctx.Y, before, sums[0])
+            elementwise.relu_gradient(g, ctx.Y, before, sums[0])
         else:
             before = g
             torch.sum(g, dim=0, out=sums[0])
         if not ctx.multiplied:
             before = multiply(ctx.inputs.A, before.contiguous(), space(("backward", key), *g.shape))
         return None, None, None, before, sums[0], None if ctx.slope is None else sums[1]
+
+
+propagate: Callable[[Inputs, tuple[object, int], bool, Tensor, Tensor, Tensor | None], Tensor] = Propagate.apply
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,10 +229,10 @@ class Entries:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a network sees of a graph: Â and the features, ready to be multiplied, and the arrays to do it in.
+    """What a network gets of a graph: Â and the features, ready to be multiplied, and a workspace.
 
-    Three forms: no features at all, where X W is W; sparse ``X`` with the transposed ``blocks``; or ``dense``, which is
-    X, or Â X where ``smoothed`` says so (both products of a first layer then cost one).
+    There are three forms: no features at all, where X W is W; sparse ``X`` with the transposed ``blocks``; or
+    ``dense``, which is X, or Â X where ``smoothed`` is True (the two products of a first layer then cost one).
     """
 
     A: Tensor | Entries
@@ -228,7 +251,7 @@ class Inputs:
 
     def project(self, W: Tensor) -> Tensor:
         """Return X W (Â X W where it is ``smoothed``), (n, columns of W)."""
-        return W if self.featureless else Project.apply(self, W)
+        return W if self.featureless else project(self, W)
 
     def transposed(self, g: Tensor) -> Tensor:
         """Return X^T g, (f, columns of g), block by block of rows of X."""
@@ -243,7 +266,7 @@ class Inputs:
 
 def inputs_of(
     A: sp.csr_array,
-    features: Any,
+    features: Features | None,
     *,
     smooth: bool = True,
     device: str = "cpu",
@@ -251,7 +274,7 @@ def inputs_of(
 ) -> Inputs:
     """Put Â and the features, (n, f) dense or sparse or None for the identity, on the device.
 
-    ``smooth`` allows Â X to be multiplied out where X is dense; what needs X W by itself must forbid it.
+    ``smooth`` allows Â X to be computed once where X is dense; a loss that needs X W itself must forbid it.
     """
     n = A.shape[0]
     space = Workspace(device=device, dtype=dtype)
@@ -259,12 +282,12 @@ def inputs_of(
     if features is None:
         return Inputs(adjacency, None, [], None, False, n, n, space)
     width = int(features.shape[1])
-    if sp.issparse(features) and features.nnz < DENSE_SHARE * n * width:
-        X = sp.csr_array(features)
+    if isinstance(features, sp.csr_array) and features.nnz < DENSE_SHARE * n * width:
+        X = features
         parts = (sp.csr_array(X[row : row + BLOCK_ROWS].T) for row in range(0, n, BLOCK_ROWS))
         blocks = [sparse_tensor(part, device=device, dtype=dtype) for part in parts]
         return Inputs(adjacency, sparse_tensor(X, device=device, dtype=dtype), blocks, None, False, n, width, space)
-    full = features.toarray() if sp.issparse(features) else np.array(features, order="C")
+    full = features.toarray() if isinstance(features, sp.csr_array) else np.array(features, order="C")
     dense = torch.as_tensor(full, dtype=dtype, device=device)
     if smooth:
         dense = multiply(adjacency, dense, torch.empty_like(dense))
@@ -272,7 +295,7 @@ def inputs_of(
 
 
 def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
-    """Return x with a share of its entries set to 0 and the others enlarged to make up for them."""
+    """Return x with a share of its entries set to 0 and the others enlarged to compensate for them."""
     if generator is None or share == 0:
         return x
     keep = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device) >= share
@@ -304,19 +327,19 @@ def finish(
     dropout: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Run what follows the product of features and ``weight0``, given as P (n, columns of weight0).
+    """Run the layers on P, the product of the features and ``weight0``, (n, columns of weight0).
 
-    A layer that has a ``slope`` ends in a PReLU; the others end in a ReLU, but for the last one, which is linear.
-    Dropout acts on what every layer but the first takes in, when there is a generator. The answer lies in the arrays
-    of ``inputs`` under ``key`` until the next call with the same key.
+    A layer that has a ``slope`` ends in a PReLU; the others end in a ReLU, except for the last one, which is linear.
+    Dropout acts on the input of every layer but the first, when there is a generator. The result is an array of the
+    workspace of ``inputs`` under ``key``; the next call with the same key overwrites it.
     """
     depth = sum(name.startswith("weight") for name in weights)
     H = P
     for layer in range(depth):
         if layer > 0:
             H = dropped(H, dropout, generator)
-            P = Product.apply(inputs.space, (key, layer), H, weights[f"weight{layer}"])
+            P = product(inputs.space, (key, layer), H, weights[f"weight{layer}"])
         slope = weights.get(f"slope{layer}")
         rectify = layer < depth - 1
-        H = Propagate.apply(inputs, (key, layer), rectify, P, weights[f"bias{layer}"], slope)
+        H = propagate(inputs, (key, layer), rectify, P, weights[f"bias{layer}"], slope)
     return H
