@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import graphquilt
+from extras import needs
 from graphquilt.cli import main
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
@@ -95,7 +96,7 @@ def test_two_workers_give_the_same(job, edges, gq, tmp_path):
 
 
 def test_a_dask_cluster_gives_the_same(job, edges, gq, tmp_path):
-    distributed = pytest.importorskip("distributed")
+    distributed = needs("distributed")
     other = tmp_path / "job"
     one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "resources": {"GPU": 1}}
     with distributed.LocalCluster(**one) as cluster:
@@ -186,7 +187,7 @@ def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
 
 
 def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--out", out, "--json")
     code, told, _ = gq(*words, "--recipe", "best", "--runs", 2, "--rounds", 1)
@@ -229,7 +230,7 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
 
 
 def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
     begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--set", "dropout=0", "--recipe", "best", "--runs", 2)
@@ -257,7 +258,7 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
 
 
 def test_run_on_a_job_keeps_its_runs_and_rounds(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--out", tmp_path / "job")
     words += ("--workers", 1, "--json")
     assert gq(*words, "--runs", 2, "--rounds", 1)[0] == 0
@@ -309,7 +310,7 @@ def known(edges, job, tmp_path, monkeypatch):
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, gq):
     if "--dask" in words:
-        dask = pytest.importorskip("dask")
+        dask = needs("dask")
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
             code, out, err = gq(*(known.get(word, word) for word in words))
     else:
@@ -379,7 +380,7 @@ def test_a_job_without_patches_can_be_made_otherwise(gq, edges, tmp_path):
 
 
 def test_a_failed_first_attempt_does_not_block_the_job(gq, edges, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
     code, _, err = gq("embed", out, "-e", "dgi", "--workers", 1)
@@ -501,7 +502,7 @@ def test_damage_is_found_named_and_repaired(job, edges, gq, tmp_path):
 
 def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     """On a terminal (a pseudo one) progress goes to standard error, and standard output stays clean."""
-    pytest.importorskip("torch")
+    needs("torch")
     import pty
 
     master, slave = pty.openpty()

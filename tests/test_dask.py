@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extras import needs
 from graphquilt.errors import JobError
 from graphquilt.fanout import embed_patches
 from graphquilt.records import patch_key
@@ -18,7 +19,7 @@ from graphquilt.store import DirectoryStore
 from graphquilt.workers import Processes
 from toy_embedders import Toy, ring_of_patches
 
-distributed = pytest.importorskip("distributed")
+distributed = needs("distributed")
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 from graphquilt.embedders import _fit  # noqa: E402
 from graphquilt.embedders import _gcn as gcn  # noqa: E402
