@@ -1,7 +1,5 @@
 """Skip a test where an optional package is missing, and name the extra that brings it."""
 
-from importlib import import_module
-
 import pytest
 
 # Every optional package that a test may ask for, and the extra of graphquilt that installs it.
@@ -36,11 +34,4 @@ DOCTESTS = {
 
 def needs(module):
     """Import and return an optional module; skip the test, or the test file, where its package is not installed."""
-    package = module.partition(".")[0]
-    try:
-        import_module(package)
-    except ModuleNotFoundError as missing:
-        if missing.name != package:
-            raise
-        pytest.skip(f"needs the extra graphquilt[{EXTRAS[package]}]", allow_module_level=True)
-    return import_module(module)
+    return pytest.importorskip(module, reason=f"needs the extra graphquilt[{EXTRAS[module.partition('.')[0]]}]")

@@ -433,11 +433,11 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(list(out.glob("patches/*/embedding.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "to go on: graphquilt run" in err
     assert "Traceback" not in err
@@ -453,7 +453,7 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     assert done.items() <= {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}.items()
 
 
-def test_help_has_an_example_for_every_command_and_starts_quickly(gq):
+def test_help_has_an_example_for_every_command(gq):
     from graphquilt.cli import app
 
     for command in app.registered_commands:
@@ -461,15 +461,18 @@ def test_help_has_an_example_for_every_command_and_starts_quickly(gq):
         code, out, _ = gq(name, "--help")
         assert code == 0
         assert f"Example: graphquilt {name}" in " ".join(out.split()), name
-    best = min(_seconds([*COMMAND, "--help"]) for _ in range(3))
-    assert best < 0.5
 
 
-def _seconds(command):
-    before = os.times()
-    subprocess.run(command, capture_output=True, check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+def test_help_loads_no_numerical_package():
+    """What makes it start at once: everything slow is imported by the command that needs it."""
+    code = (
+        "import atexit, sys; from graphquilt.cli import main\n"
+        "heavy = {'numpy', 'scipy', 'numba', 'pyarrow', 'pymetis', 'torch', 'sklearn', 'matplotlib', 'distributed'}\n"
+        "atexit.register(lambda: print(sorted(heavy & sys.modules.keys()), file=sys.stderr))\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert run.stderr == "[]\n"
 
 
 def test_version_and_completion(gq):

@@ -92,8 +92,8 @@ def test_the_scheduler_goes_away_and_plain_processes_finish(ring, expected, tmp_
     )
     worker = start("distributed.cli.dask_worker", "--scheduler-file", str(address), "--nthreads", "1")
     try:
-        with distributed.Client(scheduler_file=str(address), timeout=30) as client:
-            client.wait_for_workers(1, timeout=30)
+        with distributed.Client(scheduler_file=str(address), timeout=300) as client:
+            client.wait_for_workers(1, timeout=300)
 
             def kill_at_five(event):
                 if event.done == 5:
