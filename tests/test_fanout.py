@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
+from extras import needs
 from graphquilt.embedders import PyGEmbedder
 from graphquilt.errors import ConvergenceError, InputError, JobError, MissingExtraError, PatchesFailedError
 from graphquilt.fanout import describe, embed_patches, patch_seed
@@ -376,6 +376,7 @@ def test_progress_counts_every_patch(ring, tmp_path):
 
 
 def test_other_networks_and_other_lambdas_are_other_embedders():
+    torch = needs("torch")
     narrow, wide = (PyGEmbedder(torch.nn.Linear(3, width), dim=2) for width in (8, 64))
     assert describe(narrow) != describe(wide)
     assert describe(narrow) == describe(PyGEmbedder(torch.nn.Linear(3, 8), dim=2))

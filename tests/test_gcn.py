@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
-pyg = pytest.importorskip("torch_geometric.nn")
+torch = needs("torch")
+pyg = needs("torch_geometric.nn")
 
 from graphquilt.embedders import elementwise, gcn, losses  # noqa: E402
 from graphquilt.embedders.pairs import NonEdges, undirected_edges  # noqa: E402

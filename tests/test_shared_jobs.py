@@ -67,7 +67,7 @@ def test_shares_that_start_together_all_finish(ring, tmp_path):
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
     ]
-    told = [share.communicate(timeout=120)[1] for share in shares]
+    told = [share.communicate(timeout=300)[1] for share in shares]
     assert [share.returncode for share in shares] == [0] * 8, told
     assert job_status(store)["embedded"] == [6]
 

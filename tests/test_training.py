@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 from graphquilt.embedders import gcn, training  # noqa: E402
 from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges  # noqa: E402
