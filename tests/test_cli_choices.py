@@ -6,7 +6,7 @@ from extras import needs
 from graphquilt import Recipe
 from graphquilt.cli import choices
 from graphquilt.errors import InputError
-from graphquilt.workers import Processes
+from graphquilt.jobs import Processes
 
 
 @pytest.mark.parametrize("text", ["GPU=x", "GPU=", "GPU"])

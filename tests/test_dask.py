@@ -13,10 +13,9 @@ import pytest
 
 from extras import needs
 from graphquilt.errors import JobError
-from graphquilt.fanout import embed_patches
-from graphquilt.records import patch_key
-from graphquilt.store import DirectoryStore
-from graphquilt.workers import Processes
+from graphquilt.jobs import DirectoryStore, Processes
+from graphquilt.pipeline import embed_patches
+from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
 distributed = needs("distributed")

@@ -13,10 +13,10 @@ import pytest
 
 from graphquilt.alignment import align, centroid
 from graphquilt.errors import JobError
-from graphquilt.fanout import embed_patches, patch_seed
-from graphquilt.locking import job_lock
-from graphquilt.records import patch_key
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.jobs import DirectoryStore
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline import Record, embed_patches, patch_seed
+from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
 N_PATCHES, SECONDS = 240, 0.02

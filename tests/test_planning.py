@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+from graphquilt.records import keep_patch_graph
+from graphquilt.stages import cut_patches
 
 from graphquilt import planning
 from graphquilt.errors import JobError
-from graphquilt.recipes import Recipe
-from graphquilt.records import keep_patch_graph, patch_key
-from graphquilt.stages import cut_patches
-from graphquilt.store import DirectoryStore
+from graphquilt.jobs import DirectoryStore
+from graphquilt.pipeline import Recipe
+from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
 

@@ -8,17 +8,18 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphquilt.stages import align_job, keep_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.consensus import consensus_targets
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
-from graphquilt.fanout import patch_seed
+from graphquilt.jobs import job_status
 from graphquilt.linalg.procrustes import centred
-from graphquilt.stages import align_job, job_status, keep_graph
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.consensus import consensus_targets
 from toy_embedders import Toy, ring_of_patches
 
 

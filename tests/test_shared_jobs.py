@@ -11,16 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from graphquilt.records import job_graph, keep_graph, keep_patch_graph, kept_embedding
+from graphquilt.stages import align_job, cut_patches
 
 import graphquilt as gq
 from graphquilt import stages
 from graphquilt.cli import main
-from graphquilt.export import export_embedding
 from graphquilt.files import write_arrays
-from graphquilt.locking import job_lock
-from graphquilt.records import fingerprint, job_graph, keep_graph, keep_patch_graph, kept_embedding
-from graphquilt.stages import align_job, cut_patches, job_status
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.jobs import DirectoryStore, export_embedding, job_status
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline import Record
+from graphquilt.pipeline.description import fingerprint
 from toy_embedders import Toy, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]

@@ -31,6 +31,12 @@ from .ingest import read_edges as read_edges
 from .ingest import read_mag240m as read_mag240m
 from .ingest import to_networkx as to_networkx
 from .ingest import to_pyg as to_pyg
+from .jobs import DirectoryStore as DirectoryStore
+from .jobs import Job as Job
+from .jobs import JobSettings as JobSettings
+from .jobs import Processes as Processes
+from .jobs import QuiltResult as QuiltResult
+from .jobs import embed as embed
 from .linalg.motions import Motions as Motions
 from .partition import Fennel as Fennel
 from .partition import KaMinPar as KaMinPar
@@ -45,18 +51,12 @@ from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
 from .patches.sparsify import Conductance as Conductance
 from .patches.sparsify import Resistance as Resistance
-from .progress import Progress as Progress
 from .pipeline import Cutting as Cutting
 from .pipeline import Recipe as Recipe
 from .pipeline import Record as Record
 from .pipeline import cut as cut
 from .pipeline import embed_patches as embed_patches
 from .pipeline import stitch as stitch
-from .jobs import DirectoryStore as DirectoryStore
-from .jobs import Job as Job
-from .jobs import JobSettings as JobSettings
-from .jobs import Processes as Processes
-from .jobs import QuiltResult as QuiltResult
-from .jobs import embed as embed
+from .progress import Progress as Progress
 
 __version__: str

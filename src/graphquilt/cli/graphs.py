@@ -78,7 +78,12 @@ def ingest(
 
 
 def _out_of_core(
-    edges: Path, out: Path, source: SourceFlags, reading: ReadingFlags, features: AnyArray | None, labels: AnyArray | None
+    edges: Path,
+    out: Path,
+    source: SourceFlags,
+    reading: ReadingFlags,
+    features: AnyArray | None,
+    labels: AnyArray | None,
 ) -> Graph:
     """Build the graph folder within the memory that is allowed."""
     from graphquilt.graph import Graph

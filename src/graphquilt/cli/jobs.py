@@ -80,9 +80,7 @@ def run(
     """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
     from graphquilt.jobs import DirectoryStore
 
-    settings = job_settings(
-        DirectoryStore(out), cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching
-    )
+    settings = job_settings(DirectoryStore(out), cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     with watching() as progress:
         job = _begin(edges, out, settings, source)
         _cut(job, progress)
@@ -135,9 +133,7 @@ def embed(
     from graphquilt.jobs import Job
 
     opened = Job.open(job)
-    settings = job_settings(
-        opened.store, cutting=CuttingFlags(), embedder=embedder, recipe=recipe, stitching=stitching
-    )
+    settings = job_settings(opened.store, cutting=CuttingFlags(), embedder=embedder, recipe=recipe, stitching=stitching)
     settings = replace(settings, source=opened.settings.source)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = share(shard, total)

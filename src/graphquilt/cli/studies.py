@@ -128,9 +128,7 @@ def ablation(
     """Change how the graph is cut, one choice at a time, and measure what that does."""
     from graphquilt.studies.ablation import ablation_cells, reproduce_ablation
 
-    cells = ablation_cells(
-        _words(names), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data
-    )
+    cells = ablation_cells(_words(names), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
     with workers.executor(len(cells)) as pool:
         print(reproduce_ablation(cells, out, executor=pool, progress=_report))
 
@@ -162,7 +160,9 @@ def show_dataset(name: str, *, data: DataFolder = None) -> None:
     graph = load_dataset(name, data=data)
     classes = 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist()))
     width = 0 if graph.features is None else graph.features.shape[1]
-    print(f"{name}: {graph.n_nodes} nodes, {graph.n_edges} edges (both directions), {width} features, {classes} classes")
+    print(
+        f"{name}: {graph.n_nodes} nodes, {graph.n_edges} edges (both directions), {width} features, {classes} classes"
+    )
 
 
 @datasets.command

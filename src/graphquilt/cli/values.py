@@ -175,7 +175,9 @@ class EmbedderFlags:
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     """A setting of the embedder, as NAME=VALUE; may be repeated."""
 
-    def applied(self, current: Embedder | tuple[Embedder, ...] | None, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
+    def applied(
+        self, current: Embedder | tuple[Embedder, ...] | None, recipe: Recipe
+    ) -> Embedder | tuple[Embedder, ...]:
         """Return the embedder that the flags name, or the current one with what they change."""
         if self.dim is not None and self.dim < 1:
             raise InputError(f"--dim is at least 1, not {self.dim}.")
