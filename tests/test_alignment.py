@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from graphquilt.procrustes import relative_rotation
+from graphquilt.synchronize import groups
 from graphquilt.synthetic import quilt, random_rotations
 
 
@@ -45,11 +46,12 @@ def test_repeated_eigenvalues_are_no_trap(seed):
     """Without noise the d leading eigenvalues are equal, which some eigensolvers do not survive."""
     made = quilt(7, 2, degree=2, scaled=True, seed=seed)
     alignment, X = stitched(made, scale=True)
-    assert alignment.residual < 1e-12
+    assert alignment.residual < 1e-10
     assert fitted(made.points, X)[1] < 1e-9
 
 
-def test_recovers_exactly_without_noise_when_the_solver_iterates():
+def test_recovers_exactly_without_noise_when_the_solver_iterates(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
     made = quilt(60, 16, degree=4, scaled=True, seed=3)
     alignment, X = stitched(made, scale=True)
     assert fitted(made.points, X)[1] < 1e-9
@@ -81,8 +83,9 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
     np.testing.assert_allclose(turn[rest], np.broadcast_to(turn[rest[:1]], turn[rest].shape), atol=1e-7)
 
 
-@pytest.mark.parametrize(("p", "d"), [(7, 3), (40, 16)])
-def test_relabelling_permuting_and_flipping_change_nothing(p, d):
+@pytest.mark.parametrize(("p", "d", "dense_size"), [(7, 3, 1000), (40, 16, 0)])
+def test_relabelling_permuting_and_flipping_change_nothing(p, d, dense_size, monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", dense_size)  # 0: the solver iterates
     made = quilt(p, d, noise=0.1, seed=5)
     options = {"tol": 1e-10}
     _, X = stitched(made, **options)
@@ -147,8 +150,9 @@ def test_every_executor_gives_the_same(pool):
     alone = gq.align(made.patches, made.edges)
     with pool(2) as executor:
         shared = gq.align(made.patches, made.edges, executor=executor)
-    np.testing.assert_array_equal(alone.rotations, shared.rotations)
-    np.testing.assert_array_equal(alone.edge_errors, shared.edge_errors)
+    # Not to the last bit: another process may add numbers in another order.
+    np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
+    np.testing.assert_allclose(alone.edge_errors, shared.edge_errors, atol=1e-12)
 
 
 class OpensOnDemand:
@@ -173,8 +177,8 @@ def test_a_lazy_sequence_is_as_good_as_a_list():
     made = quilt(8, 3, noise=0.1, seed=8)
     lazy = OpensOnDemand(made.patches)
     alignment = gq.align(lazy, made.edges)
-    np.testing.assert_array_equal(alignment.rotations, gq.align(made.patches, made.edges).rotations)
-    np.testing.assert_array_equal(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment))
+    np.testing.assert_allclose(alignment.rotations, gq.align(made.patches, made.edges).rotations, atol=1e-9)
+    np.testing.assert_allclose(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment), atol=1e-12)
     assert lazy.opened > 0
 
 

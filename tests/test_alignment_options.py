@@ -83,7 +83,7 @@ def test_clusters_are_aligned_by_any_executor(pool):
     alone = gq.align_hierarchical(made.patches, made.edges, branching=5)
     with pool(2) as executor:
         shared = gq.align_hierarchical(made.patches, made.edges, branching=5, executor=executor)
-    np.testing.assert_array_equal(alone.rotations, shared.rotations)
+    np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
 
 
 def test_one_more_patch_lands_where_it_belongs():
