@@ -15,8 +15,8 @@ __all__ = ["components", "laplacian", "solve_laplacian", "spanning_tree"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-DENSE_LIMIT = 1500  # below this many vertices a dense factorisation is the fastest
-CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and factorises for nothing
+DENSE_LIMIT = 1500  # up to this many vertices a dense factorisation is the fastest
+CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and its factors are sparse
 
 
 def components(edges: npt.ArrayLike, n: int) -> IntArray:
@@ -40,7 +40,7 @@ def laplacian(edges: IntArray, weights: FloatArray, n: int) -> sp.csr_array:
 
 
 def spanning_tree(edges: IntArray, weights: FloatArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return a maximum spanning tree: its vertices in breadth-first order from 0, and each one's parent (-1: none)."""
+    """Return the vertices of a maximum spanning tree in breadth-first order, and their parents (-1 for vertex 0)."""
     A = sp.csr_array((-weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
     tree = sp.csgraph.minimum_spanning_tree(A)
     order, parents = sp.csgraph.breadth_first_order(tree, 0, directed=False)
@@ -50,10 +50,11 @@ def spanning_tree(edges: IntArray, weights: FloatArray, n: int) -> tuple[IntArra
 def solve_laplacian(
     edges: IntArray, weights: FloatArray, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
 ) -> FloatArray:
-    """Solve ``L x = rhs`` for a connected graph; each column of ``rhs (n, c)`` sums to 0, and so does each of ``x``.
+    """Solve ``L x = rhs`` for a connected graph, where every column of ``rhs (n, c)`` and of ``x`` sums to 0.
 
-    Small graphs are factorised densely. Larger ones are solved by conjugate gradients, which a well connected
-    graph ends in tens of steps; where it does not, the graph is long and thin and a sparse factorisation is cheap.
+    The matrix of a small graph is factorised densely. A larger system is solved by conjugate gradients, which takes
+    tens of steps on a well connected graph. Where it takes more, the graph is long and thin, and a sparse factorisation
+    is cheap.
 
     Examples
     --------
@@ -64,7 +65,8 @@ def solve_laplacian(
     b = np.asarray(rhs, dtype=np.float64).reshape(n, -1)
     L = laplacian(edges, weights, n)
     if n <= DENSE_LIMIT:
-        # The constant vector spans the null space; adding its projector, at the scale of L, makes L definite.
+        # The constant vector spans the null space. Adding its projector, scaled like L, makes the matrix definite and
+        # does not change the solution.
         x = _dense_solve(L.toarray() + weights.mean() / n, b)
     else:
         x, converged = _conjugate_gradients(L, b, tol)
@@ -88,7 +90,13 @@ def _dense_solve(A: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _conjugate_gradients(L: Any, b: FloatArray, tol: float) -> tuple[FloatArray, bool]:
-    """Run one Jacobi-preconditioned conjugate gradient iteration a column, all columns at once."""
+    """Run one Jacobi-preconditioned conjugate gradient iteration per column, all columns at the same time.
+
+    Returns the solutions and whether they converged. The error falls by a factor of about
+    ``(sqrt(k) - 1) / (sqrt(k) + 1)`` per step, where k is the ratio of the largest to the second smallest eigenvalue of
+    the normalised Laplacian (Saad 2003, section 6.11). The smallest one is 0 and does not count, because the right-hand
+    sides are orthogonal to the constant vector.
+    """
     inverse_diagonal = 1.0 / L.diagonal()[:, None]
     x, r = np.zeros_like(b), b - b.mean(axis=0)
     goal = tol * np.linalg.norm(r, axis=0)
