@@ -248,8 +248,8 @@ def _guarded(connection: Connection, block: Block, slow: FloatArray, *, tol: flo
 
     A block of d vectors converges at a rate that depends on the distance between eigenvalues d and d + 1, which may be
     zero. With g guard vectors the d lowest ones converge at a rate that depends on the distance between eigenvalues d
-    and d + g + 1 (Knyazev 2001, section 4). Where eigenvalues d and d + 1 are equal the d vectors are one choice among
-    many, and their residuals still converge.
+    and d + g + 1, as in every block method (Knyazev 2001). Where eigenvalues d and d + 1 are equal, the d vectors are
+    one choice among many, and their residuals still converge.
     """
     n, d = connection.n, connection.dim
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
@@ -284,7 +284,7 @@ def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotatio
             "others (robust=True).",
             residual=residual,
         )
-    vectors = pairs.vectors[:, :d]
+    vectors = np.ascontiguousarray(pairs.vectors[:, :d])  # a copy does not keep the guard vectors in memory
     rotations = nearest_orthogonal(vectors.reshape(n, d, d))
     return Rotations(
         rotations, 1 - pairs.values[: d + 1], residual, float(pairs.residuals[d]), pairs.iterations, vectors
