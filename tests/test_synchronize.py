@@ -198,6 +198,7 @@ def test_the_operator_equals_its_dense_matrix():
     X, image = np.random.default_rng(1).normal(size=(36, 5)), np.empty((36, 5))
     connection(X, image)
     np.testing.assert_allclose(image, connection.dense() @ X, atol=1e-12)
+    np.testing.assert_allclose(connection.sparse().toarray(), connection.dense(), atol=1e-12)
 
 
 def test_lowest_eigenpairs_stay_away_from_what_is_deflated():

@@ -36,6 +36,7 @@ HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
 WELL_CONNECTED = 0.05  # the second eigenvalue of the scalar Laplacian above which those steps are enough
 DEGREES = (4, 24)  # the fewest and the most steps of the polynomial preconditioner
+SPARSE_DIM = 16  # up to this dimension a sparse product is faster than one dense product per vertex
 COLUMNS = 64  # the polynomial preconditioner takes this many columns at a time, for the sake of memory
 
 
@@ -100,6 +101,18 @@ class Connection:
             weights = coupling[here, None, None]
             result[neighbours] -= weights * (stacked @ blocks[j]).reshape(-1, d, c)
             result[j] -= stacked.T @ (weights * blocks[neighbours]).reshape(-1, c)
+
+    def sparse(self) -> sp.csr_array:
+        """Return L as a sparse matrix (n*d, n*d)."""
+        n, d = self.n, self.dim
+        i, j = self.edges.T
+        scaled = self.coupling[:, None, None] * self.rotations
+        rows, columns = np.r_[i, j], np.r_[j, i]
+        order = np.argsort(rows, kind="stable")
+        starts = np.searchsorted(rows[order], np.arange(n + 1))
+        blocks = np.concatenate([scaled, scaled.transpose(0, 2, 1)])[order]
+        A = sp.bsr_array((blocks, columns[order], starts), shape=(n * d, n * d))
+        return sp.csr_array(sp.eye_array(n * d) - A.tocsr())
 
     def dense(self) -> FloatArray:
         """Return L as a matrix (n*d, n*d), for small problems."""
@@ -181,6 +194,14 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
     noise does no harm. The idea is that of Chebyshev-filtered subspace iteration (Zhou, Saad, Tiago and Chelikowsky
     2006).
     """
+    matrix = connection.sparse() if connection.dim <= SPARSE_DIM else None
+
+    def image(X: Block) -> Block:
+        if matrix is not None:
+            return np.asarray(matrix @ X)
+        out = np.empty_like(X)
+        connection(X, out)
+        return out
 
     def apply(R: Block, values: FloatArray) -> None:
         lowest, width = float(values[0]), HIGHEST - float(values[0])
@@ -189,13 +210,7 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
         # damped one would give the polynomial zeros, and the basis would lose what they remove.
         degree = int(np.clip(np.sqrt(width / max(distance, 1e-12)), *DEGREES))
         low = max(distance, width / degree**2)
-
-        def shifted(X: Block) -> Block:
-            image = np.empty_like(X)
-            connection(X, image)
-            return np.asarray(image - lowest * X)
-
-        solve = _chebyshev(shifted, low, width, degree)
+        solve = _chebyshev(lambda X: np.asarray(image(X) - lowest * X), low, width, degree)
         for start in range(0, R.shape[1], COLUMNS):
             here = slice(start, start + COLUMNS)
             R[:, here] = solve(np.ascontiguousarray(R[:, here]))
