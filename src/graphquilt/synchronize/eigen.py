@@ -26,6 +26,7 @@ J. A. Duersch, M. Shao, C. Yang and M. Gu, A robust and efficient implementation
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,20 +97,16 @@ def lowest_eigenpairs(
 ) -> Eigenpairs:
     """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns.
 
-    The only tall arrays that are allocated are the basis and its image, each three times the size of ``start``.
-
     Parameters
     ----------
     operator : function of (X, out)
         Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
     preconditioner : function of (R, values)
-        Replaces the residuals ``R (n, c)`` of the Ritz values ``(c,)`` by an approximate inverse of the operator
-        applied to them, in place.
+        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
     start : array (n, c)
         A guess. Its precision is the precision of the iteration.
     deflate : array (n, k), optional
-        Orthonormal eigenvectors that are known already. All vectors are kept orthogonal to them, so the iteration sees
-        the operator on the complement only.
+        Orthonormal known eigenvectors. The iteration stays in their orthogonal complement.
     tol : float
         Stop when every residual norm is at most this.
     stop : function of (values, residuals), optional
@@ -134,8 +131,27 @@ def lowest_eigenpairs(
     >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
     [1.0, 2.0]
     """
+    basis, image, values = _first_basis(operator, start, deflate, width=start.shape[1] * (3 if max_iterations else 1))
+    extend = partial(_extend, operator=operator, preconditioner=preconditioner, deflate=deflate)
+    # ``projected`` is the operator in the basis of X and P; only the rows and columns of W are new in each step.
+    projected, history = np.diag(values), []
+    while True:
+        X = basis[:, : len(values)]
+        residuals = _residuals(X, image[:, : len(values)], values)
+        history.append(float(residuals.max(initial=0.0)))
+        done = history[-1] <= tol or len(history) > max_iterations or _stagnates(history, patience)
+        if done or (stop is not None and stop(values, residuals)):
+            return Eigenpairs(values, X if X.shape == basis.shape else X.copy(), residuals, len(history) - 1)
+        total = extend(basis, image, values, len(projected))
+        values, projected = _minimise(basis[:, :total], image[:, :total], projected, len(values))
+
+
+def _first_basis(operator: Operator, start: Block, deflate: Block | None, *, width: int) -> tuple[Block, Block, Small]:
+    """Return a basis and its image ``(n, width)``, beginning with the Ritz vectors of ``start``, and the Ritz values.
+
+    These are the only tall arrays that the iteration allocates.
+    """
     n, c = start.shape
-    width = c if max_iterations == 0 else 3 * c
     basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
     X, AX = basis[:, :c], image[:, :c]
     X[:] = start
@@ -146,27 +162,43 @@ def lowest_eigenpairs(
     values, turn = _ritz(X.T @ AX)
     _combine(X, turn)
     _combine(AX, turn)
-    # ``projected`` is the operator in the basis of X and P; only the rows and columns of W are new in each step.
-    projected, history = np.diag(values), []
-    while True:
-        residuals = _residuals(X, AX, values)
-        history.append(float(residuals.max(initial=0.0)))
-        done = history[-1] <= tol or len(history) > max_iterations or _stagnates(history, patience)
-        if done or (stop is not None and stop(values, residuals)):
-            return Eigenpairs(values, X if width == c else X.copy(), residuals, len(history) - 1)
-        k = len(projected)
-        W = basis[:, k : k + c]
-        _residual_into(W, X, AX, values)
-        preconditioner(W, values)
-        total = k + _new_directions(W, basis[:, :k], deflate)
-        operator(basis[:, k:total], image[:, k:total])
-        border = (basis[:, :total].T @ image[:, k:total]).astype(np.float64)
-        small = np.block([[projected, border[:k]], [border[:k].T, border[k:]]])
-        values, vectors = _ritz(small)
-        values, coefficients = values[:c], _with_last_step(vectors[:, :c], c)
-        projected = coefficients.T @ small @ coefficients
-        _combine(basis[:, :total], coefficients)
-        _combine(image[:, :total], coefficients)
+    return basis, image, values
+
+
+def _extend(
+    basis: Block,
+    image: Block,
+    values: Small,
+    k: int,
+    *,
+    operator: Operator,
+    preconditioner: Preconditioner,
+    deflate: Block | None,
+) -> int:
+    """Write the preconditioned residuals after the first k columns of the basis; return the new number of columns."""
+    c = len(values)
+    W = basis[:, k : k + c]
+    _residual_into(W, basis[:, :c], image[:, :c], values)
+    preconditioner(W, values)
+    total = k + _new_directions(W, basis[:, :k], deflate)
+    operator(basis[:, k:total], image[:, k:total])
+    return total
+
+
+def _minimise(basis: Block, image: Block, projected: Small, c: int) -> tuple[Small, Small]:
+    """Replace the basis by the new X and P and the image by theirs; return the Ritz values and the projected operator.
+
+    This is the Rayleigh-Ritz step: of all subspaces of dimension c in the span of the basis, the new X spans the one
+    with the smallest trace of ``X.T @ A @ X``.
+    """
+    k = len(projected)
+    border = (basis.T @ image[:, k:]).astype(np.float64)
+    small = np.block([[projected, border[:k]], [border[:k].T, border[k:]]])
+    values, vectors = _ritz(small)
+    coefficients = _with_last_step(vectors[:, :c], c)
+    _combine(basis, coefficients)
+    _combine(image, coefficients)
+    return values[:c], coefficients.T @ small @ coefficients
 
 
 def _stagnates(history: list[float], patience: int | None) -> bool:
