@@ -133,8 +133,7 @@ def lowest_eigenpairs(
     """
     basis, image, values = _first_basis(operator, start, deflate, width=start.shape[1] * (3 if max_iterations else 1))
     extend = partial(_extend, operator=operator, preconditioner=preconditioner, deflate=deflate)
-    # ``projected`` is the operator in the basis of X and P; only the rows and columns of W are new in each step.
-    projected, history = np.diag(values), []
+    projected, history = np.diag(values), []  # the operator in the basis of X and P; the residual of every step
     while True:
         X = basis[:, : len(values)]
         residuals = _residuals(X, image[:, : len(values)], values)
