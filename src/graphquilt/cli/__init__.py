@@ -53,5 +53,4 @@ from graphquilt.cli import (  # noqa: E402, F401
     jobs,
     results,
     studies,
-
 )

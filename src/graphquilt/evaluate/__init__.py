@@ -45,11 +45,16 @@ __all__ = [
 ]
 
 import dataclasses
+
 Quality = Measures
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationOptions:
     seed: int = 0
     splits: int = 50
     max_edges: int | None = None
+
+
 def quality(X, g, *, options):
     return measure(X, g, seed=options.seed, splits=options.splits, max_edges=options.max_edges)

@@ -84,14 +84,20 @@ class Patch:
         """Number of dimensions."""
         return int(self.coordinates.shape[1])
 
+
 from graphquilt.patches.sparsify import Conductance, Resistance, EdgeWeight
 from collections.abc import Sequence
 from typing import Generic, TypeVar
+
 T = TypeVar("T")
+
+
 class LazySequence(Sequence[T], Generic[T]):
     def __getitem__(self, index):
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         return self._item(range(len(self))[index])
+
+
 def smallest_cluster(o):
     return -(-o[0] // 2)

@@ -309,11 +309,24 @@ class PatchGraph:
 
     def to_arrays(self):  # temporary
         s = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
-        return {"nodes": s.nodes, "starts": s.starts, "edges": self.edges, "n_nodes": np.array(self.n_nodes), "components": np.array(self.components), "report": np.array(json.dumps(self.report))}
+        return {
+            "nodes": s.nodes,
+            "starts": s.starts,
+            "edges": self.edges,
+            "n_nodes": np.array(self.n_nodes),
+            "components": np.array(self.components),
+            "report": np.array(json.dumps(self.report)),
+        }
 
     @classmethod
     def from_arrays(cls, a):  # temporary
-        return cls(NodeSets(a["nodes"], a["starts"]), np.array(a["edges"]), int(a["n_nodes"]), components=str(a["components"]), report=json.loads(str(a["report"])))
+        return cls(
+            NodeSets(a["nodes"], a["starts"]),
+            np.array(a["edges"]),
+            int(a["n_nodes"]),
+            components=str(a["components"]),
+            report=json.loads(str(a["report"])),
+        )
 
     def __repr__(self) -> str:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
