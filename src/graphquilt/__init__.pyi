@@ -39,13 +39,13 @@ from .partition import Leiden as Leiden
 from .partition import Louvain as Louvain
 from .partition import Metis as Metis
 from .partition import merge_small as merge_small
+from .patches import Conductance as Conductance
 from .patches import Limits as Limits
 from .patches import Patch as Patch
 from .patches import PatchGraph as PatchGraph
+from .patches import Resistance as Resistance
 from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
-from .patches.sparsify import Conductance as Conductance
-from .patches.sparsify import Resistance as Resistance
 from .pipeline import QuiltResult as QuiltResult
 from .pipeline import embed as embed
 from .pipeline import embed_in_rounds as embed_in_rounds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.graph import Graph
     from graphquilt.partition import Partitioner
-    from graphquilt.patches.sparsify import EdgeWeight
+    from graphquilt.patches import EdgeWeight
     from graphquilt.recipes import Recipe
     from graphquilt.store import DirectoryStore
 

@@ -68,7 +68,7 @@ def ingest(
 
     from graphquilt.errors import InputError
     from graphquilt.graph import Graph
-    from graphquilt.graph._files import attach
+    from graphquilt.graph.files import attach
     from graphquilt.ingest import read_edges
 
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)

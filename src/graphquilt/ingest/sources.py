@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph._files import open_array
+from graphquilt.graph.files import open_array
 
-__all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_source"]
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+__all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_ends", "edge_source", "read_parquet"]
 
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]
 
@@ -29,8 +33,8 @@ class EdgeSource(Protocol):
         ...
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What tells this source from another when an interrupted build is taken up."""
+    def fingerprint(self) -> dict[str, object]:
+        """What tells this source from another when an interrupted build is continued."""
         ...
 
     def largest_id(self) -> int:
@@ -42,9 +46,11 @@ class EdgeSource(Protocol):
         ...
 
 
-def edge_source(edges: Any, columns: tuple[str | int, ...], *, batch: int) -> EdgeSource:
+def edge_source(
+    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...], *, batch: int
+) -> EdgeSource:
     """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, Parquet."""
-    if isinstance(edges, (str, PathLike)):
+    if isinstance(edges, str | PathLike):
         path = Path(edges)
         if path.suffix == ".npy":
             return ArraySource(open_array(path), batch)
@@ -57,6 +63,15 @@ def _parquet_files(path: Path) -> tuple[Path, ...]:
     if not files or not all(file.is_file() for file in files):
         raise FormatError(f"{path} is neither a Parquet file nor a folder that holds any.")
     return tuple(files)
+
+
+def edge_ends(edges: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return both ends of the edges in an array (2, m) or (m, 2)."""
+    return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
+
+
+def _largest_id(source: EdgeSource) -> int:
+    return max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +89,7 @@ class ArraySource:
 
     @cached_property
     def _ends(self) -> tuple[AnyArray, AnyArray]:
-        tall = self.edges.shape[0] != 2
-        return (self.edges[:, 0], self.edges[:, 1]) if tall else (self.edges[0], self.edges[1])
+        return edge_ends(self.edges)
 
     @property
     def n_edges(self) -> int:
@@ -83,7 +97,7 @@ class ArraySource:
         return len(self._ends[0])
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, object]:
         """Shape, type, and a few of the values."""
         u, v = self._ends
         probe = np.linspace(0, max(len(u) - 1, 0), 64).astype(np.int64) if len(u) else np.empty(0, dtype=np.int64)
@@ -97,7 +111,7 @@ class ArraySource:
 
     def largest_id(self) -> int:
         """Return the largest id."""
-        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
+        return _largest_id(self)
 
     def batches(self) -> Iterator[Batch]:
         """Yield copies of ``batch`` edges at a time."""
@@ -124,7 +138,7 @@ class ParquetSource:
         return sum(self._rows)
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, object]:
         """Names, sizes and times of change of the files."""
         stats = [(path, path.stat()) for path in self.files]
         return {
@@ -136,7 +150,7 @@ class ParquetSource:
 
     def largest_id(self) -> int:
         """Return the largest id."""
-        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
+        return _largest_id(self)
 
     def batches(self) -> Iterator[Batch]:
         """Yield record batches of at most ``batch`` rows."""
@@ -151,7 +165,7 @@ class ParquetSource:
                 yield u, v, values[2].astype(np.float64) if len(values) > 2 else None
 
 
-def _open_parquet(path: Path) -> Any:
+def _open_parquet(path: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from graphquilt.kernels import jit
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.kernels import jit, kernel
 
 __all__ = ["distribute", "histogram", "sort_rows", "sort_weighted_rows"]
 
 
-@jit
-def histogram(source: Any, target: Any, n: int, shift: int, both: bool, counts: Any) -> Any:  # pragma: no cover
+@kernel("counting edges", writes=("counts",))
+def histogram(
+    source: IntArray, target: IntArray, n: int, shift: int, both: bool, counts: Int64Array
+) -> tuple[int, int]:
     """Add the entries of each block of 2^shift rows to ``counts``; return self loops and the first bad edge or -1."""
     loops = 0
     for k in range(len(source)):
@@ -28,10 +29,17 @@ def histogram(source: Any, target: Any, n: int, shift: int, both: bool, counts: 
     return loops, -1
 
 
-@jit
+@kernel("distributing edges")
 def distribute(
-    source: Any, target: Any, weights: Any, both: bool, shift: int, bucket: Any, first: Any, columns: Any
-) -> Any:  # pragma: no cover - compiled
+    source: IntArray,
+    target: IntArray,
+    weights: Float64Array,
+    both: bool,
+    shift: int,
+    bucket: Int64Array,
+    first: Int64Array,
+    columns: IntArray,
+) -> tuple[IntArray, IntArray, Float64Array, Int64Array]:
     """Sort a batch of edges by bucket of rows, dropping self loops.
 
     Parameters
@@ -56,8 +64,8 @@ def distribute(
     total = starts[-1]
     weighted = len(weights) > 0
     rows = np.empty(total, np.uint32)
-    out = np.empty(total, columns.dtype)
-    heavy = np.empty(total if weighted else 0, np.float64)
+    entries = np.empty(total, columns.dtype)
+    values = np.empty(total if weighted else 0, np.float64)
     for k in range(len(source)):
         u, v = np.int64(source[k]), np.int64(target[k])
         if u == v:
@@ -66,16 +74,16 @@ def distribute(
             b = bucket[u >> shift]
             at = place[b]
             rows[at] = u - first[b]
-            out[at] = v
+            entries[at] = v
             if weighted:
-                heavy[at] = weights[k]
+                values[at] = weights[k]
             place[b] = at + 1
             u, v = v, u
-    return rows, out, heavy, starts
+    return rows, entries, values, starts
 
 
 @jit
-def _scatter(rows: Any, n_rows: int) -> Any:  # pragma: no cover - compiled
+def _row_starts(rows: IntArray, n_rows: int) -> Int64Array:
     """Return where each row starts, (n_rows + 1,)."""
     starts = np.zeros(n_rows + 1, np.int64)
     for r in rows:
@@ -85,65 +93,67 @@ def _scatter(rows: Any, n_rows: int) -> Any:  # pragma: no cover - compiled
     return starts
 
 
-@jit
-def sort_rows(rows: Any, columns: Any, n_rows: int) -> Any:  # pragma: no cover - compiled
+@kernel("sorting edges")
+def sort_rows(rows: IntArray, columns: IntArray, n_rows: int) -> tuple[Int64Array, IntArray]:
     """Return CSR rows, sorted and unique: row ends from 0, (n_rows + 1,), and columns."""
-    starts = _scatter(rows, n_rows)
-    out = np.empty(len(columns), columns.dtype)
+    starts = _row_starts(rows, n_rows)
+    entries = np.empty(len(columns), columns.dtype)
     place = starts[:-1].copy()
     for k in range(len(columns)):
         r = rows[k]
-        out[place[r]] = columns[k]
+        entries[place[r]] = columns[k]
         place[r] += 1
     filled = 0
     a = 0
     for r in range(n_rows):
         b = starts[r + 1]
         if b - a > 24:
-            out[a:b] = np.sort(out[a:b])
+            entries[a:b] = np.sort(entries[a:b])
         else:
             for k in range(a + 1, b):
-                value = out[k]
+                value = entries[k]
                 t = k - 1
-                while t >= a and out[t] > value:
-                    out[t + 1] = out[t]
+                while t >= a and entries[t] > value:
+                    entries[t + 1] = entries[t]
                     t -= 1
-                out[t + 1] = value
+                entries[t + 1] = value
         for k in range(a, b):
-            if k == a or out[k] != out[filled - 1]:
-                out[filled] = out[k]
+            if k == a or entries[k] != entries[filled - 1]:
+                entries[filled] = entries[k]
                 filled += 1
         starts[r + 1] = filled
         a = b
-    return starts, out[:filled]
+    return starts, entries[:filled]
 
 
-@jit
-def sort_weighted_rows(rows: Any, columns: Any, weights: Any, n_rows: int) -> Any:  # pragma: no cover - compiled
+@kernel("sorting edges")
+def sort_weighted_rows(
+    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int
+) -> tuple[Int64Array, IntArray, Float64Array]:
     """Return CSR rows as :func:`sort_rows`, and weights; of an entry given more than once the heaviest stays."""
-    starts = _scatter(rows, n_rows)
-    out = np.empty(len(columns), columns.dtype)
-    heavy = np.empty(len(columns), np.float64)
+    starts = _row_starts(rows, n_rows)
+    entries = np.empty(len(columns), columns.dtype)
+    values = np.empty(len(columns), np.float64)
     place = starts[:-1].copy()
     for k in range(len(columns)):
         r = rows[k]
-        out[place[r]] = columns[k]
-        heavy[place[r]] = weights[k]
+        entries[place[r]] = columns[k]
+        values[place[r]] = weights[k]
         place[r] += 1
     filled = 0
     a = 0
     for r in range(n_rows):
         b = starts[r + 1]
-        order = np.argsort(out[a:b])
-        sorted_columns, sorted_weights = out[a:b][order], heavy[a:b][order]
+        order = np.argsort(entries[a:b])
+        sorted_columns, sorted_weights = entries[a:b][order], values[a:b][order]
         begin = filled
         for k in range(b - a):
-            if filled > begin and out[filled - 1] == sorted_columns[k]:
-                heavy[filled - 1] = max(heavy[filled - 1], sorted_weights[k])
+            if filled > begin and entries[filled - 1] == sorted_columns[k]:
+                values[filled - 1] = max(values[filled - 1], sorted_weights[k])
             else:
-                out[filled] = sorted_columns[k]
-                heavy[filled] = sorted_weights[k]
+                entries[filled] = sorted_columns[k]
+                values[filled] = sorted_weights[k]
                 filled += 1
         starts[r + 1] = filled
         a = b
-    return starts, out[:filled], heavy[:filled]
+    return starts, entries[:filled], values[:filled]
