@@ -75,10 +75,7 @@ def assemble(
     rows, entries, values, _ = kernels.distribute(
         source, target, values, not directed, 62, bucket, bucket, columns_like
     )
-    if weights is None:
-        indptr, indices = kernels.sort_rows(rows, entries, n)
-    else:
-        indptr, indices, weights = kernels.sort_weighted_rows(rows, entries, values, n)
+    indptr, indices, values = kernels.sort_rows(rows, entries, values, n)
     loops = len(source) - len(rows) // (1 if directed else 2)
     logger.info(
         "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries",
@@ -88,6 +85,7 @@ def assemble(
         n,
         len(indices),
     )
+    weights = None if weights is None else values
     if directed:
         directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)
     return Graph.from_arrays(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from graphquilt.graph import Graph
 from graphquilt.graph.structure import SparseMatrix
 from graphquilt.ingest.array_files import EdgeFile, read_npy, read_npz, read_parquet_columns
 from graphquilt.ingest.assembly import assemble
-from graphquilt.ingest.text_files import read_text
+from graphquilt.ingest.text_files import IdKind, read_text
 
 __all__ = ["read_edges"]
 
@@ -26,7 +25,7 @@ def read_edges(
     n_nodes: int | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
-    ids: Literal["auto", "integer", "text"] = "auto",
+    ids: IdKind = "auto",
     features: npt.ArrayLike | SparseMatrix | None = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:

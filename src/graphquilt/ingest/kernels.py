@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array, IntArray
-from graphquilt.kernels import jit, kernel
+from graphquilt.kernels import kernel
 
-__all__ = ["distribute", "histogram", "sort_rows", "sort_weighted_rows"]
+__all__ = ["distribute", "histogram", "sort_rows"]
 
 
 @kernel("counting edges", writes=("counts",))
@@ -82,32 +82,38 @@ def distribute(
     return rows, entries, values, starts
 
 
-@jit
-def _row_starts(rows: IntArray, n_rows: int) -> Int64Array:
-    """Return where each row starts, (n_rows + 1,)."""
+@kernel("sorting edges")
+def sort_rows(
+    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int
+) -> tuple[Int64Array, IntArray, Float64Array]:
+    """Return CSR rows, sorted and unique: row ends from 0, (n_rows + 1,), columns and weights, if there are any.
+
+    Of an entry given more than once the heaviest stays.
+    """
+    weighted = len(weights) > 0
     starts = np.zeros(n_rows + 1, np.int64)
     for r in rows:
         starts[r + 1] += 1
     for r in range(n_rows):
         starts[r + 1] += starts[r]
-    return starts
-
-
-@kernel("sorting edges")
-def sort_rows(rows: IntArray, columns: IntArray, n_rows: int) -> tuple[Int64Array, IntArray]:
-    """Return CSR rows, sorted and unique: row ends from 0, (n_rows + 1,), and columns."""
-    starts = _row_starts(rows, n_rows)
     entries = np.empty(len(columns), columns.dtype)
+    values = np.empty(len(weights), np.float64)
     place = starts[:-1].copy()
     for k in range(len(columns)):
-        r = rows[k]
-        entries[place[r]] = columns[k]
-        place[r] += 1
+        at = place[rows[k]]
+        entries[at] = columns[k]
+        if weighted:
+            values[at] = weights[k]
+        place[rows[k]] = at + 1
     filled = 0
     a = 0
     for r in range(n_rows):
         b = starts[r + 1]
-        if b - a > 24:
+        if weighted:
+            order = np.argsort(entries[a:b])
+            entries[a:b] = entries[a:b][order]
+            values[a:b] = values[a:b][order]
+        elif b - a > 24:
             entries[a:b] = np.sort(entries[a:b])
         else:
             for k in range(a + 1, b):
@@ -118,42 +124,11 @@ def sort_rows(rows: IntArray, columns: IntArray, n_rows: int) -> tuple[Int64Arra
                     t -= 1
                 entries[t + 1] = value
         for k in range(a, b):
-            if k == a or entries[k] != entries[filled - 1]:
-                entries[filled] = entries[k]
-                filled += 1
-        starts[r + 1] = filled
-        a = b
-    return starts, entries[:filled]
-
-
-@kernel("sorting edges")
-def sort_weighted_rows(
-    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int
-) -> tuple[Int64Array, IntArray, Float64Array]:
-    """Return CSR rows as :func:`sort_rows`, and weights; of an entry given more than once the heaviest stays."""
-    starts = _row_starts(rows, n_rows)
-    entries = np.empty(len(columns), columns.dtype)
-    values = np.empty(len(columns), np.float64)
-    place = starts[:-1].copy()
-    for k in range(len(columns)):
-        r = rows[k]
-        entries[place[r]] = columns[k]
-        values[place[r]] = weights[k]
-        place[r] += 1
-    filled = 0
-    a = 0
-    for r in range(n_rows):
-        b = starts[r + 1]
-        order = np.argsort(entries[a:b])
-        sorted_columns, sorted_weights = entries[a:b][order], values[a:b][order]
-        begin = filled
-        for k in range(b - a):
-            if filled > begin and entries[filled - 1] == sorted_columns[k]:
-                values[filled - 1] = max(values[filled - 1], sorted_weights[k])
-            else:
-                entries[filled] = sorted_columns[k]
-                values[filled] = sorted_weights[k]
-                filled += 1
+            new = k == a or entries[k] != entries[filled - 1]
+            filled += new
+            entries[filled - 1] = entries[k]
+            if weighted:
+                values[filled - 1] = values[k] if new else max(values[filled - 1], values[k])
         starts[r + 1] = filled
         a = b
     return starts, entries[:filled], values[:filled]

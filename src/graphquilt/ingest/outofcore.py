@@ -239,22 +239,17 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
-        values: dict[str, AnyArray] = {}
-        if plan.weighted:
-            ends, values["indices"], values["weights"] = kernels.sort_weighted_rows(
-                parts["rows"], parts["columns"], parts["weights"], n_rows
-            )
-        else:
-            ends, values["indices"] = kernels.sort_rows(parts["rows"], parts["columns"], n_rows)
+        weights = parts.get("weights", np.empty(0))
+        ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts
         written = state["written"]
-        values["indptr"] = ends[b > 0 :] + written
+        values: dict[str, AnyArray] = {"indptr": ends[b > 0 :] + written, "indices": indices, "weights": weights}
         places = {"indptr": plan.first[b] + (b > 0), "indices": written, "weights": written}
         for name, kind in plan.results.items():
             with (work / f"{name}.npy").open("ab" if b else "wb") as file:
                 _go_to(file, places[name], kind)
                 file.write(values[name].data.cast("B"))
-        state |= {"sorted": b + 1, "written": written + len(values["indices"])}
+        state |= {"sorted": b + 1, "written": written + len(indices)}
         _save_state(work, state)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +25,26 @@ __all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_ends", "edge_sour
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]
 
 
-class EdgeSource(Protocol):
-    """Where a build reads its edges, as often as it needs to."""
+class EdgeSource(ABC):
+    """The edges of a build, which it reads as often as it needs to."""
 
     @property
+    @abstractmethod
     def n_edges(self) -> int:
-        """Number of rows."""
-        ...
+        """Number of edges."""
 
     @property
+    @abstractmethod
     def fingerprint(self) -> dict[str, object]:
         """What tells this source from another when an interrupted build is continued."""
-        ...
+
+    @abstractmethod
+    def batches(self) -> Iterator[Batch]:
+        """Yield source, target and weights or None."""
 
     def largest_id(self) -> int:
         """Return the largest id."""
-        ...
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield source, target and weights or None."""
-        ...
+        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
 
 
 def edge_source(
@@ -70,12 +71,8 @@ def edge_ends(edges: AnyArray) -> tuple[AnyArray, AnyArray]:
     return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
 
 
-def _largest_id(source: EdgeSource) -> int:
-    return max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
-
-
 @dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(EdgeSource):
     """A (2, m) or (m, 2) array of integers, mapped or not."""
 
     edges: AnyArray
@@ -109,10 +106,6 @@ class ArraySource:
             "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
         }
 
-    def largest_id(self) -> int:
-        """Return the largest id."""
-        return _largest_id(self)
-
     def batches(self) -> Iterator[Batch]:
         """Yield copies of ``batch`` edges at a time."""
         u, v = self._ends
@@ -121,7 +114,7 @@ class ArraySource:
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetSource:
+class ParquetSource(EdgeSource):
     """Two or three columns of Parquet files."""
 
     files: tuple[Path, ...]
@@ -147,10 +140,6 @@ class ParquetSource:
             "batch": self.batch,
             "n_edges": self.n_edges,
         }
-
-    def largest_id(self) -> int:
-        """Return the largest id."""
-        return _largest_id(self)
 
     def batches(self) -> Iterator[Batch]:
         """Yield record batches of at most ``batch`` rows."""

@@ -18,6 +18,7 @@ from graphquilt.ingest.assembly import Columns
 __all__ = ["read_text"]
 
 Column = int | str
+IdKind = Literal["auto", "integer", "text"]
 _COMMENTS = ("#", "%", "//")
 _INTEGER = re.compile(r"[+-]?\d+$")
 _PADDED = re.compile(r"[+-]?0\d+$")
@@ -80,12 +81,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _layout(
-    path: Path,
-    *,
-    columns: tuple[Column, ...],
-    header: bool | None,
-    delimiter: str | None,
-    ids: Literal["auto", "integer", "text"],
+    path: Path, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
 ) -> _Layout:
     sample = list(islice(_lines(path), _SAMPLE))
     if not sample:
@@ -132,15 +128,10 @@ def _place(path: Path, column: Column, names: list[str] | None, width: int) -> i
 
 
 def read_text(
-    path: Path,
-    *,
-    columns: tuple[Column, ...],
-    header: bool | None,
-    delimiter: str | None,
-    ids: Literal["auto", "integer", "text"],
+    path: Path, *, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
 ) -> Columns:
     """Read ends and weights; a row that does not fit is an error with its line number."""
-    layout = _layout(path, columns=columns, header=header, delimiter=delimiter, ids=ids)
+    layout = _layout(path, columns, header, delimiter, ids)
     return _read_quickly(path, layout) or _read_carefully(path, layout)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +10,7 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = [
-    "degrees_inside",
-    "fill_up",
-    "frontiers",
-    "grow",
-    "inner_graph",
-    "overlap_sizes",
-    "spanning_tree",
-]
+__all__ = ["degrees_inside", "fill_up", "frontiers", "grow", "inner_graph", "overlap_sizes", "spanning_tree"]
 
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 Csr: TypeAlias = tuple[IntArray, IntArray]  # indptr, indices
@@ -36,7 +28,7 @@ def _next(state: UInt64Array) -> np.uint64:
 
 
 @jit
-def _append(array: Int64Array, used: int, value: int | np.integer[Any]) -> Int64Array:
+def _append(array: Int64Array, used: int, value: int) -> Int64Array:
     """Put ``value`` at place ``used``, in an array twice as long if there is no room; return the array."""
     if used == len(array):
         longer = np.empty(2 * used, np.int64)
@@ -83,31 +75,31 @@ def frontiers(
     slot = np.full(len(starts) - 1, -1, np.int32)
     for t in range(len(neighbours)):
         slot[neighbours[t]] = t
-    found = np.empty(256, np.int64)
-    n_found = 0
+    nodes = np.empty(256, np.int64)
+    n_nodes = 0
     for u in members[starts[cluster] : starts[cluster + 1]]:
         for e in range(indptr[u], indptr[u + 1]):
             v = indices[e]
             # The clusters first: most edges lead to none of the neighbours, and the table is small.
             if slot[labels[v]] >= 0 and mark[v] == 0:
                 mark[v] = 1
-                found = _append(found, n_found, v)
-                n_found += 1
-    for k in range(n_found):
-        mark[found[k]] = 0
+                nodes = _append(nodes, n_nodes, v)
+                n_nodes += 1
+    for k in range(n_nodes):
+        mark[nodes[k]] = 0
     # Sorted, so that a sample does not depend on the order in which the frontier was found.
-    found = np.sort(found[:n_found])
-    slots = slot[labels[found]]
-    found = found[np.argsort(slots, kind="mergesort")]
+    nodes = np.sort(nodes[:n_nodes])
+    slots = slot[labels[nodes]]
+    nodes = nodes[np.argsort(slots, kind="mergesort")]
     ends = np.zeros(len(neighbours) + 1, np.int64)
     for t in slots:
         ends[t + 1] += 1
     ends = np.cumsum(ends)
-    taken = np.empty(n_found, np.int64)
+    taken = np.empty(n_nodes, np.int64)
     taken_ends = np.zeros(len(neighbours) + 1, np.int64)
     state = np.empty(1, np.uint64)
     for t in range(len(neighbours)):
-        part = found[ends[t] : ends[t + 1]]
+        part = nodes[ends[t] : ends[t + 1]]
         if len(part) > cap[t]:
             state[0] = seeds[t]
             part = _sample(part, cap[t], state)
@@ -123,16 +115,16 @@ def inner_graph(csr: Csr, clusters: Clusters, cluster: int, position: IntArray) 
     labels, members, starts = clusters
     own = members[starts[cluster] : starts[cluster + 1]]
     ends = np.zeros(len(own) + 1, np.int64)
-    found = np.empty(256, np.int64)
-    n_found = 0
+    columns = np.empty(256, np.int64)
+    n_columns = 0
     for k in range(len(own)):
         for e in range(indptr[own[k]], indptr[own[k] + 1]):
             v = indices[e]
             if labels[v] == cluster:
-                found = _append(found, n_found, position[v])
-                n_found += 1
-        ends[k + 1] = n_found
-    return ends, found[:n_found]
+                columns = _append(columns, n_columns, position[v])
+                n_columns += 1
+        ends[k + 1] = n_columns
+    return ends, columns[:n_columns]
 
 
 @kernel("growing patches", writes=("frontier", "mark"))
@@ -162,30 +154,30 @@ def grow(inner: Csr, frontier: Int64Array, need: int, cap: int, seed: int, mark:
         n_taken += len(frontier)
         if n_taken >= need:
             return taken[:n_taken], reseeded
-        found = np.empty(64, np.int64)
-        n_found = 0
+        ring = np.empty(64, np.int64)
+        n_ring = 0
         for u in frontier:
             for e in range(indptr[u], indptr[u + 1]):
                 v = indices[e]
                 if not mark[v]:
                     mark[v] = True
-                    found = _append(found, n_found, v)
-                    n_found += 1
-        if n_found == 0:
+                    ring = _append(ring, n_ring, v)
+                    n_ring += 1
+        if n_ring == 0:
             # Differs from the paper: an exhausted frontier is seeded again with a random node of the cluster.
             if reseeded == 0:
                 pool = np.arange(n)
             reseeded += 1
-            while n_found == 0:
+            while n_ring == 0:
                 k = np.int64(_next(state) % np.uint64(untried))
                 untried -= 1
                 v = pool[k]
                 pool[k] = pool[untried]
                 if not mark[v]:
                     mark[v] = True
-                    found[0] = v
-                    n_found = 1
-        frontier = np.sort(found[:n_found])
+                    ring[0] = v
+                    n_ring = 1
+        frontier = np.sort(ring[:n_ring])
 
 
 @kernel("edges inside patches", writes=("mark",))
