@@ -25,8 +25,9 @@ import numpy as np
 
 import graphquilt as gq
 from graphquilt.graph import check_labels
-from graphquilt.ingest._assemble import Columns, assemble
-from graphquilt.patches.sparsify import Conductance, Resistance, conductance, sparsify
+from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.patches import Conductance, Resistance
+from graphquilt.patches.sparsify import conductance, sparsify
 
 MIB = 1 << 20
 
@@ -214,7 +215,7 @@ def resistance():
 
 def expansion():
     """Patches of a heavy-tailed graph, with and without limits."""
-    from graphquilt.patches._expand import expand, share_out
+    from graphquilt.patches.expansion import expand, share_out
 
     gq.patch_graph(small_ring(), np.arange(200) // 50, degree=2, overlap=(10, 20))
     graph = large_rmat()

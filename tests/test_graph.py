@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from graphquilt import Graph
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, JobError
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):
@@ -144,7 +144,7 @@ def test_bad_input():
     A = sp.csr_array(np.array([[0, 1.0], [1, 0]]))
     with pytest.raises(InputError, match=r"2 nodes and the features are of shape \(3, 1\)"):
         Graph(A, np.zeros((3, 1)))
-    with pytest.raises(InputError, match=r"shape \(2,\); give one row a node"):
+    with pytest.raises(InputError, match=r"shape \(2,\); give one row per node"):
         Graph(A, [1.0, 2.0])
     with pytest.raises(InputError, match="2 nodes and there are 1 labels"):
         Graph(A, labels=[0])
@@ -195,7 +195,7 @@ def test_rows_may_begin_anywhere():
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(JobError, match="cannot be written"):
         random_graph(5, 5, 0)[1].save(tmp_path / "file")
 
 

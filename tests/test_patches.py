@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from graphquilt import Conductance, Graph, Limits, Metis, PatchGraph, Resistance, patch_graph, read_edges
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.patches import NodeSets
-from graphquilt.patches.sparsify import conductance, effective_resistance, projected_resistance, sparsify
+from graphquilt.patches.resistance import effective_resistance, projected_resistance
+from graphquilt.patches.sparsify import conductance, sparsify
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")

@@ -44,13 +44,13 @@ from .partition import Leiden as Leiden
 from .partition import Louvain as Louvain
 from .partition import Metis as Metis
 from .partition import merge_small as merge_small
+from .patches import Conductance as Conductance
 from .patches import Limits as Limits
 from .patches import Patch as Patch
 from .patches import PatchGraph as PatchGraph
+from .patches import Resistance as Resistance
 from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
-from .patches.sparsify import Conductance as Conductance
-from .patches.sparsify import Resistance as Resistance
 from .pipeline import Cutting as Cutting
 from .pipeline import Recipe as Recipe
 from .pipeline import Record as Record

@@ -24,7 +24,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 
-__all__ = ["beside", "explained", "map_arrays", "sync_folder", "write_arrays", "write_text"]
+__all__ = ["beside", "explained", "map_arrays", "save_arrays", "sync_folder", "write_arrays", "write_text"]
 
 _ALIGN = 64  # bytes; what numpy itself aligns the data of a .npy file to
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
@@ -47,6 +47,16 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
             info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
+    """Write arrays as :func:`write_arrays` does to a file that is complete, and on the disk, once it is there."""
+    with beside(path) as part:
+        with open(part, "wb") as file:
+            write_arrays(file, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
@@ -176,9 +186,9 @@ def explained(path: Path) -> Iterator[None]:
         short = error.errno is None and "requested and" in str(
             error
         )  # what numpy says of a write that ran out of space
-        if short or error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             reason = "it cannot be written to. Allow writing, or choose another folder"
         else:
             reason = f"{error.strerror or error}. Repair that and run the same command again"

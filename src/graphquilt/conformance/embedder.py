@@ -64,11 +64,12 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
         raise AssertionError(f"it cannot be pickled, so no other process can run it: {wrong}") from wrong
     assert np.array_equal(X, np.asarray(copy(graph, 1))), "its pickled copy gave another answer"
     isolated = sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array((3, 3))]))
-    features = np.vstack([graph.features, np.ones((3, width))])
-    _embed_or_refuse(embedder, Graph(isolated, features), "a graph with isolated nodes")
+    features = np.asarray(graph.features)
+    more = np.vstack([features, np.ones((3, width))])
+    _embed_or_refuse(embedder, Graph(isolated, more), "a graph with isolated nodes")
     _embed_or_refuse(embedder, Graph(graph.adjacency), "a graph without features")
-    _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), graph.features), "a graph without edges")
-    _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), graph.features[:1]), "a graph of one node")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), features), "a graph without edges")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), features[:1]), "a graph of one node")
 
 
 def _embed_or_refuse(embedder: Embedder, graph: Graph, what: str) -> None:

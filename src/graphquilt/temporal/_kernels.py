@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.kernels import jit
+from graphquilt.kernels import kernel
 
 
-@jit
+@kernel("mean positions", writes=("total", "count"))
 def add_positions(rows: AnyArray, nodes: AnyArray, positions: AnyArray, total: AnyArray, count: AnyArray) -> None:
     """Add the positions of one window to ``total[rows[node]]`` where that row exists, and count them."""
     for k in range(len(nodes)):
@@ -19,7 +19,7 @@ def add_positions(rows: AnyArray, nodes: AnyArray, positions: AnyArray, total: A
                 total[at, j] += positions[k, j]
 
 
-@jit
+@kernel("anomaly scores", writes=("total", "squares"))
 def add_distances(
     rows: AnyArray, nodes: AnyArray, positions: AnyArray, mean: AnyArray, total: AnyArray, squares: AnyArray
 ) -> None:

@@ -3,103 +3,45 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
-from graphquilt.graph._files import disk_errors
-from graphquilt.linalg import components as connected_components
+from graphquilt.files import explained, map_arrays, save_arrays
+from graphquilt.linalg.laplacian import components
+from graphquilt.patches import kernels
+from graphquilt.patches.node_sets import HasNodes, NodeSets
 
-__all__ = ["NodeSets", "PatchGraph"]
-
-
-class NodeSets(Sequence[Int64Array]):
-    """Sets of nodes end to end in one array: what ten thousand patches are kept in.
-
-    Parameters
-    ----------
-    nodes : int array (total,)
-        Each set's nodes, ascending, one set after the other.
-    starts : int array (p + 1,)
-        Where each set begins.
-
-    Examples
-    --------
-    >>> sets = NodeSets(np.array([0, 2, 1, 2]), np.array([0, 2, 4]))
-    >>> len(sets), sets[1].tolist()
-    (2, [1, 2])
-    """
-
-    def __init__(self, nodes: Int64Array, starts: Int64Array) -> None:
-        self.nodes = nodes
-        self.starts = starts
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> Int64Array: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Int64Array]: ...
-    def __getitem__(self, index: int | slice) -> Int64Array | list[Int64Array]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        return self.nodes[self.starts[k] : self.starts[k + 1]]
-
-    def __iter__(self) -> Iterator[Int64Array]:
-        return (self[k] for k in range(len(self)))
-
-    @classmethod
-    def gather(cls, patches: Iterable[Any]) -> NodeSets:
-        """Take each set's unique nodes in order; of a Patch or a pair, the nodes."""
-        sets = [_unique(k, patch) for k, patch in enumerate(patches)]
-        starts = np.concatenate([[0], np.cumsum([len(s) for s in sets])]).astype(np.int64)
-        return cls(np.concatenate([*sets, np.empty(0, dtype=np.int64)]), starts)
-
-
-def _unique(k: int, patch: Any) -> Int64Array:
-    given = np.asarray(patch.nodes if hasattr(patch, "nodes") else patch[0] if isinstance(patch, tuple) else patch)
-    if given.ndim != 1 or not np.issubdtype(given.dtype, np.integer):
-        raise InputError(f"patch {k} must be a vector of integer node ids, not {given.dtype} of shape {given.shape}.")
-    nodes = np.unique(given).astype(np.int64)
-    if len(nodes) == 0:
-        raise CoverError(f"patch {k} has no nodes; leave it out.")
-    if len(nodes) < len(given):
-        raise InputError(f"patch {k} names {len(given) - len(nodes)} nodes twice; name each once.")
-    if nodes[0] < 0:
-        raise InputError(f"patch {k} holds the negative node id {nodes[0]}.")
-    return nodes
+__all__ = ["PatchGraph", "disconnected"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PatchGraph:
     """Overlapping sets of nodes, and which pairs of them will be aligned.
 
-    Made by :func:`graphquilt.patch_graph` from a graph, or by :meth:`from_patches` from patches that exist already.
-    What it promises is checked when it is built.
+    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
+    Everything that is said of the attributes is checked when it is built.
 
     Attributes
     ----------
     node_sets : sequence of int arrays
         Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
     edges : int array (m, 2)
-        Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` was "each".
+        Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` is "each".
     n_nodes : int
     components : {"error", "each"}
-        What to do when the edges do not connect all patches: raise, or keep the components, each of which can only
-        be aligned for itself. See :attr:`placement_arbitrary`.
+        What to do when the edges do not connect all patches: raise, or accept several components, each of which can
+        only be aligned alone. See :attr:`placement_arbitrary`.
     report : dict
-        What :func:`graphquilt.patch_graph` has to say about how it was made; empty for other patches.
+        How :func:`graphquilt.patch_graph` made the patches; empty for other patches.
     overlaps : int array (m,)
         Number of nodes that the two patches of each edge share.
     component : int array (p,)
@@ -107,8 +49,8 @@ class PatchGraph:
 
     Examples
     --------
-    >>> quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
-    >>> quilt.edges.tolist(), quilt.overlaps.tolist(), quilt.n_nodes
+    >>> patches = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
+    >>> patches.edges.tolist(), patches.overlaps.tolist(), patches.n_nodes
     ([[0, 1]], [2], 4)
     """
 
@@ -121,24 +63,26 @@ class PatchGraph:
     component: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
-        sets = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
+        sets = NodeSets.gather(self.node_sets)
         edges = _ordered(self.edges, len(sets))
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
         _check_cover(sets, self.n_nodes)
-        object.__setattr__(self, "overlaps", _overlaps(sets, edges))
+        object.__setattr__(self, "overlaps", kernels.overlap_sizes(sets.nodes, sets.starts, edges))
         if len(edges) and self.overlaps.min() == 0:
             i, j = edges[self.overlaps.argmin()]
             raise OverlapError(
                 f"patches {i} and {j} share no nodes but are joined by an edge. Drop the edge ({i}, {j}) or give "
                 "the two patches nodes in common."
             )
-        object.__setattr__(self, "component", self._find_components())
+        object.__setattr__(self, "component", components(edges, len(sets)))
+        if self.placement_arbitrary and self.components == "error":
+            raise disconnected(self.component, self.sizes)
 
     @classmethod
     def from_patches(
         cls,
-        patches: Iterable[Any],
+        patches: Iterable[HasNodes],
         edges: npt.ArrayLike | None = None,
         *,
         n_nodes: int | None = None,
@@ -215,18 +159,17 @@ class PatchGraph:
 
         Examples
         --------
-        >>> quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).repeat(2)
-        >>> quilt.n_patches, quilt.edges.tolist()
+        >>> repeated = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).repeat(2)
+        >>> repeated.n_patches, repeated.edges.tolist()
         (4, [[0, 1], [2, 3], [0, 2], [1, 3]])
         """
         if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 1:
             raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
         if runs == 1:
             return self
-        p, sets = self.n_patches, self.node_sets
-        assert isinstance(sets, NodeSets)
-        one = np.asarray(sets.starts[1:], dtype=np.int64)
-        starts = np.concatenate([[0], *(one + r * len(sets.nodes) for r in range(runs))])
+        p, sets = self.n_patches, NodeSets.gather(self.node_sets)
+        ends = np.asarray(sets.starts[1:], dtype=np.int64)
+        starts = np.concatenate([[0], *(ends + r * len(sets.nodes) for r in range(runs))])
         inside = [self.edges + r * p for r in range(runs)]
         between = [
             np.stack([np.arange(p) + r * p, np.arange(p) + s * p], axis=1)
@@ -238,7 +181,7 @@ class PatchGraph:
         return PatchGraph(NodeSets(np.tile(sets.nodes, runs), starts), edges, self.n_nodes, self.components, report)
 
     def summary(self) -> dict[str, Any]:
-        """Return sizes, overlaps and oversampling as plain numbers, with the report of how it was made.
+        """Return sizes, overlaps and oversampling as plain numbers, with the report of how the patches were made.
 
         Examples
         --------
@@ -259,59 +202,16 @@ class PatchGraph:
             **self.report,
         }
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write to one ``.npz`` file; it appears under its name only when it is complete.
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return everything as arrays, for :meth:`from_arrays`.
 
-        Arrays: ``nodes`` and ``starts`` (patch k is ``nodes[starts[k]:starts[k + 1]]``), ``edges``, ``n_nodes``,
+        They are ``nodes`` and ``starts`` (patch k is ``nodes[starts[k]:starts[k + 1]]``), ``edges``, ``n_nodes``,
         ``components`` and ``report`` (JSON).
         """
-        sets = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
-        target = Path(path)
-        partial = target.with_name(target.name + ".part")
-        advice = f"{target.name} appears only when it is complete."
-        with disk_errors(target, advice), partial.open("wb") as file:
-            np.savez(
-                file,
-                nodes=sets.nodes,
-                starts=sets.starts,
-                edges=self.edges,
-                n_nodes=np.int64(self.n_nodes),
-                components=np.array(self.components),
-                report=np.array(json.dumps(self.report)),
-            )
-        partial.replace(target)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> PatchGraph:
-        """Read what :meth:`save` wrote.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> file = tempfile.mkdtemp() + "/quilt.npz"
-        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).save(file)
-        >>> PatchGraph.load(file).n_patches
-        2
-        """
-        try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
-                return cls(
-                    NodeSets(data["nodes"], data["starts"]),
-                    data["edges"],
-                    int(data["n_nodes"]),
-                    str(data["components"]),  # type: ignore[arg-type]
-                    json.loads(str(data["report"])),
-                )
-        except FileNotFoundError as error:
-            raise FormatError(f"{path} does not exist.") from error
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-            raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
-
-    def to_arrays(self):  # temporary
-        s = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
+        sets = NodeSets.gather(self.node_sets)
         return {
-            "nodes": s.nodes,
-            "starts": s.starts,
+            "nodes": sets.nodes,
+            "starts": sets.starts,
             "edges": self.edges,
             "n_nodes": np.array(self.n_nodes),
             "components": np.array(self.components),
@@ -319,23 +219,50 @@ class PatchGraph:
         }
 
     @classmethod
-    def from_arrays(cls, a):  # temporary
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
+        """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
+
+        Examples
+        --------
+        >>> patches = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
+        >>> PatchGraph.from_arrays(patches.to_arrays())
+        PatchGraph(2 patches of 4 nodes, 1 edges)
+        """
         return cls(
-            NodeSets(a["nodes"], a["starts"]),
-            np.array(a["edges"]),
-            int(a["n_nodes"]),
-            components=str(a["components"]),
-            report=json.loads(str(a["report"])),
+            NodeSets(arrays["nodes"], arrays["starts"]),
+            np.array(arrays["edges"]),
+            int(arrays["n_nodes"]),
+            cast(Literal["error", "each"], str(arrays["components"])),
+            json.loads(str(arrays["report"])),
         )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""
+        with explained(Path(path)):
+            save_arrays(Path(path), self.to_arrays())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> PatchGraph:
+        """Open a file that :meth:`save` wrote; its node lists are read when they are used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> file = tempfile.mkdtemp() + "/patches.npz"
+        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).save(file)
+        >>> PatchGraph.load(file).n_patches
+        2
+        """
+        names = ("nodes", "starts", "edges", "n_nodes", "components", "report")
+        try:
+            return cls.from_arrays(map_arrays(Path(path), names))
+        except FileNotFoundError as error:
+            raise FormatError(f"{path} does not exist.") from error
+        except (ValueError, OSError) as error:
+            raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
 
     def __repr__(self) -> str:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
-
-    def _find_components(self) -> Int64Array:
-        component = connected_components(self.edges, self.n_patches)
-        if component.max(initial=0) > 0 and self.components == "error":
-            raise disconnected(component, self.sizes)
-        return component
 
 
 def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
@@ -366,20 +293,20 @@ def _spread(values: Int64Array) -> dict[str, float]:
 
 
 def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
-    given = np.asarray(edges, dtype=np.int64)
-    if given.size == 0:
+    pairs = np.asarray(edges, dtype=np.int64)
+    if pairs.size == 0:
         return np.empty((0, 2), dtype=np.int64)
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise InputError(f"patch edges are pairs, an array (m, 2); this one is {given.shape}.")
-    if given.min() < 0 or given.max() >= n_patches:
-        raise InputError(f"patch edges name patches 0..{n_patches - 1}; found {int(given.min())}..{int(given.max())}.")
-    loops = given[:, 0] == given[:, 1]
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InputError(f"patch edges are pairs, an array (m, 2); this one is {pairs.shape}.")
+    if pairs.min() < 0 or pairs.max() >= n_patches:
+        raise InputError(f"patch edges name patches 0..{n_patches - 1}; found {int(pairs.min())}..{int(pairs.max())}.")
+    loops = pairs[:, 0] == pairs[:, 1]
     if loops.any():
-        raise InputError(f"patch {given[loops.argmax(), 0]} is joined to itself; drop that edge.")
-    pairs = np.sort(given, axis=1)
-    found, counts = np.unique(pairs, axis=0, return_counts=True)
+        raise InputError(f"patch {pairs[loops.argmax(), 0]} is joined to itself; drop that edge.")
+    pairs = np.sort(pairs, axis=1)
+    distinct, counts = np.unique(pairs, axis=0, return_counts=True)
     if counts.max() > 1:
-        i, j = found[counts.argmax()]
+        i, j = distinct[counts.argmax()]
         raise InputError(f"the patch edge ({i}, {j}) is given {counts.max()} times; give each pair once.")
     return pairs
 
@@ -404,19 +331,10 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
         )
 
 
-def _overlaps(sets: NodeSets, edges: Int64Array) -> Int64Array:
-    from graphquilt.kernels import announce, frozen
-    from graphquilt.patches._kernels import overlap_sizes
-
-    announce(overlap_sizes, "patch overlaps")
-    found: Int64Array = overlap_sizes(frozen(sets.nodes), frozen(sets.starts), frozen(edges))
-    return found
-
-
 def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
     ones = np.ones(len(sets.nodes), dtype=np.int64)
     B = sp.csr_array((ones, sets.nodes, sets.starts))
     shared = sp.triu(B @ B.T, k=1).tocoo()
-    kept = shared.data >= min_overlap
-    pairs = np.stack([shared.row[kept], shared.col[kept]], axis=1).astype(np.int64)
+    enough = shared.data >= min_overlap
+    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]

@@ -1,4 +1,4 @@
-"""Graphs from and to NetworkX and PyG, and from the files of OGB-LSC."""
+"""Convert graphs from and to NetworkX and PyG, and from the files of OGB-LSC."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.graph._files import DESCRIPTION, open_array
-from graphquilt.ingest._assemble import Columns, assemble
-from graphquilt.ingest._outofcore import build_csr
+from graphquilt.graph.files import DESCRIPTION, open_array
+from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.ingest.outofcore import build_csr
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_pyg"]
@@ -40,7 +41,7 @@ def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
     ends = np.array([(number[edge[0]], number[edge[1]]) for edge in pairs], dtype=np.int64).reshape(-1, 2)
     values = np.array([edge[2] for edge in pairs], dtype=np.float64) if weight else None
     graph = assemble(Columns(ends[:, 0], ends[:, 1], values), directed=network.is_directed(), n_nodes=len(names))
-    integers = all(isinstance(name, (int, np.integer)) for name in names)
+    integers = all(isinstance(name, int | np.integer) for name in names)
     ids = np.array(names if integers else [str(name) for name in names])
     plain = integers and np.array_equal(ids, np.arange(len(names)))
     return graph.renamed(None if plain else ids)
@@ -95,8 +96,8 @@ def from_pyg(data: Any, *, directed: bool = False) -> Graph:
     )
 
 
-def _numpy(values: Any) -> Any:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+def _numpy(values: Any) -> AnyArray:
+    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def to_pyg(graph: Graph) -> Any:
@@ -116,7 +117,7 @@ def to_pyg(graph: Graph) -> Any:
         data.edge_weight = torch.from_numpy(np.array(graph.weights))
     if graph.features is not None:
         X = graph.features
-        data.x = torch.from_numpy(X.toarray() if hasattr(X, "toarray") else np.array(X))
+        data.x = torch.from_numpy(np.array(X) if isinstance(X, np.ndarray) else X.toarray())
     if graph.labels is not None:
         data.y = torch.from_numpy(np.array(graph.labels))
     return data
@@ -164,6 +165,7 @@ def read_mag240m(
     labels = None
     path = processed / "paper" / "node_label.npy"
     if path.is_file():
-        given = np.asarray(open_array(path))
-        labels = np.where(np.isnan(given), -1, given).astype(np.int64) if given.dtype.kind == "f" else given
+        labels = np.asarray(open_array(path))
+        if labels.dtype.kind == "f":
+            labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)
     return Graph.from_arrays(graph.indptr, graph.indices, features=features, labels=labels)

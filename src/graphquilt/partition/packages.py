@@ -1,25 +1,64 @@
-"""Partitioners that live in optional packages: KaMinPar, and Louvain and Leiden of scikit-network."""
+"""Partitioners of other packages: METIS, KaMinPar, and Louvain and Leiden of scikit-network."""
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.partition._checks import check_n_patches, fill_empty, whole_weights
+from graphquilt.partition.clusters import check_n_patches, fill_empty, whole_weights
 
-__all__ = ["KaMinPar", "Leiden", "Louvain"]
+__all__ = ["KaMinPar", "Leiden", "Louvain", "Metis"]
+
+
+@dataclass(frozen=True)
+class Metis:
+    """Partition with METIS: small cuts, balanced; in memory, up to some tens of millions of edges.
+
+    Parameters
+    ----------
+    n_patches : int
+        Number of clusters.
+    seed : int
+        Seed of METIS's random numbers.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
+    >>> np.bincount(Metis(n_patches=2)(path)).tolist()
+    [3, 3]
+    """
+
+    n_patches: int
+    seed: int = 0
+
+    def __call__(self, graph: Graph) -> Int64Array:
+        """Return the cluster of each node, (n,)."""
+        import pymetis
+
+        check_n_patches(self.n_patches, graph.n_nodes)
+        if self.n_patches == 1:
+            return np.zeros(graph.n_nodes, dtype=np.int64)
+        graph = graph.undirected()
+        _, labels = pymetis.part_graph(
+            self.n_patches,
+            pymetis.CSRAdjacency(np.asarray(graph.indptr, dtype=np.int64), np.asarray(graph.indices, dtype=np.int64)),
+            eweights=None if graph.weights is None else whole_weights(graph.weights),
+            options=pymetis.Options(seed=self.seed),
+        )
+        return fill_empty(graph, np.asarray(labels, dtype=np.int64), self.n_patches)
 
 
 @dataclass(frozen=True)
 class KaMinPar:
-    """Partition with KaMinPar: cuts like METIS's, far faster for thousands of clusters (extra ``partition``).
+    """Partition with KaMinPar: like METIS, far faster for thousands of clusters (extra ``partition``).
 
     Parameters
     ----------
@@ -46,7 +85,7 @@ class KaMinPar:
 
     def __post_init__(self) -> None:
         if not self.balance > 1:
-            raise InputError(f"KaMinPar needs some slack: balance is {self.balance} and must be above 1.")
+            raise InputError(f"the balance of KaMinPar must be above 1, not {self.balance}.")
 
     def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
@@ -66,8 +105,8 @@ class KaMinPar:
         kaminpar.reseed(self.seed)
         context = kaminpar.largek_context() if self.n_patches > 1024 else kaminpar.default_context()
         solver = kaminpar.KaMinPar(self.threads, context)
-        found = solver.compute_partition(loaded, self.n_patches, self.balance - 1)
-        return fill_empty(graph, np.asarray(found, dtype=np.int64), self.n_patches)
+        labels = solver.compute_partition(loaded, self.n_patches, self.balance - 1)
+        return fill_empty(graph, np.asarray(labels, dtype=np.int64), self.n_patches)
 
 
 def _write_parhip(path: Path, graph: Graph) -> None:
@@ -112,13 +151,17 @@ class Louvain:
             from sknetwork import clustering
         except ImportError as error:
             raise MissingExtraError(name, "partition") from error
-        method = getattr(clustering, name)
-        return _communities(method(resolution=self.resolution, random_state=self.seed), graph)
+        graph = graph.undirected()
+        if graph.n_edges == 0:  # the package divides by the total weight
+            return np.arange(graph.n_nodes)
+        method = getattr(clustering, name)(resolution=self.resolution, random_state=self.seed)
+        labels = method.fit_predict(sp.csr_matrix(graph.adjacency))
+        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Leiden(Louvain):
-    """Find communities with Leiden (scikit-network, extra ``partition``): connected ones, else as :class:`Louvain`.
+    """Find communities with Leiden (scikit-network, extra ``partition``): they are connected, unlike those of Louvain.
 
     Takes the parameters of :class:`Louvain`.
 
@@ -129,13 +172,3 @@ class Leiden(Louvain):
     >>> np.bincount(Leiden()(two)).tolist()
     [4, 4]
     """
-
-
-def _communities(method: Any, graph: Graph) -> Int64Array:
-    import scipy.sparse as sp
-
-    graph = graph.undirected()
-    if graph.n_edges == 0:  # the package divides by the total weight
-        return np.arange(graph.n_nodes)
-    found = method.fit_predict(sp.csr_matrix(graph.adjacency))
-    return np.unique(found, return_inverse=True)[1].astype(np.int64)

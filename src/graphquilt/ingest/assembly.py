@@ -1,10 +1,9 @@
-"""From columns of ids to a Graph: numbering, both directions, duplicates, self loops."""
+"""Make a Graph of columns of ids: number them, add both directions, remove duplicates and self loops."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,9 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.checks import check_weights, index_type
+from graphquilt.graph.structure import SparseMatrix, is_symmetric
+from graphquilt.ingest import kernels
 
 __all__ = ["Columns", "assemble"]
 
@@ -53,7 +55,7 @@ def assemble(
     *,
     directed: bool = False,
     n_nodes: int | None = None,
-    features: Any = None,
+    features: npt.ArrayLike | SparseMatrix | None = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:
     """Make a Graph of an edge list; of an edge given more than once the largest weight stays.
@@ -65,34 +67,15 @@ def assemble(
         raise FormatError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
     weights = columns.weights
     if weights is not None:
-        bad = ~np.isfinite(weights) | (weights < 0)
-        if bad.any():
-            row = int(bad.argmax())
-            raise InputError(
-                f"edge weights must be finite and not negative; {int(bad.sum())} of {len(weights)} are not, the first "
-                f"is {weights[row]} (edge {row}). Drop or repair those rows."
-            )
+        check_weights(weights, unit="edge")
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
-    from graphquilt.ingest import _kernels
-    from graphquilt.kernels import announce, frozen
-
-    announce(_kernels.distribute, "sorting edges")
-    kind = np.int32 if n <= np.iinfo(np.int32).max else np.int64
-    one = np.zeros(1, dtype=np.int64)  # one bucket with all rows
-    rows, entries, heavy, _ = _kernels.distribute(
-        frozen(source),
-        frozen(target),
-        frozen(np.empty(0) if weights is None else weights),
-        not directed,
-        62,
-        one,
-        one,
-        np.empty(0, dtype=kind),
+    values = np.empty(0) if weights is None else weights
+    bucket = np.zeros(1, dtype=np.int64)  # a single bucket with all rows
+    columns_like = np.empty(0, dtype=index_type(n))
+    rows, entries, values, _ = kernels.distribute(
+        source, target, values, not directed, 62, bucket, bucket, columns_like
     )
-    if weights is None:
-        indptr, indices = _kernels.sort_rows(frozen(rows), frozen(entries), n)
-    else:
-        indptr, indices, weights = _kernels.sort_weighted_rows(frozen(rows), frozen(entries), frozen(heavy), n)
+    indptr, indices, values = kernels.sort_rows(rows, entries, values, n)
     loops = len(source) - len(rows) // (1 if directed else 2)
     logger.info(
         "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries",
@@ -102,14 +85,9 @@ def assemble(
         n,
         len(indices),
     )
-    graph = Graph.from_arrays(
+    weights = None if weights is None else values
+    if directed:
+        directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)
+    return Graph.from_arrays(
         indptr, indices, weights, features=features, labels=labels, node_ids=names, directed=directed
     )
-    if not directed or not _is_symmetric(graph):
-        return graph
-    return Graph.from_arrays(indptr, indices, weights, features=features, labels=labels, node_ids=names)
-
-
-def _is_symmetric(graph: Graph) -> bool:
-    A = graph.adjacency
-    return bool((A != A.T).nnz == 0)

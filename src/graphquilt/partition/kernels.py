@@ -1,17 +1,16 @@
-"""Fennel's pass over the nodes, compiled."""
+"""Fennel's pass over the nodes, and the weight between clusters, compiled."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from graphquilt.kernels import jit
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.kernels import jit, kernel
 
 __all__ = ["cut", "fennel_pass", "sizes_in_order"]
 
 
-def sizes_in_order(sizes: Any, cap: int) -> tuple[Any, Any, Any]:
+def sizes_in_order(sizes: Int64Array, cap: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return clusters by size, each one's place, and where each size starts: what :func:`fennel_pass` keeps up."""
     order = np.argsort(sizes, kind="stable").astype(np.int64)
     place = np.empty_like(order)
@@ -21,7 +20,7 @@ def sizes_in_order(sizes: Any, cap: int) -> tuple[Any, Any, Any]:
 
 
 @jit
-def _shrink(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # pragma: no cover - compiled
+def _shrink(c: int, sizes: Int64Array, order: Int64Array, place: Int64Array, first: Int64Array) -> None:
     """Take one node out of cluster c."""
     s = sizes[c]
     there, here = first[s], place[c]
@@ -33,7 +32,7 @@ def _shrink(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # 
 
 
 @jit
-def _swell(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # pragma: no cover - compiled
+def _swell(c: int, sizes: Int64Array, order: Int64Array, place: Int64Array, first: Int64Array) -> None:
     """Put one node into cluster c."""
     s = sizes[c]
     there, here = first[s + 1] - 1, place[c]
@@ -45,7 +44,7 @@ def _swell(c: int, sizes: Any, order: Any, place: Any, first: Any) -> None:  # p
 
 
 @jit
-def _best(touched: Any, gain: Any, sizes: Any, penalty: Any, start: int) -> int:  # pragma: no cover - compiled
+def _best(touched: Int64Array, gain: Float64Array, sizes: Int64Array, penalty: Float64Array, start: int) -> int:
     """Return the cluster with the best score of ``touched`` and ``start``; of equals the first."""
     cap = len(penalty) - 1
     best = start
@@ -58,10 +57,17 @@ def _best(touched: Any, gain: Any, sizes: Any, penalty: Any, start: int) -> int:
     return best
 
 
-@jit
+@kernel("Fennel", writes=("labels", "sizes", "order", "place", "first"))
 def fennel_pass(
-    csr: Any, visits: Any, penalty: Any, labels: Any, sizes: Any, order: Any, place: Any, first: Any
-) -> int:  # pragma: no cover - compiled
+    csr: tuple[IntArray, IntArray, Float64Array],
+    visits: Int64Array,
+    penalty: Float64Array,
+    labels: IntArray,
+    sizes: Int64Array,
+    order: Int64Array,
+    place: Int64Array,
+    first: Int64Array,
+) -> int:
     """Put every node, in the order of ``visits``, where Fennel's rule wants it; return how many changed cluster.
 
     Only the clusters of a node's neighbours and the least loaded one can win, so a node costs its degree. Clusters
@@ -74,7 +80,7 @@ def fennel_pass(
     weighted = len(weights) > 0
     gain = np.zeros(p)
     touched = np.empty(p, np.int64)
-    natural = len(visits) == 0  # saves 8 bytes a node
+    natural = len(visits) == 0  # saves 8 bytes per node
     fresh = sizes.sum() == 0
     cursor = level = moved = 0
     for k in range(len(indptr) - 1):
@@ -107,9 +113,10 @@ def fennel_pass(
     return moved
 
 
-@jit
-def cut(indptr: Any, indices: Any, weights: Any, labels: Any) -> float:  # pragma: no cover - compiled
+@kernel("edge cut")
+def cut(csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array) -> float:
     """Sum the weight of the entries between clusters."""
+    indptr, indices, weights = csr
     total = 0.0
     weighted = len(weights) > 0
     for u in range(len(indptr) - 1):

@@ -1,4 +1,4 @@
-"""From a partition to overlapping patches: quotient, Algorithm 1, Algorithm 2."""
+"""Turn a partition into overlapping patches: the graph of clusters, Algorithm 1, Algorithm 2."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
-from graphquilt.linalg import components as connected_components
-from graphquilt.patches._expand import Limits, entries_inside, expand, share_out
-from graphquilt.patches._quilt import PatchGraph, disconnected
+from graphquilt.linalg import laplacian
+from graphquilt.patches.expansion import Limits, expand, share_out, smallest_cluster
+from graphquilt.patches.graph import PatchGraph, disconnected
+from graphquilt.patches.inside import entries_inside
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
 
@@ -45,53 +45,54 @@ def patch_graph(
     degree : float
         Mean degree of the patch graph.
     overlap : (l, u)
-        Each two joined patches share at least l nodes, which must be at least d + 1 to align in d dimensions, and
-        the growth of both for the sake of one edge adds at most u. Every cluster needs l / 2 nodes: see
+        Two joined patches share at least l nodes, which must be at least d + 1 to align in d dimensions, and
+        together they take at most u nodes from each other's clusters. Every cluster needs l / 2 nodes: see
         :func:`graphquilt.merge_small`.
     edge_weight : EdgeWeight
         By default :class:`graphquilt.Resistance`; :class:`graphquilt.Conductance` at scale.
     limits : Limits
-        Bounds on growth and degree, so that no patch swallows the graph.
+        Bounds on growth and degree, so that no patch takes in most of the graph.
     components : {"error", "each"}
-        What to do when the clusters fall into several components: raise, or keep each, to be aligned alone.
+        What to do when the clusters form several components: raise, or accept them, to be aligned each alone.
     seed : int
-        Of the sampled patch edges and of the sampled nodes. The same seed gives the same patches.
+        Seed of the sampled patch edges and of the sampled nodes. The same seed gives the same patches.
     progress : callable, optional
 
     Returns
     -------
     PatchGraph
-        Its ``report`` says where a limit acted, its ``summary()`` gives sizes, overlaps and oversampling.
+        Its ``report`` says where a limit applied, its ``summary()`` gives sizes, overlaps and oversampling.
 
     Examples
     --------
     >>> import scipy.sparse as sp
     >>> ring = Graph(sp.csr_array(np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)))
-    >>> quilt = patch_graph(ring, np.arange(60) // 15, degree=2, overlap=(6, 12))
-    >>> quilt.edges.tolist(), quilt.overlaps.tolist()
+    >>> patches = patch_graph(ring, np.arange(60) // 15, degree=2, overlap=(6, 12))
+    >>> patches.edges.tolist(), patches.overlaps.tolist()
     ([[0, 1], [0, 3], [1, 2], [2, 3]], [6, 6, 6, 6])
     """
     least, most = _check_overlap(overlap)
     limits = limits or Limits()
     graph = graph.undirected()
-    found = check_labels(labels, graph.n_nodes)
-    sizes = np.bincount(found)
+    clusters = check_labels(labels, graph.n_nodes)
+    sizes = np.bincount(clusters)
     report(progress, "patch graph", 0, 3)
-    pairs, conductances = conductance(graph, found)
-    if components == "error":
-        _check_connected(pairs, sizes)
+    pairs, conductances = conductance(graph, clusters)
+    component = laplacian.components(pairs, len(sizes))
+    if component.max() > 0 and components == "error":
+        raise disconnected(component, sizes)
     report(progress, "patch graph", 1, 3)
     weights = (edge_weight or Resistance())(pairs, conductances, len(sizes))
     report(progress, "patch graph", 2, 3)
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
-    bounds = limits.degrees(sizes, -(-least // 2))
-    kept = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
+    bounds = limits.degrees(sizes, smallest_cluster(least))
+    sparse = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
     report(progress, "patch graph", 3, 3)
-    demand = share_out(kept.edges, sizes, (least, most), limits)
-    sets, reseeded = expand(graph, found, kept.edges, demand, seeds=for_nodes, progress=progress)
+    demand = share_out(sparse.edges, sizes, (least, most), limits)
+    sets, reseeded = expand(graph, clusters, sparse.edges, demand, seeds=for_nodes, progress=progress)
     patch_sizes = np.diff(sets.starts)
     overgrown = np.flatnonzero(patch_sizes - sizes > limits.room(sizes))
-    made = {
+    history = {
         "cluster_size": {"min": int(sizes.min()), "mean": float(sizes.mean()), "max": int(sizes.max())},
         "overlap_asked": [least, most],
         "degree_asked": float(degree),
@@ -100,9 +101,9 @@ def patch_graph(
         "edge_oversampling": entries_inside(graph, sets) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
-        "edges_dropped_by_limit": kept.wanted - len(kept.edges),
-        "patches_at_degree_limit": len(kept.at_limit),
-        "patches_beyond_degree_limit": kept.beyond_limit.tolist(),
+        "edges_dropped_by_limit": sparse.wanted - len(sparse.edges),
+        "patches_at_degree_limit": len(sparse.at_limit),
+        "patches_beyond_degree_limit": sparse.beyond_limit.tolist(),
         "edges_capped_by_growth": demand.capped,
         "edges_shifted_by_growth": demand.shifted,
         "patches_beyond_growth": overgrown.tolist(),
@@ -115,7 +116,7 @@ def patch_graph(
             limits.growth,
             patch_sizes.max(),
         )
-    return PatchGraph(sets, kept.edges, graph.n_nodes, components, made)
+    return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
 
 
 def _check_overlap(overlap: tuple[int, int]) -> tuple[int, int]:
@@ -123,9 +124,3 @@ def _check_overlap(overlap: tuple[int, int]) -> tuple[int, int]:
     if least < 1 or most < least:
         raise InputError(f"the overlap (l, u) needs 1 <= l <= u; it is ({least}, {most}).")
     return least, most
-
-
-def _check_connected(pairs: Int64Array, sizes: Int64Array) -> None:
-    component = connected_components(pairs, len(sizes))
-    if component.max(initial=0) > 0:
-        raise disconnected(component, sizes)

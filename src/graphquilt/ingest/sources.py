@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph._files import open_array
+from graphquilt.graph.files import open_array
 
-__all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_source"]
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+__all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_ends", "edge_source", "read_parquet"]
 
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]
 
 
-class EdgeSource(Protocol):
-    """Where a build reads its edges, as often as it needs to."""
+class EdgeSource(ABC):
+    """The edges of a build, which it reads as often as it needs to."""
 
     @property
+    @abstractmethod
     def n_edges(self) -> int:
-        """Number of rows."""
-        ...
+        """Number of edges."""
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What tells this source from another when an interrupted build is taken up."""
-        ...
+    @abstractmethod
+    def fingerprint(self) -> dict[str, object]:
+        """What tells this source from another when an interrupted build is continued."""
+
+    @abstractmethod
+    def batches(self) -> Iterator[Batch]:
+        """Yield source, target and weights or None."""
 
     def largest_id(self) -> int:
         """Return the largest id."""
-        ...
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield source, target and weights or None."""
-        ...
+        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
 
 
-def edge_source(edges: Any, columns: tuple[str | int, ...], *, batch: int) -> EdgeSource:
+def edge_source(
+    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...], *, batch: int
+) -> EdgeSource:
     """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, Parquet."""
-    if isinstance(edges, (str, PathLike)):
+    if isinstance(edges, str | PathLike):
         path = Path(edges)
         if path.suffix == ".npy":
             return ArraySource(open_array(path), batch)
@@ -59,8 +66,13 @@ def _parquet_files(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def edge_ends(edges: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return both ends of the edges in an array (2, m) or (m, 2)."""
+    return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
+
+
 @dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(EdgeSource):
     """A (2, m) or (m, 2) array of integers, mapped or not."""
 
     edges: AnyArray
@@ -74,8 +86,7 @@ class ArraySource:
 
     @cached_property
     def _ends(self) -> tuple[AnyArray, AnyArray]:
-        tall = self.edges.shape[0] != 2
-        return (self.edges[:, 0], self.edges[:, 1]) if tall else (self.edges[0], self.edges[1])
+        return edge_ends(self.edges)
 
     @property
     def n_edges(self) -> int:
@@ -83,7 +94,7 @@ class ArraySource:
         return len(self._ends[0])
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, object]:
         """Shape, type, and a few of the values."""
         u, v = self._ends
         probe = np.linspace(0, max(len(u) - 1, 0), 64).astype(np.int64) if len(u) else np.empty(0, dtype=np.int64)
@@ -95,10 +106,6 @@ class ArraySource:
             "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
         }
 
-    def largest_id(self) -> int:
-        """Return the largest id."""
-        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
-
     def batches(self) -> Iterator[Batch]:
         """Yield copies of ``batch`` edges at a time."""
         u, v = self._ends
@@ -107,7 +114,7 @@ class ArraySource:
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetSource:
+class ParquetSource(EdgeSource):
     """Two or three columns of Parquet files."""
 
     files: tuple[Path, ...]
@@ -124,7 +131,7 @@ class ParquetSource:
         return sum(self._rows)
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, object]:
         """Names, sizes and times of change of the files."""
         stats = [(path, path.stat()) for path in self.files]
         return {
@@ -133,10 +140,6 @@ class ParquetSource:
             "batch": self.batch,
             "n_edges": self.n_edges,
         }
-
-    def largest_id(self) -> int:
-        """Return the largest id."""
-        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
 
     def batches(self) -> Iterator[Batch]:
         """Yield record batches of at most ``batch`` rows."""
@@ -151,7 +154,7 @@ class ParquetSource:
                 yield u, v, values[2].astype(np.float64) if len(values) > 2 else None
 
 
-def _open_parquet(path: Path) -> Any:
+def _open_parquet(path: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""What is checked where arrays enter, and small lookups over node ids."""
+"""Checks of the arrays of a graph, and lookups by node id and by cluster."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import numpy.typing as npt
 from graphquilt.arrays import FloatArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 
-__all__ = ["Position", "check_csr", "check_labels", "check_weights", "group"]
-
+__all__ = ["Position", "check_csr", "check_labels", "check_weights", "group", "index_type"]
 
 _TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows
 
 
-def check_weights(weights: FloatArray) -> None:
-    """Raise unless all weights are finite and not negative."""
+def index_type(n_nodes: int) -> type[np.int32] | type[np.int64]:
+    """Return the smaller of the types of integers that node ids below ``n_nodes`` fit in."""
+    return np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64
+
+
+def check_weights(weights: FloatArray, *, unit: str = "entry", first: int = 0) -> None:
+    """Raise unless all weights are finite and not negative; ``unit`` and ``first`` say how to count them."""
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
-        first = int(bad.argmax())
+        k = int(bad.argmax())
         raise InputError(
             f"edge weights must be finite and not negative; {int(bad.sum())} of {len(weights)} are not, the first is "
-            f"{weights[first]} (entry {first}). Drop or repair those edges."
+            f"{weights[k]} ({unit} {first + k}). Drop or repair those edges."
         )
 
 
@@ -53,7 +57,7 @@ def check_csr(indptr: IntArray, indices: IntArray) -> None:
 
 
 class Position:
-    """Where each of ``rows`` stands among them, -1 for a node that is not there."""
+    """A lookup of the position of nodes in ``rows``; -1 for a node that is not among them."""
 
     def __init__(self, rows: Int64Array, n_nodes: int) -> None:
         self.ascending = bool(np.all(rows[1:] > rows[:-1]))
@@ -66,6 +70,7 @@ class Position:
             self.rows = rows[self.order]
 
     def __call__(self, nodes: IntArray) -> Int64Array:
+        """Return the position of each of ``nodes``."""
         if self.table is not None:
             return self.table[nodes]
         if len(self.rows) == 0:
@@ -75,30 +80,30 @@ class Position:
 
 
 def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
-    """Return ``labels`` as 64-bit integers after checking that they are one cluster a node, 0..p-1 without gaps."""
-    given = np.asarray(labels)
-    if given.shape != (n_nodes,):
-        raise InputError(f"the graph has {n_nodes} nodes and the cluster labels have shape {given.shape}.")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InputError(f"cluster labels must be integers, not {given.dtype}.")
+    """Return ``labels`` as 64-bit integers after checking that they are one cluster per node, 0..p-1 without gaps."""
+    values = np.asarray(labels)
+    if values.shape != (n_nodes,):
+        raise InputError(f"the graph has {n_nodes} nodes and the cluster labels have shape {values.shape}.")
+    if not np.issubdtype(values.dtype, np.integer):
+        raise InputError(f"cluster labels must be integers, not {values.dtype}.")
     if n_nodes == 0:
         raise InputError("the graph has no nodes; there is nothing to partition.")
-    if given.min() < 0:
-        raise InputError(f"cluster labels must not be negative; node {int(given.argmin())} has {int(given.min())}.")
-    p = int(given.max()) + 1
+    if values.min() < 0:
+        raise InputError(f"cluster labels must not be negative; node {int(values.argmin())} has {int(values.min())}.")
+    p = int(values.max()) + 1
     if p > n_nodes:
         raise InputError(
             f"the cluster labels run to {p - 1} but there are only {n_nodes} nodes, so some clusters are empty. "
             "Number the clusters 0..p-1: np.unique(labels, return_inverse=True)[1]."
         )
-    sizes = np.bincount(given, minlength=p)
+    sizes = np.bincount(values, minlength=p)
     if not sizes.all():
         empty = np.flatnonzero(sizes == 0)
         raise InputError(
             f"{len(empty)} of the clusters 0..{p - 1} have no nodes, the first is {empty[0]}. "
             "Number them without gaps: np.unique(labels, return_inverse=True)[1]."
         )
-    return given.astype(np.int64)
+    return values.astype(np.int64)
 
 
 def group(labels: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -5,34 +5,34 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
-from graphquilt.graph._files import open_array
-from graphquilt.ingest._assemble import Columns
-from graphquilt.ingest._sources import read_parquet
+from graphquilt.graph.files import open_array, sparse_features
+from graphquilt.graph.structure import Features
+from graphquilt.ingest.assembly import Columns
+from graphquilt.ingest.sources import edge_ends, read_parquet
 
-__all__ = ["Found", "read_npy", "read_npz", "read_parquet_columns"]
+__all__ = ["EdgeFile", "read_npy", "read_npz", "read_parquet_columns"]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a file held besides its edges."""
+class EdgeFile:
+    """The edges of a file, and what else it says about the nodes."""
 
     columns: Columns
     n_nodes: int | None = None
-    features: Any = None
+    features: Features | None = None
     labels: AnyArray | None = None
     node_ids: AnyArray | None = None
 
 
-def read_npy(path: Path) -> Found:
+def read_npy(path: Path) -> EdgeFile:
     """Read a (2, m) or (m, 2) array of integer ids."""
-    return Found(_ends(path, open_array(path)))
+    return EdgeFile(_ends(path, open_array(path)))
 
 
 def _ends(path: Path, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
@@ -40,14 +40,14 @@ def _ends(path: Path, edges: AnyArray, weights: AnyArray | None = None) -> Colum
         raise FormatError(
             f"{path}: edges are integers of shape (2, m) or (m, 2); these are {edges.dtype} of shape {edges.shape}."
         )
-    u, v = (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
+    u, v = edge_ends(edges)
     values = None if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1)
     if values is not None and len(values) != len(u):
         raise FormatError(f"{path}: {len(u)} edges and {len(values)} weights.")
     return Columns(np.asarray(u), np.asarray(v), values)
 
 
-def read_npz(path: Path) -> Found:
+def read_npz(path: Path) -> EdgeFile:
     """Read ``edge_index`` or ``edges`` with ``edge_weight``, ``x`` (or its CSR parts), ``y`` and ``node_id`` if there.
 
     A matrix written by ``scipy.sparse.save_npz`` is taken as an adjacency.
@@ -64,21 +64,17 @@ def read_npz(path: Path) -> Found:
             A = sp.coo_array(sp.load_npz(file))
         unweighted = bool(np.all(A.data == 1))
         columns = Columns(A.row.astype(np.int64), A.col.astype(np.int64), None if unweighted else A.data.astype(float))
-        return Found(columns, A.shape[0])
+        return EdgeFile(columns, A.shape[0])
     name = next((name for name in ("edge_index", "edges") if name in arrays), None)
     if name is None:
         raise FormatError(f"{path} holds {', '.join(arrays)}; an array edge_index or edges is wanted.")
-    features: Any = arrays.get("x")
-    if "x_data" in arrays:
-        parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
-        features = sp.csr_array(parts, shape=tuple(arrays["x_shape"].tolist()))
+    features = arrays.get("x", sparse_features(arrays, "x"))
     labels, ids = arrays.get("y"), arrays.get("node_id")
-    known = [len(v) if isinstance(v, np.ndarray) else v.shape[0] for v in (features, labels, ids) if v is not None]
-    columns = _ends(path, arrays[name], arrays.get("edge_weight"))
-    return Found(columns, known[0] if known else None, features, labels, ids)
+    n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
+    return EdgeFile(_ends(path, arrays[name], arrays.get("edge_weight")), n_nodes, features, labels, ids)
 
 
-def read_parquet_columns(path: Path, columns: tuple[int | str, ...]) -> Found:
+def read_parquet_columns(path: Path, columns: tuple[int | str, ...]) -> EdgeFile:
     """Read two or three columns in memory."""
     parts = list(read_parquet(path, columns, 1 << 20))
     if not parts:
@@ -91,4 +87,4 @@ def read_parquet_columns(path: Path, columns: tuple[int | str, ...]) -> Found:
             raise FormatError(f"{path}: ids must be integers or text, not {values[c].dtype}.")
     if len(values) > 2 and not np.issubdtype(values[2].dtype, np.number):
         raise FormatError(f"{path}: weights must be numbers, not {values[2].dtype}.")
-    return Found(Columns(values[0], values[1], values[2].astype(np.float64) if len(values) > 2 else None))
+    return EdgeFile(Columns(values[0], values[1], values[2].astype(np.float64) if len(values) > 2 else None))

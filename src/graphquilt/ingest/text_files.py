@@ -1,4 +1,4 @@
-"""Edges in text: comma, tab, semicolon or blanks between columns; comments; a header or none; gzip."""
+"""Read edges in text files: columns between commas, tabs, semicolons or blanks, with comments, a header, gzip."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest._assemble import Columns
+from graphquilt.ingest.assembly import Columns
 
 __all__ = ["read_text"]
 
 Column = int | str
+IdKind = Literal["auto", "integer", "text"]
 _COMMENTS = ("#", "%", "//")
 _INTEGER = re.compile(r"[+-]?\d+$")
 _PADDED = re.compile(r"[+-]?0\d+$")
-_LOOK = 200  # rows from which delimiter, header and kind of ids are guessed
+_SAMPLE = 200  # rows from which delimiter, header and kind of ids are guessed
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,13 @@ class _Layout:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that is neither blank nor a comment."""
-    opener: Any = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline=None) as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig") as file
+        ):
             for number, line in enumerate(file, start=1):
                 text = line.strip("\r\n")
                 if text.strip() and not text.lstrip().startswith(_COMMENTS):
@@ -65,10 +69,7 @@ def _split(text: str, delimiter: str | None) -> list[str]:
 
 
 def _guess_delimiter(text: str) -> str | None:
-    for delimiter in ("\t", ",", ";", "|"):
-        if delimiter in text:
-            return delimiter
-    return None
+    return next((delimiter for delimiter in ("\t", ",", ";", "|") if delimiter in text), None)
 
 
 def _is_number(cell: str) -> bool:
@@ -80,18 +81,13 @@ def _is_number(cell: str) -> bool:
 
 
 def _layout(
-    path: Path,
-    *,
-    columns: tuple[Column, ...],
-    header: bool | None,
-    delimiter: str | None,
-    ids: Literal["auto", "integer", "text"],
+    path: Path, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
 ) -> _Layout:
-    look = list(islice(_lines(path), _LOOK))
-    if not look:
+    sample = list(islice(_lines(path), _SAMPLE))
+    if not sample:
         raise FormatError(f"{path} is empty: it holds no edges.")
-    delimiter = _guess_delimiter(look[0][1]) if delimiter is None else (None if delimiter == " " else delimiter)
-    rows = [_split(text, delimiter) for _, text in look]
+    delimiter = _guess_delimiter(sample[0][1]) if delimiter is None else (None if delimiter == " " else delimiter)
+    rows = [_split(text, delimiter) for _, text in sample]
     by_name = any(isinstance(column, str) for column in columns)
     if header is None:
         header = by_name or _looks_like_header(rows, len(columns))
@@ -104,7 +100,7 @@ def _layout(
     mostly = sum(bool(_INTEGER.match(e)) for e in ends) > len(ends) / 2
     # 007 and 7 are two names: ids with leading zeros are text.
     integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.match(e) for e in ends))
-    skip = look[1][0] - 1 if header else look[0][0] - 1
+    skip = sample[1 if header else 0][0] - 1
     return _Layout(delimiter, names, len(rows[0]), integer, skip, places)
 
 
@@ -132,21 +128,15 @@ def _place(path: Path, column: Column, names: list[str] | None, width: int) -> i
 
 
 def read_text(
-    path: Path,
-    *,
-    columns: tuple[Column, ...],
-    header: bool | None,
-    delimiter: str | None,
-    ids: Literal["auto", "integer", "text"],
+    path: Path, *, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
 ) -> Columns:
     """Read ends and weights; a row that does not fit is an error with its line number."""
-    layout = _layout(path, columns=columns, header=header, delimiter=delimiter, ids=ids)
-    quick = _read_quickly(path, layout)
-    return quick if quick is not None else _read_carefully(path, layout)
+    layout = _layout(path, columns, header, delimiter, ids)
+    return _read_quickly(path, layout) or _read_carefully(path, layout)
 
 
 def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
-    """Read with Arrow's parser; None where that cannot be (comments further down, runs of blanks, a bad row)."""
+    """Read with Arrow's parser; None where it cannot (comments further down, runs of blanks, a bad row)."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -187,7 +177,7 @@ def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
 
 def _read_carefully(path: Path, layout: _Layout) -> Columns:
     """Read line by line."""
-    ends: tuple[list[Any], list[Any]] = [], []
+    ends: tuple[list[int | str], list[int | str]] = [], []
     weights: list[float] = []
     for number, text in _lines(path):
         if number <= layout.skip:
@@ -198,22 +188,18 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
                 f"{path}, line {number}: {len(row)} columns where the first row has {layout.width}: {text[:80]!r}. "
                 "Repair or remove the row."
             )
-        for store, column in zip(ends, layout.columns, strict=False):
+        for ids, column in zip(ends, layout.columns, strict=False):
             cell = row[column]
-            if layout.integer:
-                if not _INTEGER.match(cell):
-                    raise FormatError(
-                        f"{path}, line {number}: the id {cell!r} is not an integer, as others are. Repair the row, or "
-                        'read all ids as text with ids="text".'
-                    )
-                store.append(int(cell))
-            else:
-                store.append(cell)
+            if layout.integer and not _INTEGER.match(cell):
+                raise FormatError(
+                    f"{path}, line {number}: the id {cell!r} is not an integer, as others are. Repair the row, or "
+                    'read all ids as text with ids="text".'
+                )
+            ids.append(int(cell) if layout.integer else cell)
         if len(layout.columns) > 2:
             weights.append(_weight(path, number, row[layout.columns[2]]))
-    kind: Any = np.int64 if layout.integer else str
     try:
-        source, target = (np.array(values, dtype=kind) for values in ends)
+        source, target = (np.array(ids, dtype=np.int64 if layout.integer else str) for ids in ends)
     except OverflowError as error:
         raise FormatError(f'{path} holds ids beyond 64 bits; read them as text with ids="text".') from error
     return Columns(source, target, np.array(weights) if len(layout.columns) > 2 else None)

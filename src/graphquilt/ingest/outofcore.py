@@ -1,9 +1,9 @@
-"""Edges that do not fit in memory → a symmetric, sorted CSR on disk, within a bound on memory.
+"""Build a symmetric, sorted CSR on disk of edges that do not fit in memory, within a bound on memory.
 
 Three passes, all sequential: count the entries of each block of rows; append each edge, in both directions, to the
 file of its bucket, a range of rows that fits in memory; sort each bucket and append it to the CSR. ``progress.json``
-in the working folder says after each step how far it came, so an interrupted build goes on where it stopped, and
-``graph.json`` is written last, so nothing unfinished is taken for a graph.
+in the working folder says after each step how far the build has come, so that an interrupted build goes on where it
+stopped, and ``graph.json`` is written last, so that nothing unfinished is taken for a graph.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import shutil
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.files import explained, write_text
 from graphquilt.graph import Graph
-from graphquilt.graph._files import DESCRIPTION, describe, disk_errors, write_description
-from graphquilt.ingest._sources import EdgeSource, edge_source
+from graphquilt.graph.checks import check_weights, index_type
+from graphquilt.graph.files import DESCRIPTION, write_description
+from graphquilt.ingest import kernels
+from graphquilt.ingest.sources import EdgeSource, edge_source
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["build_csr"]
@@ -30,10 +34,11 @@ __all__ = ["build_csr"]
 logger = logging.getLogger(__name__)
 _BLOCKS = 1 << 16
 _STATE = "progress.json"
+Type = np.dtype[Any]
 
 
 def build_csr(
-    edges: Any,
+    edges: npt.ArrayLike | str | PathLike[str],
     folder: str | PathLike[str],
     *,
     n_nodes: int | None = None,
@@ -50,8 +55,8 @@ def build_csr(
         A memory map, or a ``.npy`` file to map, or a Parquet file or a folder of them, read in batches. Ids are
         integers from 0; isolated nodes are kept.
     folder : path
-        Where the graph goes; see :meth:`graphquilt.Graph.open`. Some 8 bytes an entry (both directions) are needed
-        there for a while besides.
+        Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes more per entry
+        (both directions count) are needed there.
     n_nodes : int, optional
         By default one more than the largest id.
     directed : bool
@@ -59,7 +64,7 @@ def build_csr(
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
     columns : names or positions
-        Of source, target and, if there are to be weights, weight in Parquet files.
+        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
     progress : callable, optional
 
     Returns
@@ -77,7 +82,7 @@ def build_csr(
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=memory // 256)
     target = Path(folder)
-    with disk_errors(target, "the same build goes on where it stopped, and nothing there is taken for finished."):
+    with explained(target):
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         work.mkdir(exist_ok=True)
@@ -91,9 +96,9 @@ def build_csr(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What was asked, and how the rows are cut into buckets; equal plans may be resumed."""
+    """The settings of a build, and how the rows are cut into buckets; a build with an equal plan is continued."""
 
-    source: dict[str, Any]
+    source: dict[str, object]
     n_nodes: int
     directed: bool
     weighted: bool
@@ -108,18 +113,22 @@ class _Plan:
         return len(self.first) - 1
 
     @property
-    def column_type(self) -> np.dtype[Any]:
-        return np.dtype(np.int32 if self.n_nodes <= np.iinfo(np.int32).max else np.int64)
+    def column_type(self) -> Type:
+        return np.dtype(index_type(self.n_nodes))
 
     @property
-    def arrays(self) -> dict[str, np.dtype[Any]]:
-        parts = {"rows": np.dtype(np.uint32), "columns": self.column_type}
-        return parts | ({"weights": np.dtype(np.float64)} if self.weighted else {})
+    def arrays(self) -> dict[str, Type]:
+        """The arrays of each bucket."""
+        return {"rows": np.dtype(np.uint32), "columns": self.column_type} | self._weights
 
     @property
-    def results(self) -> dict[str, np.dtype[Any]]:
-        parts = {"indptr": np.dtype(np.int64), "indices": self.column_type}
-        return parts | ({"weights": np.dtype(np.float64)} if self.weighted else {})
+    def results(self) -> dict[str, Type]:
+        """The arrays of the graph."""
+        return {"indptr": np.dtype(np.int64), "indices": self.column_type} | self._weights
+
+    @property
+    def _weights(self) -> dict[str, Type]:
+        return {"weights": np.dtype(np.float64)} if self.weighted else {}
 
 
 def _load_state(work: Path) -> dict[str, Any]:
@@ -131,9 +140,7 @@ def _load_state(work: Path) -> dict[str, Any]:
 
 
 def _save_state(work: Path, state: dict[str, Any]) -> None:
-    partial = work / (_STATE + ".part")
-    partial.write_text(json.dumps(state))
-    partial.replace(work / _STATE)
+    write_text(work / _STATE, json.dumps(state), durable=False)
 
 
 def _plan(
@@ -145,14 +152,11 @@ def _plan(
     memory: int,
     progress: ProgressCallback | None,
 ) -> _Plan:
-    """Count the entries of each block of rows, and cut the rows into buckets; or take up the plan that is there."""
-    from graphquilt.ingest import _kernels
-    from graphquilt.kernels import announce, frozen
-
-    asked = {"source": source.fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
+    """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
+    settings = {"source": source.fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
     state = _load_state(work)
-    if state.get("asked") == asked:
-        logger.info("taking up the build in %s", work)
+    if state.get("asked") == settings:
+        logger.info("continuing the build in %s", work)
         return _Plan(**state["plan"])
     for old in work.iterdir():
         old.unlink()
@@ -164,9 +168,8 @@ def _plan(
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
     loops = done = 0
     weighted = False
-    announce(_kernels.histogram, "counting edges")
     for u, v, w in source.batches():
-        more, bad = _kernels.histogram(frozen(u), frozen(v), n, shift, not directed, counts)
+        more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
         if bad >= 0:
             raise InputError(
                 f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
@@ -174,17 +177,14 @@ def _plan(
             )
         if w is not None:
             weighted = True
-            wrong = ~np.isfinite(w) | (w < 0)
-            if wrong.any():
-                k = int(wrong.argmax())
-                raise InputError(f"the weight of edge {done + k} is {w[k]}; it must be finite and not negative.")
+            check_weights(w, unit="edge", first=done)
         loops += more
         done += len(u)
         report(progress, "counting edges", done, total)
-    width = 20 if weighted else 12 if n <= np.iinfo(np.int32).max else 20
+    width = 12 if not weighted and index_type(n) is np.int32 else 20
     first = _cut(counts, shift, n, max(1, memory // (3 * width)))
     plan = _Plan(source.fingerprint, n, directed, weighted, memory, shift, first, loops, int(counts.sum()))
-    _save_state(work, {"asked": asked, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
+    _save_state(work, {"asked": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
     return plan
 
 
@@ -201,10 +201,7 @@ def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
 
 
 def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
-    """Append every edge to its buckets; after each batch the state says how long the files should be."""
-    from graphquilt.ingest import _kernels
-    from graphquilt.kernels import announce, frozen
-
+    """Append every edge to its buckets; after each batch the state says how long the files must be."""
     state = _load_state(work)
     if state["batches"] < 0:
         return
@@ -215,28 +212,21 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
                 file.truncate(int(lengths[b]) * kind.itemsize)
     first = np.array(plan.first[:-1], dtype=np.int64)
     bucket = np.searchsorted(first, np.arange(_BLOCKS + 1, dtype=np.int64) << plan.shift, side="right") - 1
-    empty = np.empty(0)
-    announce(_kernels.distribute, "distributing edges")
+    columns_like = np.empty(0, dtype=plan.column_type)
     done = 0
     for number, (u, v, w) in enumerate(source.batches()):
         done += len(u)
         if number < state["batches"]:
             continue
-        rows, out, heavy, starts = _kernels.distribute(
-            frozen(u),
-            frozen(v),
-            frozen(empty if w is None else w),
-            not plan.directed,
-            plan.shift,
-            bucket,
-            first,
-            np.empty(0, dtype=plan.column_type),
+        values = np.empty(0) if w is None else w
+        rows, columns, values, starts = kernels.distribute(
+            u, v, values, not plan.directed, plan.shift, bucket, first, columns_like
         )
-        parts = {"rows": rows, "columns": out, "weights": heavy}
+        parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
         for b in range(plan.n_buckets):
             for name in plan.arrays:
                 with (work / f"{b}.{name}").open("ab") as file:
-                    file.write(memoryview(parts[name][starts[b] : starts[b + 1]]).cast("B"))
+                    file.write(parts[name][starts[b] : starts[b + 1]].data.cast("B"))
         lengths += np.diff(starts)
         _save_state(work, state | {"batches": number + 1, "lengths": lengths.tolist()})
         report(progress, "distributing edges", done, source.n_edges)
@@ -245,37 +235,30 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
 
 def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
     """Turn one bucket after the other into rows of the CSR; after each the state says what has been written."""
-    from graphquilt.ingest import _kernels
-    from graphquilt.kernels import announce, frozen
-
     state = _load_state(work)
-    kinds = plan.results
-    announce(_kernels.sort_weighted_rows if plan.weighted else _kernels.sort_rows, "sorting edges")
     for b in range(state["sorted"], plan.n_buckets):
-        rows, columns, *heavy = (np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items())
+        parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
-        kernel: Any = _kernels.sort_weighted_rows if plan.weighted else _kernels.sort_rows
-        ends, columns, *heavy = kernel(frozen(rows), frozen(columns), *(frozen(h) for h in heavy), n_rows)
-        del rows
+        weights = parts.get("weights", np.empty(0))
+        ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
+        del parts
         written = state["written"]
+        values: dict[str, AnyArray] = {"indptr": ends[b > 0 :] + written, "indices": indices, "weights": weights}
         places = {"indptr": plan.first[b] + (b > 0), "indices": written, "weights": written}
-        values: dict[str, Any] = {"indptr": ends[b > 0 :] + written, "indices": columns}
-        if heavy:
-            values["weights"] = heavy[0]
-        for name, kind in kinds.items():
+        for name, kind in plan.results.items():
             with (work / f"{name}.npy").open("ab" if b else "wb") as file:
                 _go_to(file, places[name], kind)
-                file.write(memoryview(values[name]).cast("B"))
-        state |= {"sorted": b + 1, "written": written + len(columns)}
+                file.write(values[name].data.cast("B"))
+        state |= {"sorted": b + 1, "written": written + len(indices)}
         _save_state(work, state)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
 
 
-def _header(kind: np.dtype[Any], length: int) -> dict[str, Any]:
+def _header(kind: Type, length: int) -> dict[str, object]:
     return {"descr": kind.str, "fortran_order": False, "shape": (length,)}
 
 
-def _go_to(file: Any, place: int, kind: np.dtype[Any]) -> None:
+def _go_to(file: BinaryIO, place: int, kind: Type) -> None:
     """Cut the file after ``place`` entries. NumPy leaves room in a header for the length to grow."""
     if file.tell() == 0:
         np.lib.format.write_array_header_1_0(file, _header(kind, 0))
@@ -307,7 +290,6 @@ def _finish(target: Path, work: Path, plan: _Plan) -> None:
         state["written"],
     )
     write_description(
-        target,
-        describe(n_nodes=plan.n_nodes, n_edges=state["written"], directed=plan.directed, arrays=sorted(plan.results)),
+        target, n_nodes=plan.n_nodes, n_edges=state["written"], directed=plan.directed, arrays=list(plan.results)
     )
     shutil.rmtree(work)

@@ -1,4 +1,4 @@
-"""Algorithm 2: how far each patch grows into its neighbours, and growing it."""
+"""Algorithm 2: decide how far each patch grows into its neighbours, and grow it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.graph import Graph, group
-from graphquilt.patches._quilt import NodeSets
+from graphquilt.patches import kernels
+from graphquilt.patches.node_sets import NodeSets
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Demand", "Limits", "entries_inside", "expand", "share_out"]
+__all__ = ["Demand", "Limits", "expand", "share_out", "smallest_cluster"]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a patch may grow, so that none swallows the graph.
+    """How far a patch may grow, so that none takes in most of the graph.
 
     On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre takes
     nodes from every other cluster. These limits bound that; ``Limits.none()`` is the paper's plain rule.
@@ -28,8 +29,8 @@ class Limits:
     growth : float
         A patch may hold this many times its cluster (or the mean cluster, if that is larger).
     degree : int, optional
-        The largest number of patch edges at one patch; by default as many as ``growth`` has room for at half of the
-        least overlap each, and at least 2.
+        The largest number of patch edges at one patch; by default as many as ``growth`` allows when each takes half
+        of the least overlap, and at least 2.
 
     Examples
     --------
@@ -62,12 +63,23 @@ class Limits:
         return allowed if self.degree is None else np.minimum(allowed, self.degree)
 
 
+def smallest_cluster(overlap: int) -> int:
+    """Return how many nodes a cluster needs to give half of the overlap l of two patches: l / 2, rounded up.
+
+    Examples
+    --------
+    >>> smallest_cluster(5)
+    3
+    """
+    return -(-overlap // 2)
+
+
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """How many nodes the first and the second patch of each edge take from the other's cluster: at least, at most."""
+    """How many nodes the first and the second patch of each edge take from the other's cluster."""
 
-    need: Int64Array  # (m, 2)
-    cap: Int64Array  # (m, 2)
+    need: Int64Array  # (m, 2), at least
+    cap: Int64Array  # (m, 2), at most
     capped: int  # edges that aim at less than u because of the growth limit
     shifted: int  # edges where one side has to take more than its half because the other may not
 
@@ -75,12 +87,12 @@ class Demand:
 def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> Demand:
     """Share each edge's overlap between its two patches, within what the growth limit leaves to each.
 
-    Each side takes half, unless the room of its patch, shared evenly by its edges, is less: then the other side,
-    if it has the room and the cluster has the nodes, takes what is missing. What nobody has room for is taken in
+    Each side takes half, unless the growth that its patch is allowed, shared evenly by its edges, is less: then the
+    other side takes what is missing, if its own limit and the cluster allow it. What neither side may take is taken in
     halves all the same, and the patch appears among ``patches_beyond_growth``.
     """
     least, most = overlap
-    half = np.array([-(-least // 2), least // 2])
+    half = np.array([smallest_cluster(least), least // 2])
     giving = sizes[edges[:, ::-1]]  # column 0: the cluster that the first patch takes from
     short = np.argwhere(giving < half)
     if len(short):
@@ -88,8 +100,8 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
         i, j = edges[k][:: 1 if side == 0 else -1]
         raise OverlapError(
             f"patches {i} and {j} cannot share {least} nodes: patch {i} has to take {half[side]} nodes of cluster {j}, "
-            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={-(-least // 2)}), ask for "
-            f"an overlap of at most {2 * int(sizes[j])}, or for fewer patches."
+            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={smallest_cluster(least)}), "
+            f"ask for an overlap of at most {2 * int(sizes[j])}, or for fewer patches."
         )
     counts = np.maximum(np.bincount(edges.ravel(), minlength=len(sizes)), 1)
     share = (limits.room(sizes) // counts)[edges]
@@ -101,7 +113,7 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
         need[:, side] += extra
         missing = missing - extra
     need[missing > 0] = half
-    wish = np.array([-(-most // 2), most // 2])
+    wish = np.array([smallest_cluster(most), most // 2])
     cap = np.minimum(np.maximum(np.minimum(wish, share), need), giving)
     return Demand(
         need, cap, int((share < np.minimum(wish, giving)).any(axis=1).sum()), int((need > half).any(axis=1).sum())
@@ -119,9 +131,9 @@ def expand(
 ) -> tuple[NodeSets, int]:
     """Grow every patch into the clusters it is joined to (Algorithm 2).
 
-    Clusters are disjoint, so growing patch i into cluster j depends on no other pair: each pair has a random stream
-    of its own and the order is of no consequence. First, one scan of each cluster's edges finds where its patch
-    touches the others; then one cluster after the other is taken out of the graph, and every patch that still needs
+    Clusters are disjoint, so that growing patch i into cluster j depends on no other pair: each pair has a random
+    stream of its own and the order does not matter. First, one scan of each cluster's edges finds where its patch
+    touches the others; then one cluster after the other is cut out of the graph, and every patch that still needs
     some of its nodes grows inside it, ring by ring.
 
     Returns
@@ -130,9 +142,6 @@ def expand(
     reseeded : int
         Pairs (i, j) where the frontier was exhausted and had to be seeded again.
     """
-    from graphquilt.kernels import announce, frozen
-    from graphquilt.patches import _kernels
-
     members, starts = group(labels)
     p = len(starts) - 1
     pairs = np.concatenate([edges, edges[:, ::-1]])
@@ -140,15 +149,14 @@ def expand(
     pairs, need, cap = pairs[order], demand.need.T.ravel()[order], demand.cap.T.ravel()[order]
     seed = np.random.default_rng(seeds).integers(0, 2**64, size=len(order), dtype=np.uint64)[order]
     ends = np.searchsorted(pairs[:, 0], np.arange(p + 1))
-    announce(_kernels.frontiers, "patch expansion")
-    csr = frozen(graph.indptr), frozen(graph.indices)
-    clusters = frozen(labels.astype(np.int32)), frozen(members), frozen(starts)
+    csr = graph.indptr, graph.indices
+    clusters = labels.astype(np.int32), members, starts
     mark = np.zeros(graph.n_nodes, dtype=np.uint8)
     taken: list[Int64Array] = []
     for i in range(p):
-        mine = slice(ends[i], ends[i + 1])
-        found, stops = _kernels.frontiers(csr, clusters, i, pairs[mine, 1].copy(), (cap[mine], seed[mine]), mark)
-        taken += [found[a:b].copy() for a, b in pairwise(stops)]
+        own = slice(ends[i], ends[i + 1])
+        nodes, stops = kernels.frontiers(csr, clusters, i, pairs[own, 1], (cap[own], seed[own]), mark)
+        taken += [nodes[a:b].copy() for a, b in pairwise(stops)]
         report(progress, "patch borders", i + 1, p)
     position = np.empty(graph.n_nodes, dtype=np.int32)
     position[members] = np.arange(graph.n_nodes) - np.repeat(starts[:-1], np.diff(starts))
@@ -159,12 +167,13 @@ def expand(
     for j in range(p):
         waiting = by_target[stops_at[j] : stops_at[j + 1]]
         if len(waiting):
-            own = members[starts[j] : starts[j + 1]]
-            inner = _kernels.inner_graph(csr, clusters, j, frozen(position))
+            cluster = members[starts[j] : starts[j + 1]]
+            inner = kernels.inner_graph(csr, clusters, j, position)
             for k in waiting:
                 first = position[taken[k]].astype(np.int64)
-                more, again = _kernels.grow(inner, first, need[k], cap[k], seed[k], np.zeros(len(own), dtype=np.bool_))
-                taken[k] = own[more]
+                clean = np.zeros(len(cluster), dtype=np.bool_)
+                places, again = kernels.grow(inner, first, need[k], cap[k], seed[k], clean)
+                taken[k] = cluster[places]
                 reseeded += again > 0
         report(progress, "patch expansion", j + 1, p)
     return _collect(members, starts, taken, ends), reseeded
@@ -180,22 +189,3 @@ def _collect(members: Int64Array, starts: Int64Array, taken: list[Int64Array], e
         np.concatenate([members[starts[i] : starts[i + 1]], *taken[ends[i] : ends[i + 1]]], out=patch)
         patch.sort()
     return NodeSets(nodes, stops)
-
-
-def entries_inside(graph: Graph, sets: NodeSets) -> int:
-    """Count the entries of the induced subgraphs of all patches together.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> entries_inside(path, NodeSets.gather([[0, 1, 2], [1, 2, 3]]))
-    8
-    """
-    from graphquilt.kernels import announce, frozen
-    from graphquilt.patches import _kernels
-
-    announce(_kernels.degrees_inside, "edges inside patches")
-    csr = frozen(graph.indptr), frozen(graph.indices)
-    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
-    return sum(int(_kernels.degrees_inside(csr, frozen(nodes), mark).sum()) for nodes in sets)

@@ -1,25 +1,21 @@
-"""Compiled loops over CSR arrays.
-
-Every kernel takes read-only views (see :func:`graphquilt.kernels.frozen`), so that a memory map and an array in memory
-share one compiled version.
-"""
+"""Compiled loops over CSR arrays."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from graphquilt.kernels import jit
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.kernels import kernel
 
 __all__ = ["breadth_first", "components", "quotient", "volumes"]
 
 
-@jit
+@kernel("graph of clusters")
 def quotient(
-    indptr: Any, indices: Any, weights: Any, labels: Any, members: Any, starts: Any
-) -> tuple[Any, Any, Any]:  # pragma: no cover - compiled
+    csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array, members: Int64Array, starts: Int64Array
+) -> tuple[Int64Array, Int64Array, Float64Array]:
     """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only."""
+    indptr, indices, weights = csr
     p = len(starts) - 1
     total = np.zeros(p)
     touched = np.empty(p, np.int64)
@@ -48,8 +44,7 @@ def quotient(
             more_columns[:filled] = columns[:filled]
             more_values[:filled] = values[:filled]
             columns, values = more_columns, more_values
-        found = np.sort(touched[:n_touched])
-        for j in found:
+        for j in np.sort(touched[:n_touched]):
             columns[filled] = j
             values[filled] = total[j]
             total[j] = 0.0
@@ -58,9 +53,10 @@ def quotient(
     return row_ends, columns[:filled].copy(), values[:filled].copy()
 
 
-@jit
-def volumes(indptr: Any, weights: Any, labels: Any, p: int) -> Any:  # pragma: no cover - compiled
+@kernel("volumes of clusters")
+def volumes(csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array, p: int) -> Float64Array:
     """Sum the (weighted) degrees of the nodes of each cluster."""
+    indptr, _, weights = csr
     result = np.zeros(p)
     weighted = len(weights) > 0
     for u in range(len(indptr) - 1):
@@ -72,13 +68,13 @@ def volumes(indptr: Any, weights: Any, labels: Any, p: int) -> Any:  # pragma: n
     return result
 
 
-@jit
-def components(indptr: Any, indices: Any) -> Any:  # pragma: no cover - compiled
-    """Number every node's component by union-find, weakly connected, in the order of the least node."""
+@kernel("components")
+def components(indptr: IntArray, indices: IntArray) -> Int64Array:
+    """Number every node's component by union-find, weakly connected, in the order of their smallest nodes."""
     n = len(indptr) - 1
     parent = np.arange(n)
     for u in range(n):
-        a: Any = u
+        a = np.int64(u)
         while parent[a] != a:
             parent[a] = parent[parent[a]]
             a = parent[a]
@@ -87,7 +83,7 @@ def components(indptr: Any, indices: Any) -> Any:  # pragma: no cover - compiled
             while parent[b] != b:
                 parent[b] = parent[parent[b]]
                 b = parent[b]
-            # The lesser root wins, so a root is the least node of its component.
+            # The smaller root wins, so that a root is the smallest node of its component.
             if a < b:
                 parent[b] = a
             elif b < a:
@@ -104,8 +100,8 @@ def components(indptr: Any, indices: Any) -> Any:  # pragma: no cover - compiled
     return label
 
 
-@jit
-def breadth_first(indptr: Any, indices: Any, starts: Any) -> Any:  # pragma: no cover - compiled
+@kernel("breadth-first order")
+def breadth_first(indptr: IntArray, indices: IntArray, starts: Int64Array) -> Int64Array:
     """Order all nodes breadth first, taking the next unseen node of ``starts`` whenever the queue is empty."""
     n = len(indptr) - 1
     order = np.empty(n, np.int64)
