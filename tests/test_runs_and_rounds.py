@@ -15,9 +15,10 @@ import graphquilt as gq
 from graphquilt.consensus import consensus_targets
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
+from graphquilt.evaluate import EvaluationOptions
 from graphquilt.fanout import patch_seed
 from graphquilt.linalg.procrustes import centred
-from graphquilt.stages import align_job, job_status, keep_graph
+from graphquilt.stages import align_job, compare, job_status, keep_graph
 from toy_embedders import Toy, ring_of_patches
 
 torch = pytest.importorskip("torch")
@@ -283,7 +284,7 @@ def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
     assert job_status(store)["next"] == "graphquilt align"
     with pytest.raises(gq.errors.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
-        gq.evaluate.compare(store, blocks, seed=0, splits=2)
+        compare(store, blocks, options=EvaluationOptions(splits=2))
 
 
 def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, tmp_path):
@@ -334,7 +335,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     assert status["embedded"] == [8, 8]
     assert status["next"] == "nothing"
     assert status["stages"]["recipe"]["runs"] == 2
-    compared = gq.evaluate.compare(store, blocks, seed=0, splits=2)
+    compared = compare(store, blocks, options=EvaluationOptions(splits=2))
     assert set(compared) == {"l2g", "no-trans"}
     assert compared["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
 

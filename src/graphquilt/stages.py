@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, AlignOptions, align, align_hierarchical, centroid, refine
 from graphquilt.arrays import Float64Array
 from graphquilt.errors import FormatError, JobError
+from graphquilt.evaluate.routes import Comparison, EvaluationOptions, compare_routes
 from graphquilt.fanout import embedded_patches
 from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
@@ -34,13 +37,24 @@ from graphquilt.records import (
     keep_graph,
     keep_node_ids,
     keep_patch_graph,
+    kept_alignment,
     kept_embedding,
     kept_patch_graph,
     patch_key,
 )
-from graphquilt.store import DirectoryStore
+from graphquilt.store import DirectoryStore, Store
 
-__all__ = ["align_job", "cut_patches", "in_words", "job_graph", "job_status", "keep_graph", "make_patches"]
+__all__ = [
+    "align_job",
+    "compare",
+    "cut_patches",
+    "in_words",
+    "job_graph",
+    "job_status",
+    "keep_graph",
+    "kept_weights",
+    "make_patches",
+]
 
 
 def make_patches(
@@ -270,3 +284,40 @@ def _next(store: DirectoryStore, status: dict[str, Any], n_patches: int) -> str:
     except (JobError, FormatError):
         return "graphquilt align"
     return "nothing"
+
+
+def compare(
+    job: str | os.PathLike[str] | Store,
+    graph: Graph,
+    *,
+    full: npt.ArrayLike | None = None,
+    options: EvaluationOptions = EvaluationOptions(),
+) -> Comparison:
+    """Measure an aligned job: its patches aligned and as they are, and an embedding of the whole graph if given.
+
+    Parameters
+    ----------
+    job : path or Store
+        A job that has been embedded and aligned; its patches are opened one at a time.
+    graph : Graph
+        The graph of the job, with labels where accuracy is wanted: a job keeps the patches' parts of it only.
+    full : array (n, d), optional
+    options : EvaluationOptions
+
+    Raises
+    ------
+    JobError
+        The job has no patches or no alignment yet, or is one of another graph.
+    """
+    store: Store = DirectoryStore(job) if isinstance(job, str | os.PathLike) else job
+    quilt = kept_patch_graph(store)
+    if quilt.n_nodes != graph.n_nodes:
+        raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
+    patches, alignment, weights = embedded_patches(store), kept_alignment(store), kept_weights(store, graph)
+    return compare_routes(graph, patches, alignment, weights=weights, full=full, options=options)
+
+
+def kept_weights(store: Store, graph: Graph) -> list[Float64Array] | None:
+    """Return what the rows of an aligned job's patches counted with, or None where all counted alike."""
+    power = store["alignment"].parameters.get("coverage", 0.0)
+    return coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None

@@ -11,7 +11,7 @@ from graphquilt.cli import app, options
 from graphquilt.cli.display import show, watching
 
 if TYPE_CHECKING:
-    from graphquilt.evaluate import Diagnosis
+    from graphquilt.evaluate import Diagnosis, EvaluationOptions
     from graphquilt.graph import Graph
     from graphquilt.store import DirectoryStore
 
@@ -35,9 +35,9 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Measure how well an embedding tells edges from non-edges, and classes from each other."""
-    import graphquilt
     from graphquilt.cli.choices import completed, read_array
     from graphquilt.errors import JobError
+    from graphquilt.evaluate import EvaluationOptions, quality
     from graphquilt.records import fingerprint, job_graph, kept_embedding
     from graphquilt.store import DirectoryStore, Record
 
@@ -46,20 +46,19 @@ def evaluate(
     if graph is None:
         raise JobError(
             f"{job} has an embedding but no graph to measure it with, for it was made from patches alone: in Python, "
-            f"graphquilt.evaluate.compare({str(job)!r}, graph) measures it with a graph that you have."
+            f"graphquilt.stages.compare({str(job)!r}, graph) measures it with a graph that you have."
         )
-    result: dict[str, Any] = {
-        "reconstruction_auc": graphquilt.evaluate.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
-    }
+    if labels is not None:
+        graph = completed(graph, None, read_array(labels, "labels"))
+    settings = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges)
+    scores = quality(X, graph, options=settings)
+    result: dict[str, Any] = {"reconstruction_auc": scores.auc}
     numbers: dict[str, Any] = {}  # which the sentences of the diagnosis say as well
-    y = graph.labels if labels is None else read_array(labels, "labels")
-    if y is not None:
-        scores = graphquilt.evaluate.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
-        result |= {"accuracy": float(scores.mean()), "accuracy_std": float(scores.std()), "splits": splits}
+    if scores.accuracy is not None:
+        result |= {"accuracy": scores.accuracy, "accuracy_std": scores.accuracy_std, "splits": splits}
     if diagnose or full is not None:
         whole = None if full is None else read_array(full, "an embedding")
-        labelled = graph if labels is None else completed(graph, None, y)
-        found = _diagnosis(store, labelled, X, whole, splits=splits, seed=seed, max_edges=max_edges)
+        found = _diagnosis(store, graph, X, whole, settings)
         result["diagnosis"] = str(found).splitlines()
         numbers = {"losses": found.losses, "unit": found.measure}
     how = {"seed": seed, "max_edges": max_edges, "embedding": fingerprint(X)}
@@ -67,17 +66,14 @@ def evaluate(
     show({"job": str(job), **result, **(numbers if json else {})}, as_json=json)
 
 
-def _diagnosis(
-    store: DirectoryStore, graph: Graph, X: Any, full: Any, *, splits: int, seed: int, max_edges: int | None
-) -> Diagnosis:
+def _diagnosis(store: DirectoryStore, graph: Graph, X: Any, full: Any, settings: EvaluationOptions) -> Diagnosis:
     from graphquilt.evaluate import diagnose
-    from graphquilt.evaluate.routes import kept_weights
     from graphquilt.fanout import embedded_patches
     from graphquilt.records import kept_alignment
+    from graphquilt.stages import kept_weights
 
     patches, weights = embedded_patches(store), kept_weights(store, graph)
-    how: dict[str, Any] = {"seed": seed, "splits": splits, "max_edges": max_edges}
-    return diagnose(graph, patches, kept_alignment(store), X=X, weights=weights, full=full, **how)
+    return diagnose(graph, patches, kept_alignment(store), X=X, weights=weights, full=full, options=settings)
 
 
 @app.command(epilog="Example: `graphquilt inspect job --verify`")
