@@ -1,8 +1,8 @@
-"""Columns of flow tables as arrays: names, numbers, protocols and times, with which rows could be read."""
+"""Convert columns of flow tables to arrays: names, numbers, protocols and times, and which rows are readable."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
-EPOCH, _ISO, _ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
+EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
 TIME_SHAPES = {
     EPOCH: r"^-?\d+(\.\d+)?$",
-    _ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
-    _ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
+    ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
+    ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
 }
 
 
-def as_dictionary(column: pa.Array) -> Any:
+def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
     """Return the column as a dictionary of strings."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -33,7 +33,7 @@ def as_dictionary(column: pa.Array) -> Any:
 
 
 def codes_of(column: pa.Array) -> Int64Array:
-    """Position in the dictionary, -1 for null."""
+    """Return the position of each row in the dictionary, (n,); -1 for null."""
     import pyarrow.compute as pc
 
     codes = pc.fill_null(as_dictionary(column).indices, -1)
@@ -41,14 +41,15 @@ def codes_of(column: pa.Array) -> Int64Array:
 
 
 def is_named(column: pa.Array) -> BoolArray:
-    """Say which rows have a name, (n,)."""
+    """Return which rows have a name, (n,)."""
     words = as_dictionary(column).dictionary.to_pylist()
-    fine = np.array([bool(word and word.strip()) for word in words] + [False])
-    return np.ones(len(column), dtype=bool) if fine[:-1].all() and column.null_count == 0 else fine[codes_of(column)]
+    named = np.array([bool(word and word.strip()) for word in words] + [False])
+    everywhere = named[:-1].all() and column.null_count == 0
+    return np.ones(len(column), dtype=bool) if everywhere else named[codes_of(column)]
 
 
 def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
-    """Return the numbers and which rows hold a finite one, (n,) each."""
+    """Return the numbers, and which rows contain a finite number, (n,) each."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -63,7 +64,7 @@ def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
 
 
 def matches(column: pa.Array, kind: str) -> BoolArray:
-    """Say which rows look like times of a kind, (n,)."""
+    """Return which rows look like times of one kind, (n,)."""
     import pyarrow.compute as pc
 
     hits = pc.fill_null(pc.match_substring_regex(column, TIME_SHAPES[kind]), False)
@@ -71,25 +72,25 @@ def matches(column: pa.Array, kind: str) -> BoolArray:
 
 
 def parse_times(column: pa.Array, kind: str) -> Float64Array:
-    """All times of one kind, in seconds; raises where one is not of it."""
+    """Convert times of one kind to seconds; raise an error if a row is not of that kind."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.null_count:
-        raise ValueError("missing time")
+        raise ValueError("a time is missing")
     if kind != EPOCH:
-        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == _ZONED else None)))
+        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
     try:
         return np.asarray(pc.cast(column, pa.int64()).to_numpy(), dtype=np.float64)
     except pa.ArrowInvalid:
         values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
     if not bool(np.isfinite(values).all()):
-        raise ValueError("a time that is not finite")
+        raise ValueError("a time is not finite")
     return values
 
 
 def since_1970(column: pa.Array) -> Float64Array:
-    """Return time stamps as seconds since 1970, (n,)."""
+    """Convert time stamps to seconds since 1970, (n,)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,7 +99,7 @@ def since_1970(column: pa.Array) -> Float64Array:
 
 
 def is_impossible(text: str, kind: str) -> bool:
-    """Whether a time of the right shape names no moment: the 31st of February, say."""
+    """Return whether a time has the right shape but does not exist, such as the 31st of February."""
     import pyarrow as pa
 
     try:
@@ -108,9 +109,11 @@ def is_impossible(text: str, kind: str) -> bool:
     return False
 
 
-def is_protocol(spoken: str | None, wanted: int) -> bool:
-    """Say whether a word or number names the protocol."""
-    if spoken is None:
-        return False
-    word = spoken.strip().lower()
-    return PROTOCOLS.get(word, int(word) if word.isdigit() else -1) == wanted
+def is_protocol(text: str | None, number: int) -> bool:
+    """Return whether a word or a number means the protocol ``number``."""
+    return text is not None and protocol_number(text.strip()) == number
+
+
+def protocol_number(text: str) -> int:
+    """Return the number of a protocol given by name or number; -1 if it is unknown."""
+    return PROTOCOLS.get(text.lower(), int(text) if text.isdigit() else -1)
