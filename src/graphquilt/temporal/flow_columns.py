@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
@@ -22,9 +19,6 @@ TIME_SHAPES = {
 
 def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
     """Return the column as a dictionary of strings."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(pc.cast(column, pa.string()))
     elif not pa.types.is_string(column.type.value_type):
@@ -34,8 +28,6 @@ def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
 
 def codes_of(column: pa.Array) -> Int64Array:
     """Return the position of each row in the dictionary, (n,); -1 for null."""
-    import pyarrow.compute as pc
-
     codes = pc.fill_null(as_dictionary(column).indices, -1)
     return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
 
@@ -50,9 +42,6 @@ def is_named(column: pa.Array) -> BoolArray:
 
 def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
     """Return the numbers, and which rows contain a finite number, (n,) each."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     good = ~column.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         good &= matches(column, EPOCH)
@@ -65,17 +54,12 @@ def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
 
 def matches(column: pa.Array, kind: str) -> BoolArray:
     """Return which rows look like times of one kind, (n,)."""
-    import pyarrow.compute as pc
-
     hits = pc.fill_null(pc.match_substring_regex(column, TIME_SHAPES[kind]), False)
     return np.array(hits.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def parse_times(column: pa.Array, kind: str) -> Float64Array:
     """Convert times of one kind to seconds; raise an error if a row is not of that kind."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if column.null_count:
         raise ValueError("a time is missing")
     if kind != EPOCH:
@@ -91,17 +75,12 @@ def parse_times(column: pa.Array, kind: str) -> Float64Array:
 
 def since_1970(column: pa.Array) -> Float64Array:
     """Convert time stamps to seconds since 1970, (n,)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     micro = pc.cast(pc.cast(column, pa.timestamp("us", tz=column.type.tz)), pa.int64())
     return np.asarray(pc.fill_null(micro, 0).to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6
 
 
 def is_impossible(text: str, kind: str) -> bool:
     """Return whether a time has the right shape but does not exist, such as the 31st of February."""
-    import pyarrow as pa
-
     try:
         parse_times(pa.array([text]), kind)
     except (pa.ArrowInvalid, ValueError):

@@ -6,12 +6,11 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
+
+import pyarrow as pa
 
 from graphquilt.errors import FormatError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Input = str | os.PathLike[str] | BinaryIO
 
@@ -105,8 +104,6 @@ class Available(io.RawIOBase):
 
 def open_text(item: Input, where: str) -> tuple[pa.NativeFile | Available, str]:
     """Open an input for reading, and return it with its first line."""
-    import pyarrow as pa
-
     if not isinstance(item, str | os.PathLike):
         raw = cast("io.RawIOBase", item)
         buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(raw)

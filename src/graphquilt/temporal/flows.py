@@ -11,9 +11,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
@@ -40,9 +42,6 @@ from graphquilt.temporal.flow_files import (
     name_of,
     open_text,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["FlowCounts", "Flows", "read_flows"]
 
@@ -133,9 +132,6 @@ class Flows:
             )
 
     def _parquet(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         try:
             file = pq.ParquetFile(item, read_dictionary=[self.columns.source, self.columns.destination])
         except (pa.ArrowInvalid, OSError) as error:
@@ -147,9 +143,6 @@ class Flows:
             lines.advance(len(batch))
 
     def _csv(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
-        import pyarrow as pa
-        from pyarrow import csv
-
         stream, first_line = open_text(item, where)
         if not first_line.strip():
             return
@@ -192,8 +185,6 @@ class Flows:
 
     def _clean(self, batch: pa.RecordBatch, where: str, lines: Lines) -> pa.RecordBatch:
         """Keep the rows of the protocol that have both names and a time; count the others."""
-        import pyarrow as pa
-
         self.counts.rows += len(batch)
         columns = self.columns
         time, good = self._seconds(batch.column(columns.time), where, lines)
@@ -234,8 +225,6 @@ class Flows:
 
     def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
         """Return times in seconds, and which of them could be read; the first time decides the format."""
-        import pyarrow as pa
-
         if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
             if pa.types.is_timestamp(column.type):
                 return since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["Names"]
 

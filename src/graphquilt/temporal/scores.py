@@ -155,8 +155,8 @@ def _standardised(x: Float64Array, seen: BoolArray) -> Float64Array:
     # The variance of equal values is rounding error, of the order of eps times their size and the outlier's distance.
     eps = np.finfo(np.float64).eps
     noise = (16 * eps * np.abs(x).max(axis=1, keepdims=True)) ** 2 + 16 * n * eps * y**2
-    fine = seen & (variance > noise)
-    return np.where(fine, y * n / (n - 1) / np.sqrt(np.where(fine, variance, 1.0)), np.nan)
+    varies = seen & (variance > noise)
+    return np.where(varies, y * n / (n - 1) / np.sqrt(np.where(varies, variance, 1.0)), np.nan)
 
 
 def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:

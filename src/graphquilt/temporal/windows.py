@@ -6,24 +6,22 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = ["SIDES", "FlowBatch", "Snapshots", "Window", "first_few", "lag_edges", "seconds", "snapshots"]
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
-FlowBatch: TypeAlias = "pa.RecordBatch | Sequence[AnyArray]"
+FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _COMPACT_AT = 1 << 22  # pairs that one window collects before repeated pairs are removed
