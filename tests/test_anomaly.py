@@ -144,22 +144,28 @@ def test_explanations_agree_on_both_sides(seed):
     rng = np.random.default_rng(seed)
     days = [sp.csr_array((rng.random((6, 8)) < 0.4).astype(float)) for _ in range(7)]
     node, window = int(rng.integers(6)), int(rng.integers(7))
-    why = explain(days, node, window)
+    explanation = explain(days, node, window)
     other = explain([sp.csr_array(A.T) for A in days], node, window, side="destination")
-    assert sorted(why.new.tolist()) == sorted(other.new.tolist())
-    assert sorted(why.gone.tolist()) == sorted(other.gone.tolist())
+    assert sorted(explanation.new.tolist()) == sorted(other.new.tolist())
+    assert sorted(explanation.gone.tolist()) == sorted(other.gone.tolist())
     row = np.array([A.toarray()[node] for A in days])
     usual = np.delete(row, window, axis=0)
     usual = usual[usual.any(axis=1)]
     assume(len(usual))
-    assert set(why.new.tolist()) == set(np.flatnonzero((row[window] > 0) & (usual.mean(axis=0) < 0.1)).tolist())
-    assert set(why.gone.tolist()) == set(np.flatnonzero((row[window] == 0) & (usual.mean(axis=0) >= 0.5)).tolist())
+    assert set(explanation.new.tolist()) == set(np.flatnonzero((row[window] > 0) & (usual.mean(axis=0) < 0.1)).tolist())
+    assert set(explanation.gone.tolist()) == set(
+        np.flatnonzero((row[window] == 0) & (usual.mean(axis=0) >= 0.5)).tolist()
+    )
 
 
 def test_explanations_of_a_first_day_and_of_a_node_outside():
     days = [sp.csr_array((1, 2)), sp.csr_array(np.ones((2, 2)))]
-    why = explain(days, 1, 1)
-    assert (why.new.tolist(), why.gone.tolist(), np.isnan(why.usual_degree)) == ([0, 1], [], True)
+    explanation = explain(days, 1, 1)
+    assert (explanation.new.tolist(), explanation.gone.tolist(), np.isnan(explanation.usual_degree)) == (
+        [0, 1],
+        [],
+        True,
+    )
     with pytest.raises(InputError, match="'source' or 'destination'"):
         explain(days, 0, 0, side="both")
 

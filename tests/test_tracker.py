@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import spearmanr
 
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import ScoringOptions, Tracker, Window, score_windows
 
@@ -146,6 +146,11 @@ def test_other_files_are_refused(tmp_path):
     for name in ("other.npz", "text.npz", "absent.npz"):
         with pytest.raises(FormatError, match="does not hold the state"):
             Tracker.load(tmp_path / name)
+
+
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
+    with pytest.raises(JobError, match="cannot write in .*absent"):
+        Tracker().save(tmp_path / "absent" / "state.npz")
 
 
 def test_alerts_keep_to_the_budget_and_can_be_explained():

@@ -19,19 +19,7 @@ from pyarrow import csv
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal.flow_columns import (
-    TIME_SHAPES,
-    as_dictionary,
-    as_numbers,
-    codes_of,
-    is_impossible,
-    is_named,
-    is_protocol,
-    matches,
-    parse_times,
-    protocol_number,
-    since_1970,
-)
+from graphquilt.temporal import flow_columns
 from graphquilt.temporal.flow_files import (
     FlowColumns,
     Input,
@@ -190,19 +178,23 @@ class Flows:
         time, good = self._seconds(batch.column(columns.time), where, lines)
         ends = [batch.column(name) for name in (columns.source, columns.destination)]
         for end in ends:
-            good &= is_named(end)
-        output = {"time": pa.array(time), "source": as_dictionary(ends[0]), "destination": as_dictionary(ends[1])}
+            good &= flow_columns.is_named(end)
+        output = {
+            "time": pa.array(time),
+            "source": flow_columns.as_dictionary(ends[0]),
+            "destination": flow_columns.as_dictionary(ends[1]),
+        }
         if columns.weight is not None:
-            weight, finite = as_numbers(batch.column(columns.weight))
+            weight, finite = flow_columns.as_numbers(batch.column(columns.weight))
             good &= finite & (weight >= 0)
             output["weight"] = pa.array(weight)
         self._count_bad(batch, good, where, lines)
         keep = good
         if self.protocol is not None:
             protocols = batch.column(_PROTOCOL)
-            words = as_dictionary(protocols).dictionary.to_pylist()
-            is_wanted = np.array([is_protocol(word, self.protocol) for word in [*words, None]])
-            keep = good & is_wanted[codes_of(protocols)]
+            words = flow_columns.as_dictionary(protocols).dictionary.to_pylist()
+            is_wanted = np.array([flow_columns.is_protocol(word, self.protocol) for word in [*words, None]])
+            keep = good & is_wanted[flow_columns.codes_of(protocols)]
             self.counts.filtered += int(good.sum() - keep.sum())
         flows = pa.RecordBatch.from_pydict(output)
         if not keep.all():
@@ -227,31 +219,33 @@ class Flows:
         """Return times in seconds, and which of them could be read; the first time decides the format."""
         if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
             if pa.types.is_timestamp(column.type):
-                return since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
-            return as_numbers(column)
+                return flow_columns.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
+            return flow_columns.as_numbers(column)
         if len(column) == 0:
             return np.zeros(0), np.zeros(0, dtype=bool)
         if self._time_kind is None:
-            self._time_kind = next((kind for kind in TIME_SHAPES if bool(matches(column, kind).any())), None)
+            self._time_kind = next(
+                (kind for kind in flow_columns.TIME_SHAPES if bool(flow_columns.matches(column, kind).any())), None
+            )
         if self._time_kind is None:
             return np.zeros(len(column)), np.zeros(len(column), dtype=bool)
         try:
-            return parse_times(column, self._time_kind), np.ones(len(column), dtype=bool)
+            return flow_columns.parse_times(column, self._time_kind), np.ones(len(column), dtype=bool)
         except (pa.ArrowInvalid, ValueError):
             pass  # some rows are not times of this kind; they are sorted out one by one below
-        good = matches(column, self._time_kind)
-        for other in TIME_SHAPES:
-            mixed = np.flatnonzero(matches(column, other))
+        good = flow_columns.matches(column, self._time_kind)
+        for other in flow_columns.TIME_SHAPES:
+            mixed = np.flatnonzero(flow_columns.matches(column, other))
             if other != self._time_kind and len(mixed):
                 raise FormatError(
                     f"mixed time formats: the times are {self._time_kind}, but near line {lines.of(int(mixed[0]))} of "
                     f"{where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. Convert one to the other."
                 )
         for row in np.flatnonzero(good):
-            if is_impossible(column[int(row)].as_py(), self._time_kind):
+            if flow_columns.is_impossible(column[int(row)].as_py(), self._time_kind):
                 good[row] = False
         time = np.zeros(len(column))
-        time[good] = parse_times(column.filter(pa.array(good)), self._time_kind)
+        time[good] = flow_columns.parse_times(column.filter(pa.array(good)), self._time_kind)
         return time, good
 
 
@@ -304,7 +298,7 @@ def read_flows(
         if isinstance(item, str | os.PathLike) and not Path(item).is_file():
             raise InputError(f"there is no file {item}.")
     if isinstance(protocol, str):
-        if protocol_number(protocol) < 0:
+        if flow_columns.protocol_number(protocol) < 0:
             raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
-        protocol = protocol_number(protocol)
+        protocol = flow_columns.protocol_number(protocol)
     return Flows(items, columns or FlowColumns(), protocol, strict, block_bytes)

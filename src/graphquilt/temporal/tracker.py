@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -139,7 +139,7 @@ class Tracker:
                 f"min_observations is {self.options.min_observations}, but only {self.history} windows are remembered. "
                 "Lower it, or lengthen the history."
             )
-        self.notes: dict[str, object] = {}
+        self.notes: dict[str, Any] = {}
         self._past: dict[str, dict[int, _PastWindow]] = {side: {} for side in SIDES}
         self._patterns: dict[int, Pattern] = {}
 

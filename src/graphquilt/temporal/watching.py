@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from graphquilt.temporal.flows import Flows
 
 __all__ = ["WatchState", "arriving_files", "watch_windows"]
-
-
-class _Notes(TypedDict):
-    """The notes that a watch keeps with its tracker."""
-
-    flows: dict[str, object]
-    last: int
-    end: float
-    files: dict[str, float]
 
 
 class WatchState:
@@ -88,8 +79,7 @@ class WatchState:
                 f"{folder} holds a tracker that does not say how its windows were cut; an earlier version wrote it. "
                 "Give a new folder: the tracker will learn from the flows again."
             )
-        notes = cast("_Notes", tracker.notes)
-        saved = tracker.settings | notes["flows"]
+        saved = tracker.settings | tracker.notes["flows"]
         differences = [
             f"{name.replace('_', ' ')} {_text(saved[name])} (now {_text(value)})"
             for name, value in (self.tracker.settings | self._flows).items()
@@ -106,7 +96,7 @@ class WatchState:
         except (OSError, ValueError, KeyError) as error:
             raise FormatError(f"{folder} does not hold a whole state: {error}") from None
         self.tracker = tracker
-        self.last, self.end, self.files = notes["last"], notes["end"], notes["files"]
+        self.last, self.end, self.files = (tracker.notes[name] for name in ("last", "end", "files"))
 
     def save(self, days: Snapshots, window: Window) -> None:
         """Record that a window is finished: write the names, then everything else."""
