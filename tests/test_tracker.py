@@ -149,7 +149,7 @@ def test_other_files_are_refused(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
-    with pytest.raises(JobError, match="cannot write in .*absent"):
+    with pytest.raises(JobError, match=r"cannot write in .*absent"):
         Tracker().save(tmp_path / "absent" / "state.npz")
 
 
