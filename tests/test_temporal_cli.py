@@ -17,6 +17,7 @@ from graphquilt.report.anomaly import parse_marks
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.report.anomaly_page import render_page
 from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import ScoringOptions, Tracker
 
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
@@ -240,7 +241,7 @@ def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_pa
 
 
 def test_watch_refuses_a_state_that_does_not_say_what_it_was_made_with(call, inbox, tmp_path):
-    graphquilt.temporal.Tracker(3, lags=(1, 7), min_observations=5).save(tmp_path / "tracker.npz")
+    Tracker(ScoringOptions(3, (1, 7), 5)).save(tmp_path / "tracker.npz")
     (tmp_path / "watch.json").write_text('{"last": 1, "end": 2.0, "files": {}}')
     code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
     assert (code, "does not say" in said, "new folder" in said) == (2, True, True)

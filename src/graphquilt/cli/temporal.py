@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,7 @@ from graphquilt.cli import app, options
 from graphquilt.cli.display import watching
 
 if TYPE_CHECKING:
-    from graphquilt.temporal import WindowScores
-    from graphquilt.temporal.reader import Flows
-    from graphquilt.temporal.windows import Snapshots, Window
+    from graphquilt.temporal import Flows, Snapshots, Tracker, Window, WindowScores
 
 _LAGS = "1,7,14,21,28,35,42,49"
 
@@ -48,30 +47,20 @@ def anomaly(
     """Score every node of a temporal network against its own other windows."""
     from graphquilt.cli.choices import hands
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
-    from graphquilt.temporal import score_windows
-    from graphquilt.temporal.windows import snapshots
+    from graphquilt.temporal import ScoringOptions, score_windows, snapshots
 
-    marked, steps = parse_marks(mark), _lags(lags)
+    marked = parse_marks(mark)
+    scoring = ScoringOptions(dim, _lags(lags), min_observations, quantile, background)
     flows = _flows(files, (source, destination, time), columns, protocol=protocol, strict=strict)
     days = snapshots(flows, width, directed=not undirected)
-    settings: dict[str, Any] = {
-        "dim": dim,
-        "lags": steps,
-        "min_observations": min_observations,
-        "quantile": quantile,
-        "background": background,
-    }
     with hands(workers) as pool, watching() as progress:
-        scores = score_windows(days.windows(), **settings, executor=pool, progress=progress)
+        scores = score_windows(days.windows(), scoring, executor=pool, progress=progress)
 
-    def name_of(side: str, number: int) -> str:
-        return (days.sources if side == "source" else days.destinations)[number]
-
-    parameters = settings | {"width": width, "protocol": protocol, "directed": not undirected}
+    parameters = asdict(scoring) | {"width": width, "protocol": protocol, "directed": not undirected}
     drawn = tuple(("source", days.sources.id(name)) for name in node or [])
     pictures = ReportOptions(title=_title(files), marked=marked, nodes=drawn, figures=figures)
     facts = {**_counts(flows, days), "parameters": parameters}
-    summary = write_report(out, scores, name_of=name_of, options=pictures, facts=facts)
+    summary = write_report(out, scores, names=days.names, options=pictures, facts=facts)
     typer.echo(json.dumps(summary) if as_json else _said(summary, out))
 
 
@@ -102,20 +91,14 @@ def watch(
 ) -> None:
     """Score windows as they arrive, from the past only; print one JSON line an alert."""
     from graphquilt.errors import InputError
-    from graphquilt.temporal import Tracker
+    from graphquilt.temporal import ScoringOptions, Tracker, snapshots
     from graphquilt.temporal.watching import WatchState, arriving_files, watch_windows
-    from graphquilt.temporal.windows import seconds, snapshots
+    from graphquilt.temporal.windows import seconds
 
     if folder != "-" and not Path(folder).is_dir():
         raise InputError(f"{folder} is no folder; give one, or - for standard input.")
-    fresh = Tracker(
-        dim,
-        lags=_lags(lags),
-        min_observations=min_observations,
-        history=history,
-        quantile=quantile,
-        background=background,
-    )
+    scoring = ScoringOptions(dim, _lags(lags), min_observations, quantile, background)
+    fresh = Tracker(scoring, history=history)
     remembered = WatchState(state, fresh, width=seconds(width), protocol=protocol)
 
     def read(item: Any) -> Flows:
@@ -137,18 +120,10 @@ def watch(
 def _flows(
     inputs: Any, names: tuple[str, str, str], columns: str | None, *, protocol: str | None, strict: bool
 ) -> Flows:
-    from graphquilt.temporal.reader import read_flows
+    from graphquilt.temporal import FlowColumns, read_flows
 
-    source, destination, time = names
-    return read_flows(
-        inputs,
-        source=source,
-        destination=destination,
-        time=time,
-        protocol=protocol,
-        columns=None if columns is None else columns.split(","),
-        strict=strict,
-    )
+    layout = FlowColumns(*names, names=None if columns is None else columns.split(","))
+    return read_flows(inputs, layout, protocol=protocol, strict=strict)
 
 
 def _counts(flows: Flows, days: Snapshots) -> dict[str, Any]:
@@ -164,24 +139,14 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, Any]:
 
 
 def _alert_lines(
-    tracker: Any, days: Snapshots, window: Window, scores: WindowScores, budget: int
-) -> Iterator[dict[str, Any]]:
-    names = {"source": days.sources, "destination": days.destinations}
+    tracker: Tracker, days: Snapshots, window: Window, scores: WindowScores, budget: int
+) -> Iterator[dict[str, object]]:
+    from graphquilt.temporal.alerts import describe_alert
+
     for alert in scores.alerts(budget):
-        line = {
-            "window": alert.number,
-            "start": window.start,
-            "side": alert.side,
-            "node": names[alert.side][alert.node],
-            "raw": round(alert.raw, 6),
-            "standardised": round(alert.standardised, 3),
-        }
-        if alert.number in tracker.numbers:
-            why = tracker.explain(alert.number, alert.side, alert.node)
-            other = names["destination" if alert.side == "source" else "source"]
-            line |= {"n_new": len(why.new), "n_gone": len(why.gone)}
-            line |= {"new": [other[int(k)] for k in why.new[:20]], "gone": [other[int(k)] for k in why.gone[:20]]}
-        yield line
+        learnt = alert.number in tracker.numbers
+        explanation = tracker.explain(alert.number, alert.side, alert.node) if learnt else None
+        yield {"start": window.start, **describe_alert(alert, days.names, explanation)}
 
 
 def _lags(text: str) -> tuple[int, ...]:
