@@ -262,7 +262,7 @@ def test_collapsed_directions_are_counted_and_named():
     alignment = gq.align(flat, made.edges)
     assert np.all(alignment.undetermined == 1)
     assert "leave directions undetermined" in alignment.summary()
-    direction = gq.undetermined_directions(flat, alignment, tuple(made.edges[0]))
+    direction = gq.alignment.undetermined_directions(flat, alignment, tuple(made.edges[0]))
     placed = np.vstack([alignment.apply(k, Y) for k, (_, Y) in enumerate(flat)])
     np.testing.assert_allclose((placed - placed.mean(axis=0)) @ direction.T, 0, atol=1e-9)
 

@@ -53,4 +53,5 @@ from graphquilt.cli import (  # noqa: E402, F401
     jobs,
     results,
     studies,
+    temporal,
 )

@@ -215,8 +215,8 @@ def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Arra
     if label.max() > 0:
         apart = numbers[label != np.bincount(label).argmax()]
         raise DisconnectedError(
-            f"the lags leave {label.max() + 1} groups of windows that cannot be aligned with each other; outside the largest "
-            f"group are {first_few(apart.tolist())}. {f'{shortage}. ' if shortage else ''}"
+            f"the lags leave {label.max() + 1} groups of windows that cannot be aligned with each other; outside the "
+            f"largest group are {first_few(apart.tolist())}. {f'{shortage}. ' if shortage else ''}"
             "Add lags that bridge the gap, use wider windows, or embed in fewer dimensions."
         )
     return edges[enough]
