@@ -83,6 +83,12 @@ class Whereabouts(Toy):
         return np.zeros((graph.n_nodes, self.dim))
 
 
+class Pretender(dict):
+    """A store that says that workers share it, though each gets a copy of its own."""
+
+    shared = True
+
+
 def ring_of_patches(n_patches, size=12):
     """A ring graph and overlapping stretches of it, stretch k with a size of its own (size + k % 7)."""
     n = n_patches * size

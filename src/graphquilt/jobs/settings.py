@@ -93,13 +93,16 @@ class JobSettings:
         """What decides the outcome of stitching embedded patches."""
         return self.recipe.stitching(self.motions)
 
-    def resolved(self, graph: Graph) -> JobSettings:
+    def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
         tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
+        cutting = self.cutting
+        if graph is not None:
+            cutting = cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed)
         return dataclasses.replace(
             self,
             embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],
-            cutting=self.cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed),
+            cutting=cutting,
             recipe=self.recipe.without_copies(tuned),
         )
 

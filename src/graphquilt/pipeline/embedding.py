@@ -26,7 +26,7 @@ from graphquilt.pipeline.passes import Pass, share_name, work_through
 from graphquilt.pipeline.recipe import Recipe, common_motions
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.stitching import stitch
-from graphquilt.pipeline.store import Record, Store, is_shared, locked
+from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
@@ -84,7 +84,7 @@ def embed_patches(
     Returns
     -------
     sequence of Patch
-        Each is opened from the store when it is asked for.
+        Those that were wanted, each opened from the store when it is asked for.
 
     Raises
     ------
@@ -124,8 +124,6 @@ def embed_patches(
             alignment, X = work.consensus(number, patches, lock)
             targets = consensus_targets(work.repeated.node_sets, alignment, X, pull=recipe.pull)
             patches = work.embed(Round(number, targets), lock)
-        if work.share:
-            work.refuse_other_settings()  # another share may have begun with other settings meanwhile
     return patches
 
 
@@ -181,9 +179,9 @@ class _Work:
 
     def check(self) -> None:
         """Refuse before any training what would fail after it."""
-        self.repeated.check_dim(self.embedders[0].dim)
         if not self.recipe.rounds:
             return
+        self.repeated.check_dim(self.embedders[0].dim)
         for embedder in self.embedders:
             check_accepts_target(embedder)
         if self.share:
@@ -206,24 +204,31 @@ class _Work:
         keep_patch_graph(self.store, self.patch_graph, self.graph)
 
     def refuse_other_settings(self) -> None:
-        """Refuse a store whose first embedding was made by another embedder or seed: a mixture would be worthless."""
+        """Refuse a store whose embeddings were made by another embedder or seed: a mixture would be worthless.
+
+        The first two decide: a single odd patch among others is embedded again.
+        """
+        changes: list[str] = []
         for patch, embedder in enumerate(self.embedders):
-            key = patch_key(patch, "embedding")
-            if key not in self.store:
-                continue
             try:
-                parameters = self.store[key].parameters
-            except FormatError:
+                parameters = self.store[patch_key(patch, "embedding")].parameters
+            except (KeyError, FormatError):
                 continue
-            if "embedder" in parameters:
-                wanted = embedding_parameters(embedder, patch_seed(self.seed, patch))
-                changes = differences({name: parameters.get(name) for name in wanted}, wanted)
-                if changes:
-                    raise JobError(
-                        f"{self.store} is embedded with {changes}. Mixing them would spoil the job: use the same "
-                        "settings, or another folder."
-                    )
-            return
+            wanted = embedding_parameters(embedder, patch_seed(self.seed, patch))
+            before, now = (
+                {"embedder": each.get("embedder"), f"seed of patch {patch}": each.get("seed")}
+                for each in (parameters, wanted)
+            )
+            if before == now:
+                return
+            changes.append(differences(before, now))
+            if len(changes) == 2:
+                break
+        if changes:
+            raise JobError(
+                f"{store_name(self.store)} is embedded with {changes[0]}. Mixing them would spoil the job: use the "
+                "same settings, or another folder."
+            )
 
     def embed(self, consensus: Round, lock: contextlib.ExitStack) -> StoredPatches:
         """Embed all wanted patches in one round."""
