@@ -16,7 +16,7 @@ def test_each_component_is_aligned_as_if_alone(caplog):
     assert quilt.placement_arbitrary
     X = rng.normal(size=(120, 3))
     patches = []
-    for nodes in quilt.patches:
+    for nodes in quilt.node_sets:
         Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
         patches.append((nodes, X[nodes] @ Q + rng.normal(size=3)))
     alignment, component = align_components(patches, quilt.edges)

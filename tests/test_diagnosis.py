@@ -18,10 +18,10 @@ def truth(blocks):
 
 def cut(quilt, X, noise, seed=1):
     rng = np.random.default_rng(seed)
-    turns = [np.linalg.qr(rng.normal(size=(6, 6)))[0] for _ in quilt.patches]
+    turns = [np.linalg.qr(rng.normal(size=(6, 6)))[0] for _ in quilt.node_sets]
     return [
         gq.Patch(nodes, (X[nodes] + noise * rng.normal(size=(len(nodes), 6))) @ turn)
-        for nodes, turn in zip(quilt.patches, turns, strict=True)
+        for nodes, turn in zip(quilt.node_sets, turns, strict=True)
     ]
 
 
@@ -68,7 +68,7 @@ def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_q
     rng = np.random.default_rng(0)
     patches = [
         gq.Patch(nodes, truth[nodes] + (1 - w[:, None]) * rng.normal(size=(len(nodes), 6)))
-        for nodes, w in zip(blocks_quilt.patches, weights, strict=True)
+        for nodes, w in zip(blocks_quilt.node_sets, weights, strict=True)
     ]
     alignment = gq.Alignment.identity(4, 6)
     found = gq.evaluate.diagnose(blocks, patches, alignment, weights=weights, full=truth, seed=0, splits=10)

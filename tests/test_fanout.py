@@ -67,7 +67,7 @@ def test_seeds_are_the_children_of_the_seed_and_differ(ring, expected):
     seeds = [int(child.generate_state(1)[0]) for child in children]
     assert [patch_seed(7, k) for k in range(20)] == seeds
     assert len(set(seeds)) == 20
-    X = Toy(3)(graph.subgraph(quilt.patches[11]), seeds[11])
+    X = Toy(3)(graph.subgraph(quilt.node_sets[11]), seeds[11])
     assert np.array_equal(X, expected[11].coordinates)
 
 
@@ -278,8 +278,8 @@ def test_a_patch_on_disk_is_self_contained(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     embed_patches(graph, quilt, Toy(3), seed=7, store=store)
     nodes, cut = graph_of(DirectoryStore(store.path)[patch_key(4, "graph")])
-    there = graph.subgraph(quilt.patches[4])
-    assert np.array_equal(nodes, quilt.patches[4])
+    there = graph.subgraph(quilt.node_sets[4])
+    assert np.array_equal(nodes, quilt.node_sets[4])
     assert np.array_equal(cut.indptr, there.indptr)
     assert np.array_equal(cut.indices, there.indices)
     assert np.array_equal(cut.features, there.features)

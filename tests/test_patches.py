@@ -131,23 +131,23 @@ def test_laws_of_patches(sizes, least, more):
     quilt = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
     assert quilt.n_nodes == n
     covered = np.zeros(n, bool)
-    for k, nodes in enumerate(quilt.patches):
+    for k, nodes in enumerate(quilt.node_sets):
         covered[nodes] = True
         assert np.all(np.diff(nodes) > 0)
         assert np.isin(np.flatnonzero(labels == k), nodes).all()
     assert covered.all()
     for (i, j), shared in zip(quilt.edges, quilt.overlaps, strict=True):
-        assert shared == len(np.intersect1d(quilt.patches[i], quilt.patches[j])) >= least
-        added = np.sum(labels[quilt.patches[i]] == j) + np.sum(labels[quilt.patches[j]] == i)
+        assert shared == len(np.intersect1d(quilt.node_sets[i], quilt.node_sets[j])) >= least
+        added = np.sum(labels[quilt.node_sets[i]] == j) + np.sum(labels[quilt.node_sets[j]] == i)
         assert least <= added <= least + more
     for k in range(p):  # a patch takes nodes of its neighbours only
         near = set(quilt.edges[(quilt.edges == k).any(axis=1)].ravel().tolist()) | {k}
-        assert set(labels[quilt.patches[k]].tolist()) <= near
+        assert set(labels[quilt.node_sets[k]].tolist()) <= near
     again = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
-    assert all(np.array_equal(a, b) for a, b in zip(quilt.patches, again.patches, strict=True))
-    inside = sum(graph.subgraph(nodes).n_edges for nodes in quilt.patches)
+    assert all(np.array_equal(a, b) for a, b in zip(quilt.node_sets, again.node_sets, strict=True))
+    inside = sum(graph.subgraph(nodes).n_edges for nodes in quilt.node_sets)
     assert np.isclose(quilt.report["edge_oversampling"], inside / graph.n_edges)
-    assert np.isclose(quilt.summary()["node_oversampling"], sum(map(len, quilt.patches)) / n)
+    assert np.isclose(quilt.summary()["node_oversampling"], sum(map(len, quilt.node_sets)) / n)
     full = graph.quotient(labels).n_edges // 2
     assert len(quilt.edges) == min(full, max(p - 1, int(3 * p / 2)))
 
@@ -161,14 +161,14 @@ def test_relabelling_nodes_relabels_the_patches():
     one = patch_graph(graph, labels, degree=3, overlap=(6, 10_000), seed=3)
     two = patch_graph(moved, labels[order], degree=3, overlap=(6, 10_000), seed=3)
     assert np.array_equal(one.edges, two.edges)
-    for a, b in zip(one.patches, two.patches, strict=True):
+    for a, b in zip(one.node_sets, two.node_sets, strict=True):
         assert np.array_equal(a, np.sort(order[b]))
 
 
 def test_growth_ring_by_ring_as_in_the_paper():
     graph = ring(40)
     quilt = patch_graph(graph, np.arange(40) // 20, degree=1, overlap=(8, 8))
-    assert set(quilt.patches[0].tolist()) == {*range(20), 20, 21, 38, 39}
+    assert set(quilt.node_sets[0].tolist()) == {*range(20), 20, 21, 38, 39}
 
 
 def test_an_exhausted_frontier_is_seeded_again():
@@ -207,7 +207,7 @@ def test_limits_leave_the_paper_s_patches_alone(name, p, k):
     labels = Metis(p)(graph)
     quilt = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
     plain = patch_graph(graph, labels, degree=k, overlap=(256, 1024), limits=Limits.none())
-    assert all(np.array_equal(a, b) for a, b in zip(quilt.patches, plain.patches, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(quilt.node_sets, plain.node_sets, strict=True))
     assert quilt.overlaps.min() >= 256
     assert quilt.degrees.mean() == k
     assert quilt.report["edges_capped_by_growth"] == 0
@@ -293,13 +293,13 @@ def test_patches_from_elsewhere(tmp_path):
     quilt = PatchGraph.from_patches([[3, 1, 0], (np.array([1, 2, 3]), np.zeros((3, 2))), [2, 3, 4]])
     assert quilt.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
     assert quilt.overlaps.tolist() == [2, 1, 2]
-    assert quilt.patches[0].tolist() == [0, 1, 3]
-    assert PatchGraph.from_patches(quilt.patches, min_overlap=2).edges.tolist() == [[0, 1], [1, 2]]
-    assert PatchGraph.from_patches(quilt.patches, [[2, 1], [1, 0]]).edges.tolist() == [[1, 2], [0, 1]]
+    assert quilt.node_sets[0].tolist() == [0, 1, 3]
+    assert PatchGraph.from_patches(quilt.node_sets, min_overlap=2).edges.tolist() == [[0, 1], [1, 2]]
+    assert PatchGraph.from_patches(quilt.node_sets, [[2, 1], [1, 0]]).edges.tolist() == [[1, 2], [0, 1]]
     quilt.save(tmp_path / "quilt.npz")
     again = PatchGraph.load(tmp_path / "quilt.npz")
     assert np.array_equal(again.edges, quilt.edges)
-    assert [p.tolist() for p in again.patches] == [p.tolist() for p in quilt.patches]
+    assert [p.tolist() for p in again.node_sets] == [p.tolist() for p in quilt.node_sets]
     data = (tmp_path / "quilt.npz").read_bytes()
     (tmp_path / "quilt.npz").write_bytes(data[: len(data) // 2])
     with pytest.raises(FormatError, match="not a complete patch graph"):

@@ -46,7 +46,7 @@ def test_repeating_keeps_every_run_as_it_was_and_joins_the_runs_of_a_patch(runs,
     between = many.edges[many.edges[:, 0] // p != many.edges[:, 1] // p]
     assert (between[:, 0] % p == between[:, 1] % p).all()
     assert len(between) == p * runs * (runs - 1) // 2
-    assert all(np.array_equal(many.patches[r * p + k], sets[k]) for r in range(runs) for k in range(p))
+    assert all(np.array_equal(many.node_sets[r * p + k], sets[k]) for r in range(runs) for k in range(p))
 
 
 @pytest.mark.parametrize("runs", [0, -1, 1.5, True])
@@ -60,8 +60,8 @@ def test_the_law_of_runs_noise_free_runs_align_exactly():
     Z = rng.normal(size=(40, 3))
     one = gq.PatchGraph.from_patches([np.arange(20), np.arange(10, 30), np.arange(20, 40)], min_overlap=4)
     many = one.repeat(3)
-    turned = [Z[nodes] @ np.linalg.qr(rng.normal(size=(3, 3)))[0] + rng.normal(size=3) for nodes in many.patches]
-    patches = [*zip(many.patches, turned, strict=True)]
+    turned = [Z[nodes] @ np.linalg.qr(rng.normal(size=(3, 3)))[0] + rng.normal(size=3) for nodes in many.node_sets]
+    patches = [*zip(many.node_sets, turned, strict=True)]
     X = gq.centroid(patches, gq.align(patches, many.edges))
     assert gq.evaluate.procrustes_error(X, Z) < 1e-7
 
@@ -128,7 +128,7 @@ def test_an_ensemble_of_one_whole_graph(blocks):
 
 def test_coverage_counts_edges_inside(blocks, blocks_quilt):
     shares = gq.patches.coverage(blocks, blocks_quilt)
-    for nodes, share in zip(blocks_quilt.patches, shares, strict=True):
+    for nodes, share in zip(blocks_quilt.node_sets, shares, strict=True):
         inside = np.asarray(blocks.adjacency[nodes][:, nodes].astype(bool).sum(axis=1)).ravel()
         assert np.allclose(share, inside / np.maximum(blocks.degrees[nodes], 1))
 

@@ -347,7 +347,7 @@ def embed_in_rounds(
                 if store is not None:
                     record = alignment_record(found[0], said)
                     store[key] = replace(record, arrays={**record.arrays, "centroid": found[1]})
-            targets = consensus_targets(repeated.patches, *found, pull=recipe.pull)
+            targets = consensus_targets(repeated.node_sets, *found, pull=recipe.pull)
             patches = work(consensus=Round(number, recipe.rounds, targets))
     return patches
 

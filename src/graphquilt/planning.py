@@ -156,7 +156,7 @@ def _probe(
             graph = job_graph(store) if graph is None else graph
             if graph is None:
                 raise JobError(f"{store.path} has neither the data of patch {k} nor a graph to cut it from.")
-            nodes = quilt.patches[k]
+            nodes = quilt.node_sets[k]
             store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
         with Processes(1) as pool:
             seconds, again, size, item = pool.submit(

@@ -252,7 +252,7 @@ def patch_graph_record(
     parameters : dict, optional
         How the patches were made, to be written down beside them.
     """
-    sets, edges = patch_graph.patches, patch_graph.edges
+    sets, edges = patch_graph.node_sets, patch_graph.edges
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)
     sums = np.add.reduceat(sets.nodes, sets.starts[:-1])

@@ -92,7 +92,7 @@ def cut_patches(
     store: DirectoryStore, graph: Graph, quilt: PatchGraph, progress: ProgressCallback | None = None
 ) -> None:
     """Write the data of every patch, so that each can be embedded where the graph is not."""
-    for k, nodes in enumerate(quilt.patches):
+    for k, nodes in enumerate(quilt.node_sets):
         if patch_key(k, "graph") not in store:
             store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
         report(progress, "patch data", k + 1, quilt.n_patches)

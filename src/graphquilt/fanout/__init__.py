@@ -143,7 +143,7 @@ def embed_patches(
     if run.failures:
         raise PatchesFailedError(run.failures, n_done=len(wanted) - len(run.failures), kept=store is not None)
     if store is not None:
-        return StoredPatches(store, repeated.patches, round_number=consensus.number)
+        return StoredPatches(store, repeated.node_sets, round_number=consensus.number)
     return [run.found[k] for k in wanted]
 
 

@@ -69,7 +69,7 @@ def _reopen(store: Store, which: str, runs: int, keep: int, round_number: int) -
     if isinstance(store, DirectoryStore):
         store, patches = _opened(store.path, which, runs)
     else:
-        patches = kept_patch_graph(store).repeat(runs).patches
+        patches = kept_patch_graph(store).repeat(runs).node_sets
     return StoredPatches(store, patches, keep=keep, round_number=round_number)
 
 
@@ -77,11 +77,11 @@ def _reopen(store: Store, which: str, runs: int, keep: int, round_number: int) -
 def _opened(path: Path, which: str, runs: int) -> tuple[Store, Sequence[AnyArray]]:  # noqa: ARG001
     """Open a job and its node lists once a worker, not once a call; ``which`` is the fingerprint of the patches."""
     store = DirectoryStore(path)
-    return store, kept_patch_graph(store).repeat(runs).patches
+    return store, kept_patch_graph(store).repeat(runs).node_sets
 
 
 def embedded_patches(store: Store) -> StoredPatches:
     """Open the patches of a job as they were embedded last: all its runs, in its last round."""
     settings = store["embed"].parameters if "embed" in store else {}
     quilt = kept_patch_graph(store).repeat(settings.get("runs", 1))
-    return StoredPatches(store, quilt.patches, round_number=settings.get("rounds", 0))
+    return StoredPatches(store, quilt.node_sets, round_number=settings.get("rounds", 0))

@@ -96,7 +96,7 @@ class Run:
             _log.warning("patch %d is embedded again: %s", patch, error)
             return False
         wanted = made_with(self.embedders[patch], patch_seed(self.seed, patch), self._target(patch))
-        shape = (len(self.patch_graph.patches[patch]), getattr(self.embedders[patch], "dim", None))
+        shape = (len(self.patch_graph.node_sets[patch]), getattr(self.embedders[patch], "dim", None))
         embedding = record.arrays.get("embedding")
         if any(record.parameters.get(name) != value for name, value in wanted.items()):
             _log.warning(
@@ -124,7 +124,7 @@ class Run:
             record = dataclasses.replace(target_record(target), durable=False)
             self.store[patch_key(patch, "target", self.round)] = record
         if self.graph is not None and (afresh or patch_key(data, "graph") not in self.store):
-            nodes = self.patch_graph.patches[patch]
+            nodes = self.patch_graph.node_sets[patch]
             # Cut from the graph again if the power fails, so the disk need not be waited for.
             record = dataclasses.replace(graph_record(nodes, self._cut(patch)), durable=False)
             self.store[patch_key(data, "graph")] = record
@@ -136,13 +136,13 @@ class Run:
     def _cut(self, patch: int) -> Graph:
         if self.graph is None:
             raise JobError(f"the data of patch {patch} is not in {self.store} and no graph was given to cut it from.")
-        return self.graph.subgraph(self.patch_graph.patches[patch])
+        return self.graph.subgraph(self.patch_graph.node_sets[patch])
 
     def settle(self, patch: int, outcome: Outcome, retries: int) -> bool:
         """Take in what came of a call; return True if the patch has to be tried again."""
         if outcome.error is None:
             if outcome.embedding is not None:
-                self.found[patch] = Patch(self.patch_graph.patches[patch], outcome.embedding)
+                self.found[patch] = Patch(self.patch_graph.node_sets[patch], outcome.embedding)
             elif self.store is not None and patch_key(patch, "embedding", self.round) not in self.store:
                 raise JobError(
                     f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: workers in "

@@ -38,7 +38,7 @@ def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:
     mark = np.zeros(graph.n_nodes, dtype=np.uint8)
     degrees = np.asarray(graph.degrees)
     shares = []
-    for nodes in patch_graph.patches:
+    for nodes in patch_graph.node_sets:
         inside = _kernels.degrees_inside(csr, frozen(nodes), mark)
         shares.append(np.where(degrees[nodes] > 0, inside / np.maximum(degrees[nodes], 1), 1.0))
     return shares

@@ -89,7 +89,7 @@ class PatchGraph:
 
     Attributes
     ----------
-    patches : sequence of int arrays
+    node_sets : sequence of int arrays
         Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
     edges : int array (m, 2)
         Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` was "each".
@@ -111,7 +111,7 @@ class PatchGraph:
     ([[0, 1]], [2], 4)
     """
 
-    patches: Sequence[IntArray]
+    node_sets: Sequence[IntArray]
     edges: Int64Array
     n_nodes: int
     components: Literal["error", "each"] = "error"
@@ -120,9 +120,9 @@ class PatchGraph:
     component: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
-        sets = self.patches if isinstance(self.patches, NodeSets) else NodeSets.gather(self.patches)
+        sets = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
         edges = _ordered(self.edges, len(sets))
-        object.__setattr__(self, "patches", sets)
+        object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
         _check_cover(sets, self.n_nodes)
         object.__setattr__(self, "overlaps", _overlaps(sets, edges))
@@ -173,12 +173,12 @@ class PatchGraph:
     @property
     def n_patches(self) -> int:
         """Number of patches."""
-        return len(self.patches)
+        return len(self.node_sets)
 
     @property
     def sizes(self) -> Int64Array:
         """Number of nodes of each patch, (p,)."""
-        return np.array([len(nodes) for nodes in self.patches], dtype=np.int64)
+        return np.array([len(nodes) for nodes in self.node_sets], dtype=np.int64)
 
     @property
     def degrees(self) -> Int64Array:
@@ -222,7 +222,7 @@ class PatchGraph:
             raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
         if runs == 1:
             return self
-        p, sets = self.n_patches, self.patches
+        p, sets = self.n_patches, self.node_sets
         assert isinstance(sets, NodeSets)
         one = np.asarray(sets.starts[1:], dtype=np.int64)
         starts = np.concatenate([[0], *(one + r * len(sets.nodes) for r in range(runs))])
@@ -264,7 +264,7 @@ class PatchGraph:
         Arrays: ``nodes`` and ``starts`` (patch k is ``nodes[starts[k]:starts[k + 1]]``), ``edges``, ``n_nodes``,
         ``components`` and ``report`` (JSON).
         """
-        sets = self.patches if isinstance(self.patches, NodeSets) else NodeSets.gather(self.patches)
+        sets = self.node_sets if isinstance(self.node_sets, NodeSets) else NodeSets.gather(self.node_sets)
         target = Path(path)
         partial = target.with_name(target.name + ".part")
         advice = f"{target.name} appears only when it is complete."

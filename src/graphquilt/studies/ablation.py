@@ -112,8 +112,8 @@ class AblationCell:
             "accuracy": float(accuracy.mean()),
             "accuracy_std": float(accuracy.std()),
             "n_patches": quilt.n_patches,
-            "largest_patch": max(len(nodes) for nodes in quilt.patches),
-            "oversampling": sum(len(nodes) for nodes in quilt.patches) / graph.n_nodes,
+            "largest_patch": max(len(nodes) for nodes in quilt.node_sets),
+            "oversampling": sum(len(nodes) for nodes in quilt.node_sets) / graph.n_nodes,
             "stages": {
                 "cut": round(cut_at - start, 2),
                 "embed": round(embedded - cut_at, 2),

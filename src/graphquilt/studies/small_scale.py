@@ -143,8 +143,8 @@ class SmallScaleCell:
         return {
             "routes": measured,
             "epochs": full.epochs,
-            "patch_sizes": [len(nodes) for nodes in quilt.patches],
-            "oversampling": sum(len(nodes) for nodes in quilt.patches) / graph.n_nodes,
+            "patch_sizes": [len(nodes) for nodes in quilt.node_sets],
+            "oversampling": sum(len(nodes) for nodes in quilt.node_sets) / graph.n_nodes,
             "stages": {
                 "full": round(full.seconds, 2),
                 "patches": round(local.seconds, 2),

@@ -91,7 +91,7 @@ def train_patches(
     def train() -> tuple[list[FloatArray], int]:
         return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, consensus=consensus)], 0
 
-    return _kept(folder, name, quilt.patches, settings_of(embedder, seed), train)
+    return _kept(folder, name, quilt.node_sets, settings_of(embedder, seed), train)
 
 
 def _kept(
