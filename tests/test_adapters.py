@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.conformance.embedder import check_embedder
 from graphquilt.embedders.contract import checked_fit, free_motions
 
@@ -63,6 +64,8 @@ def first_features(graph):
     ids=["SVD", "VGAE", "GAE", "DGI", "DGI without features", "function"],
 )
 def test_built_in_embedders_conform(embedder):
+    if hasattr(embedder, "max_epochs"):
+        needs("torch")
     check_embedder(embedder)
     assert isinstance(embedder, gq.Embedder)
     assert isinstance(free_motions(embedder), gq.Motions)
@@ -105,7 +108,7 @@ def test_a_wrong_answer_names_the_patch_and_the_embedder():
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_scikit_learn_object_is_an_embedder():
-    decomposition = pytest.importorskip("sklearn.decomposition")
+    decomposition = needs("sklearn.decomposition")
     embedder = gq.TransformerEmbedder(decomposition.TruncatedSVD(3))
     assert embedder.dim == 3
     assert embedder.transformer.random_state is None
@@ -118,8 +121,8 @@ def test_a_scikit_learn_object_is_an_embedder():
 
 
 def test_a_pyg_module_is_an_embedder():
-    torch = pytest.importorskip("torch")
-    pyg = pytest.importorskip("torch_geometric.nn")
+    torch = needs("torch")
+    pyg = needs("torch_geometric.nn")
 
     module = pyg.GAT(12, 8, num_layers=2, out_channels=3, dropout=0.2)
     embedder = gq.PyGEmbedder(module, 3, max_epochs=5, featureless=None)
@@ -133,8 +136,8 @@ def test_a_pyg_module_is_an_embedder():
 
 
 def test_a_variational_pyg_module_learns():
-    torch = pytest.importorskip("torch")
-    pyg = pytest.importorskip("torch_geometric.nn")
+    torch = needs("torch")
+    pyg = needs("torch_geometric.nn")
 
     class Variational(torch.nn.Module):
         def __init__(self):

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from extras import needs
 from graphquilt import Alignment, align, centroid
 from graphquilt.embedders import bipartite_svd
 from graphquilt.errors import CoverError, DisconnectedError, InputError
@@ -320,7 +321,7 @@ def test_a_planted_scanner_is_found(traffic):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_alert_quality_against_sklearn(seed):
-    metrics = pytest.importorskip("sklearn.metrics")
+    metrics = needs("sklearn.metrics")
     rng = np.random.default_rng(seed)
     S, truth = rng.integers(0, 6, (12, 5)).astype(float), rng.random((12, 5)) < 0.2
     truth[0, 0], truth[1, 0] = True, False

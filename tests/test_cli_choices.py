@@ -2,15 +2,16 @@
 
 import pytest
 
+from extras import needs
 from graphquilt import Recipe
 from graphquilt.cli import choices
 from graphquilt.errors import InputError
-from graphquilt.workers import Processes
+from graphquilt.jobs import Processes
 
 
 @pytest.mark.parametrize("text", ["GPU=x", "GPU=", "GPU"])
 def test_a_resource_is_a_name_and_a_number(text):
-    pytest.importorskip("distributed")
+    needs("distributed")
     with pytest.raises(InputError, match="as GPU=1"), choices.hands(1, "tcp://127.0.0.1:1", [text]):
         pass
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import graphquilt
+from extras import needs
 from graphquilt.cli import main
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
@@ -95,7 +96,7 @@ def test_two_workers_give_the_same(job, edges, gq, tmp_path):
 
 
 def test_a_dask_cluster_gives_the_same(job, edges, gq, tmp_path):
-    distributed = pytest.importorskip("distributed")
+    distributed = needs("distributed")
     other = tmp_path / "job"
     one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "resources": {"GPU": 1}}
     with distributed.LocalCluster(**one) as cluster:
@@ -186,7 +187,7 @@ def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
 
 
 def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--out", out, "--json")
     code, told, _ = gq(*words, "--recipe", "best", "--runs", 2, "--rounds", 1)
@@ -229,7 +230,7 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
 
 
 def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
     begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--set", "dropout=0", "--recipe", "best", "--runs", 2)
@@ -257,7 +258,7 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
 
 
 def test_run_on_a_job_keeps_its_runs_and_rounds(edges, gq, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--out", tmp_path / "job")
     words += ("--workers", 1, "--json")
     assert gq(*words, "--runs", 2, "--rounds", 1)[0] == 0
@@ -309,7 +310,7 @@ def known(edges, job, tmp_path, monkeypatch):
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, gq):
     if "--dask" in words:
-        dask = pytest.importorskip("dask")
+        dask = needs("dask")
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
             code, out, err = gq(*(known.get(word, word) for word in words))
     else:
@@ -379,7 +380,7 @@ def test_a_job_without_patches_can_be_made_otherwise(gq, edges, tmp_path):
 
 
 def test_a_failed_first_attempt_does_not_block_the_job(gq, edges, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     out = tmp_path / "job"
     assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
     code, _, err = gq("embed", out, "-e", "dgi", "--workers", 1)
@@ -432,11 +433,11 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(list(out.glob("patches/*/embedding.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "to go on: graphquilt run" in err
     assert "Traceback" not in err
@@ -452,7 +453,7 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     assert done.items() <= {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}.items()
 
 
-def test_help_has_an_example_for_every_command_and_starts_quickly(gq):
+def test_help_has_an_example_for_every_command(gq):
     from graphquilt.cli import app
 
     for command in app.registered_commands:
@@ -460,15 +461,18 @@ def test_help_has_an_example_for_every_command_and_starts_quickly(gq):
         code, out, _ = gq(name, "--help")
         assert code == 0
         assert f"Example: graphquilt {name}" in " ".join(out.split()), name
-    best = min(_seconds([*COMMAND, "--help"]) for _ in range(3))
-    assert best < 0.5
 
 
-def _seconds(command):
-    before = os.times()
-    subprocess.run(command, capture_output=True, check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+def test_help_loads_no_numerical_package():
+    """What makes it start at once: everything slow is imported by the command that needs it."""
+    code = (
+        "import atexit, sys; from graphquilt.cli import main\n"
+        "heavy = {'numpy', 'scipy', 'numba', 'pyarrow', 'pymetis', 'torch', 'sklearn', 'matplotlib', 'distributed'}\n"
+        "atexit.register(lambda: print(sorted(heavy & sys.modules.keys()), file=sys.stderr))\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert run.stderr == "[]\n"
 
 
 def test_version_and_completion(gq):
@@ -501,7 +505,7 @@ def test_damage_is_found_named_and_repaired(job, edges, gq, tmp_path):
 
 def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     """On a terminal (a pseudo one) progress goes to standard error, and standard output stays clean."""
-    pytest.importorskip("torch")
+    needs("torch")
     import pty
 
     master, slave = pty.openpty()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from extras import needs
 from graphquilt.cli import main
 
 
@@ -48,7 +49,7 @@ def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys
 
 
 def test_the_small_study_runs_from_the_command_line_and_goes_on(monkeypatch, capsys, tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     words = ("reproduce", "small", "--datasets", "blocks", "--models", "dgi", "--dims", "2", "--splits", 2, "--no-maps")
     code, out, said = call(monkeypatch, capsys, *words, "--runs", 1, "--out", tmp_path)
     assert code == 0
@@ -60,8 +61,8 @@ def test_the_small_study_runs_from_the_command_line_and_goes_on(monkeypatch, cap
 
 
 def test_the_ablation_leaves_a_table_and_a_figure(monkeypatch, capsys, tmp_path):
-    pytest.importorskip("torch")
-    pytest.importorskip("sknetwork")
+    needs("torch")
+    needs("sknetwork")
     from graphquilt.studies import ablation
 
     few = {"alignment": ablation.SERIES["alignment"], "partitioner": ablation.SERIES["partitioner"][2:]}

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
 from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
 
@@ -90,7 +91,7 @@ def test_the_layout_of_the_benchmark_collection_is_read(tmp_path):
 @needs_data
 @pytest.mark.filterwarnings("ignore")  # PyG and torch warn about each other
 def test_the_cache_of_pyg_is_read(tmp_path):
-    planetoid = pytest.importorskip("torch_geometric.datasets").Planetoid
+    planetoid = needs("torch_geometric.datasets").Planetoid
     raw = tmp_path / "Cora" / "raw"
     raw.mkdir(parents=True)
     for path in (Path(DATA) / "cora").glob("ind.*"):
@@ -206,7 +207,7 @@ def test_torn_files_are_named(tmp_path):
 
 
 def test_a_torch_file_with_code_is_refused(tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     torch.save({"edge_index": torch.zeros((2, 1), dtype=torch.long), "x": Bite()}, tmp_path / "data.pt")
     with pytest.raises(gq.errors.FormatError, match="only NumPy and SciPy arrays"):
         load_torch(tmp_path / "data.pt")

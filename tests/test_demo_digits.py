@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-pytest.importorskip("sklearn")
-
+from extras import needs
 from graphquilt.studies.demo import digits_demo, digits_graph
+
+needs("sklearn")
 
 
 def test_the_digits_are_a_connected_graph_with_labels():
@@ -19,7 +20,7 @@ def test_the_digits_are_a_connected_graph_with_labels():
 
 @pytest.mark.slow
 def test_stitched_digits_are_near_full_training_and_above_no_trans(tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     figures = digits_demo(tmp_path, seed=0)
     assert figures["stitched"]["accuracy"] > figures["no-trans"]["accuracy"] + 0.02
     assert figures["stitched"]["accuracy"] > figures["full"]["accuracy"] - 0.03

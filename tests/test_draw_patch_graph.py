@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from extras import needs
 from graphquilt import PatchGraph
 from graphquilt.report.patch_graph import draw_patch_graph, layout
 
@@ -14,6 +15,7 @@ def ring_of_patches(p, size=20, shared=5):
 
 @pytest.mark.parametrize("p", [1, 2, 12, 420])
 def test_it_draws(tmp_path, p):
+    needs("matplotlib")
     quilt = ring_of_patches(p) if p > 1 else PatchGraph.from_patches([[0, 1, 2]])
     draw_patch_graph(quilt, tmp_path / "quilt.png")
     assert (tmp_path / "quilt.png").read_bytes().startswith(b"\x89PNG")
@@ -29,6 +31,7 @@ def test_joined_patches_lie_near_each_other():
 
 
 def test_components_are_called_arbitrary():
+    needs("matplotlib")
     quilt = PatchGraph.from_patches([[0, 1], [1, 2], [3, 4], [4, 5]], components="each")
     figure = draw_patch_graph(quilt)
     assert "means nothing" in figure.axes[0].get_title()

@@ -5,14 +5,15 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
 SMALL = gq.evaluate.Grid(
     hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
 )
 
 
 def problem(n=600, dim=5, seed=0):
+    needs("torch")
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
     X = (2 * rng.normal(size=(3, dim))[y] + rng.normal(size=(n, dim))).astype(np.float32)
@@ -64,6 +65,7 @@ def test_nodes_without_label_and_last_batches_of_one_do_no_harm():
 
 def test_the_seed_of_torch_is_left_as_it_was():
     X, y, split = problem()
+    torch = needs("torch")
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.evaluate import links
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=30)
@@ -38,8 +39,7 @@ def test_auc_is_the_share_of_won_comparisons(positive, negative):
 @settings(deadline=None)
 @given(scores, scores)
 def test_average_precision_is_that_of_scikit_learn(positive, negative):
-    from sklearn.metrics import average_precision_score
-
+    average_precision_score = needs("sklearn.metrics").average_precision_score
     truth = [1] * len(positive) + [0] * len(negative)
     expected = average_precision_score(truth, positive + negative)
     assert gq.evaluate.average_precision(positive, negative) == pytest.approx(expected, abs=1e-12)

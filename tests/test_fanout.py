@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
+from extras import needs
 from graphquilt.embedders import PyGEmbedder
 from graphquilt.errors import ConvergenceError, InputError, JobError, MissingExtraError, PatchesFailedError
-from graphquilt.fanout import describe, embed_patches, patch_seed
+from graphquilt.jobs import DirectoryStore, Processes
 from graphquilt.patches import PatchGraph
-from graphquilt.records import graph_of, kept_patch_graph, patch_key
-from graphquilt.store import DirectoryStore, Record
-from graphquilt.workers import Processes
+from graphquilt.pipeline import Record, embed_patches, patch_seed, stored_patch_graph
+from graphquilt.pipeline.description import describe
+from graphquilt.pipeline.records import graph_of, patch_key
 from toy_embedders import Deadly, Failing, Picky, Toy, Whereabouts, ring_of_patches
 
 
@@ -268,7 +268,7 @@ def test_the_driver_needs_no_graph_when_the_store_has_the_patches(ring, expected
     embed_patches(*ring, Toy(3), seed=7, store=store)
     for k in range(20):
         (store.path / (patch_key(k, "embedding") + ".json")).unlink()
-    assert_same(embed_patches(None, kept_patch_graph(store), Toy(3), seed=7, store=store), expected)
+    assert_same(embed_patches(None, stored_patch_graph(store), Toy(3), seed=7, store=store), expected)
     with pytest.raises(JobError, match="no graph was given"):
         embed_patches(None, ring[1], Toy(3), seed=7)
 
@@ -290,7 +290,7 @@ def test_sparse_features_and_weights_come_along(tmp_path):
     import scipy.sparse as sp
 
     from graphquilt.graph import Graph
-    from graphquilt.records import graph_record
+    from graphquilt.pipeline.records import graph_record
 
     A = sp.csr_array([[0, 2.5, 0], [2.5, 0, 1], [0, 1, 0]])
     graph = Graph(A, sp.csr_array([[0, 1.0], [0, 0], [3, 0]]))
@@ -376,6 +376,7 @@ def test_progress_counts_every_patch(ring, tmp_path):
 
 
 def test_other_networks_and_other_lambdas_are_other_embedders():
+    torch = needs("torch")
     narrow, wide = (PyGEmbedder(torch.nn.Linear(3, width), dim=2) for width in (8, 64))
     assert describe(narrow) != describe(wide)
     assert describe(narrow) == describe(PyGEmbedder(torch.nn.Linear(3, 8), dim=2))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graphquilt.records import keep_graph, keep_patch_graph, kept_embedding
+from graphquilt.stages import align_job, cut_patches
 
 from graphquilt.errors import InputError
+from graphquilt.jobs import DirectoryStore, job_status
 from graphquilt.patches import PatchGraph
-from graphquilt.records import keep_graph, keep_patch_graph, kept_embedding, patch_key
-from graphquilt.stages import align_job, cut_patches, job_status
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.pipeline import Record
+from graphquilt.pipeline.records import patch_key
 from toy_embedders import ring_of_patches
 
 PAGE = Path(__file__).parents[1] / "docs" / "job-format.md"

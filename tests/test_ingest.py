@@ -4,13 +4,13 @@ import gzip
 import os
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from extras import needs
 from graphquilt import Graph, from_networkx, from_pyg, read_edges, read_mag240m, to_networkx, to_pyg
 from graphquilt.errors import FormatError, InputError
 
@@ -175,6 +175,7 @@ def test_numpy_files(tmp_path):
 
 
 def test_networkx_there_and_back():
+    nx = needs("networkx")
     network = nx.karate_club_graph()
     graph = from_networkx(network)
     assert (graph.n_nodes, graph.n_edges, graph.node_ids) == (34, 156, None)
@@ -192,6 +193,7 @@ def test_networkx_there_and_back():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyG's own imports
 def test_pyg_there_and_back():
+    needs("torch_geometric")
     graph = read_like_karate()
     data = to_pyg(graph)
     assert data.num_nodes == 34
@@ -203,6 +205,7 @@ def test_pyg_there_and_back():
 
 
 def read_like_karate():
+    nx = needs("networkx")
     A = nx.to_scipy_sparse_array(nx.karate_club_graph(), weight="weight")
     rng = np.random.default_rng(0)
     return Graph(A, rng.normal(size=(34, 3)).astype(np.float32), labels=rng.integers(0, 2, 34))

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphquilt.records import alignment_of
 
 import graphquilt as gq
-from graphquilt.fanout import patch_seed
-from graphquilt.pipeline import default_degree, default_overlap, free_motions
-from graphquilt.records import alignment_of
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.cutting import default_degree, default_overlap
+from graphquilt.pipeline.recipe import common_motions
 from toy_embedders import Toy
 
 
@@ -48,8 +49,8 @@ def test_a_store_keeps_everything_and_changes_nothing(graph, tmp_path, workers):
 
 
 def test_the_group_of_the_embedder_decides_what_is_undone(graph):
-    assert free_motions(Toy(2)) == gq.Motions()
-    assert free_motions([Toy(2), gq.SVD(2)]).scale
+    assert common_motions(Toy(2)) == gq.Motions()
+    assert common_motions([Toy(2), gq.SVD(2)]).scale
     result = gq.embed(graph, dim=2, n_patches=3, embedder=gq.SVD(2, motions=gq.Motions(translate=False)))
     assert (result.alignment.scales == 1).all()
     assert (result.alignment.translations == 0).all()

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.report.quilt import draw_stages
 from graphquilt.synthetic import quilt
 
 
 def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):
+    needs("matplotlib")
     command = [sys.executable, "-c", "from graphquilt.cli import main; main()", "demo", "quilt", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Good: the overlaps agree" in done.stdout

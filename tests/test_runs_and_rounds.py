@@ -8,22 +8,23 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphquilt.stages import align_job, keep_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.consensus import consensus_targets
+from extras import needs
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
-from graphquilt.fanout import patch_seed
+from graphquilt.jobs import job_status
 from graphquilt.linalg.procrustes import centred
-from graphquilt.stages import align_job, job_status, keep_graph
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.consensus import consensus_targets
 from toy_embedders import Toy, ring_of_patches
-
-torch = pytest.importorskip("torch")
 
 
 def quick(dim=4, **settings):
+    needs("torch")
     return gq.VGAE(dim, max_epochs=15, **settings)
 
 
@@ -196,20 +197,22 @@ def test_targets_lie_in_the_coordinates_of_each_patch():
 
 
 @pytest.mark.parametrize("kind", [gq.VGAE, gq.GAE, gq.DGI])
-def test_a_strong_pull_brings_nodes_where_they_are_drawn(blocks, kind):
+def test_a_strong_pull_moves_nodes_towards_their_targets(blocks, kind):
+    needs("torch")
     embedder = kind(4, max_epochs=300, lr=0.01, **({"featureless": "degree"} if kind is gq.DGI else {}))
     graph = gq.Graph(blocks.adjacency, sp.csr_array(np.eye(blocks.n_nodes)))
     free = embedder.fit(graph, 0).embedding
     rows = np.arange(0, graph.n_nodes, 2)
     wanted = free[rows] + 0.3 * np.random.default_rng(0).normal(size=(len(rows), 4)) * free.std()
-    drawn = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
+    pulled = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
     other = embedder.fit(graph, 1).embedding
     spread = np.linalg.norm(wanted - wanted.mean(axis=0))
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.5 * spread
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.5 * spread
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
 
 
 def test_rounds_make_patches_agree_better(blocks):
+    needs("torch")
     options = {
         "dim": 4,
         "n_patches": 4,
@@ -306,16 +309,16 @@ def test_targets_follow_the_order_of_the_patch_graph():
 def test_what_rounds_would_fail_at_is_refused_before_training(blocks, blocks_quilt):
     log = []
     for arguments, message in (
-        ((None, blocks_quilt, quick()), "coverage is counted in the graph"),
-        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be drawn"),
+        ((None, blocks_quilt, gq.VGAE(4)), "coverage is counted in the graph"),
+        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be pulled"),
     ):
         with pytest.raises(InputError, match=message):
             gq.embed_in_rounds(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
     assert not log
 
 
-def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
-    with pytest.raises(InputError, match=r"SVD cannot be drawn .* rounds=0"):
+def test_an_embedder_that_accepts_no_target_is_refused(blocks):
+    with pytest.raises(InputError, match=r"SVD cannot be pulled .* rounds=0"):
         gq.embed(blocks, dim=4, n_patches=3, rounds=1)
 
 
@@ -377,6 +380,7 @@ def test_a_wrong_recipe_is_refused(wrong):
 
 
 def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
+    needs("torch")
     edges = tmp_path / "edges.csv"
     right = [(20 * i + j, 20 * i + j + 1) for i in range(20) for j in range(19)]
     down = [(20 * i + j, 20 * i + j + 20) for i in range(19) for j in range(20)]
@@ -405,7 +409,7 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
 
 
 def test_a_dask_cluster_does_runs_and_rounds(blocks, blocks_quilt, tmp_path):
-    distributed = pytest.importorskip("distributed")
+    distributed = needs("distributed")
     recipe = gq.Recipe(runs=2, rounds=1)
     expected = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")

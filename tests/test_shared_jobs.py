@@ -11,16 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from graphquilt.records import job_graph, keep_graph, keep_patch_graph, kept_embedding
+from graphquilt.stages import align_job, cut_patches
 
 import graphquilt as gq
 from graphquilt import stages
 from graphquilt.cli import main
-from graphquilt.export import export_embedding
 from graphquilt.files import write_arrays
-from graphquilt.locking import job_lock
-from graphquilt.records import fingerprint, job_graph, keep_graph, keep_patch_graph, kept_embedding
-from graphquilt.stages import align_job, cut_patches, job_status
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.jobs import DirectoryStore, export_embedding, job_status
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline import Record
+from graphquilt.pipeline.description import fingerprint
 from toy_embedders import Toy, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
@@ -67,7 +68,7 @@ def test_shares_that_start_together_all_finish(ring, tmp_path):
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
     ]
-    told = [share.communicate(timeout=120)[1] for share in shares]
+    told = [share.communicate(timeout=300)[1] for share in shares]
     assert [share.returncode for share in shares] == [0] * 8, told
     assert job_status(store)["embedded"] == [6]
 

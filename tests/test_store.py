@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 from graphquilt.conformance.store import check_store
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.locking import job_lock
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.jobs import DirectoryStore
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline import Record
 
 KEY = "patches/00003/graph"
 

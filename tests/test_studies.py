@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.studies.cells import cell_seed, read_cells, run_cells
 
 
@@ -74,7 +75,7 @@ def test_seeds_depend_on_every_part():
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    pytest.importorskip("torch")
+    needs("torch")
     from graphquilt.studies.small_scale import reproduce_small, small_cells
 
     out = tmp_path_factory.mktemp("small")
@@ -163,7 +164,7 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory):
-    pytest.importorskip("torch")
+    needs("torch")
     from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
 
     out = tmp_path_factory.mktemp("quality")
@@ -229,7 +230,7 @@ def test_a_training_made_otherwise_is_not_opened(quality, tmp_path):
 
 @pytest.mark.slow
 def test_pictures_of_the_largest_dimension(small):
-    pytest.importorskip("umap")
+    needs("umap")
     from graphquilt.studies.small_scale_report import write_report
 
     out, _ = small

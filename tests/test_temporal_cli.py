@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import graphquilt
+from extras import needs
 from graphquilt.cli import main
 from graphquilt.report.anomaly import parse_marks
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
@@ -283,7 +284,7 @@ def test_watch_refuses_what_it_cannot_watch(tmp_path):
 
 
 def test_figures_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     labels = [str(t) for t in range(30)]
     z = np.random.default_rng(0).normal(size=30)
     marked = np.arange(30) > 20
@@ -299,7 +300,7 @@ def test_figures_are_drawn(tmp_path):
 
 @pytest.mark.slow
 def test_the_reference_map_is_drawn(tmp_path):
-    pytest.importorskip("umap")
+    needs("umap")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 4))
     X[3] = np.nan

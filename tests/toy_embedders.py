@@ -98,10 +98,9 @@ def ring_of_patches(n_patches, size=12):
 
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
-    from graphquilt.fanout import embed_patches
-    from graphquilt.locking import job_lock
-    from graphquilt.store import DirectoryStore
-    from graphquilt.workers import Processes
+    from graphquilt.jobs import DirectoryStore, Processes
+    from graphquilt.jobs.lock import job_lock
+    from graphquilt.pipeline import embed_patches
 
     graph, quilt = ring_of_patches(int(n_patches))
     with job_lock(job):

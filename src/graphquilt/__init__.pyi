@@ -23,7 +23,6 @@ from .embedders import FunctionEmbedder as FunctionEmbedder
 from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
-from .fanout import embed_patches as embed_patches
 from .graph import Graph as Graph
 from .ingest import build_csr as build_csr
 from .ingest import from_networkx as from_networkx
@@ -32,6 +31,12 @@ from .ingest import read_edges as read_edges
 from .ingest import read_mag240m as read_mag240m
 from .ingest import to_networkx as to_networkx
 from .ingest import to_pyg as to_pyg
+from .jobs import DirectoryStore as DirectoryStore
+from .jobs import Job as Job
+from .jobs import JobSettings as JobSettings
+from .jobs import Processes as Processes
+from .jobs import QuiltResult as QuiltResult
+from .jobs import embed as embed
 from .linalg.motions import Motions as Motions
 from .partition import Fennel as Fennel
 from .partition import KaMinPar as KaMinPar
@@ -46,13 +51,12 @@ from .patches import PatchGraph as PatchGraph
 from .patches import Resistance as Resistance
 from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
-from .pipeline import QuiltResult as QuiltResult
-from .pipeline import embed as embed
-from .pipeline import embed_in_rounds as embed_in_rounds
+from .pipeline import Cutting as Cutting
+from .pipeline import Recipe as Recipe
+from .pipeline import Record as Record
+from .pipeline import cut as cut
+from .pipeline import embed_patches as embed_patches
+from .pipeline import stitch as stitch
 from .progress import Progress as Progress
-from .recipes import Recipe as Recipe
-from .store import DirectoryStore as DirectoryStore
-from .store import Record as Record
-from .workers import Processes as Processes
 
 __version__: str

@@ -7,8 +7,11 @@ in memory share one compiled version. ``@jit`` marks the functions that only oth
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Kernel", "jit", "kernel", "one_blas_thread"]
+__all__ = ["Kernel", "jit", "kernel", "one_blas_thread", "one_thread", "settle_worker"]
 
 logger = logging.getLogger("graphquilt")
 P = ParamSpec("P")
@@ -135,3 +138,52 @@ def one_blas_thread() -> AbstractContextManager[object]:
 
     limit: AbstractContextManager[object] = ThreadpoolController().limit(limits=1, user_api="blas")
     return limit
+
+
+_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_settled: list[contextlib.ExitStack] = []  # the thread limit of this process, kept as long as the process lives
+
+
+def _torch_threads(n: int) -> int | None:
+    """Set torch's thread count if torch is loaded, and return what it was."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):
+        return None
+    before = int(torch.get_num_threads())
+    if before != n:
+        torch.set_num_threads(n)
+    return before
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let BLAS, OpenMP and torch use one thread inside, unless the environment says how many they should use.
+
+    Small problems lose more to switching between threads than they gain, and sums that are split over threads are
+    added in another order.
+    """
+    if any(name in os.environ for name in _SETTINGS):
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    torch_before = _torch_threads(1)
+    os.environ |= dict.fromkeys(_SETTINGS, "1")  # for libraries that are loaded from here on
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        for name in _SETTINGS:
+            os.environ.pop(name, None)
+        if torch_before is not None:
+            _torch_threads(torch_before)
+
+
+def settle_worker() -> None:
+    """Give this worker process one thread for good, unless its environment says otherwise."""
+    if not _settled:
+        limit = contextlib.ExitStack()
+        limit.enter_context(one_thread())
+        _settled.append(limit)
+    if os.environ.get("OMP_NUM_THREADS") == "1":
+        _torch_threads(1)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.linalg.laplacian import DENSE_LIMIT, spanning_tree
+from graphquilt.linalg.systems import adjacency
 
 __all__ = ["Connection", "fiedler", "scalar_preconditioner", "tree_guess"]
 
@@ -64,9 +65,7 @@ class Connection:
     @cached_property
     def scalar(self) -> sp.csr_array:
         """The normalised Laplacian of the graph without its rotations, (n, n)."""
-        i, j = self.edges.T
-        A = sp.csr_array((np.r_[self.coupling, self.coupling], (np.r_[i, j], np.r_[j, i])), shape=(self.n, self.n))
-        return sp.csr_array(sp.eye_array(self.n) - A)
+        return sp.csr_array(sp.eye_array(self.n) - adjacency(self.edges, self.coupling, self.n))
 
     def __call__(self, X: FloatArray, out: FloatArray) -> None:
         """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.

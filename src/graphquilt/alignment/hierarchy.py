@@ -1,32 +1,34 @@
-"""Hierarchical alignment: align patches inside clusters of the patch graph, then the clusters, and so on up."""
+"""Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.overlap import (
-    PatchIndex,
     PatchLike,
     check_edges,
     check_overlap,
+    checked_weights,
     edge_errors,
     index_patches,
+    select_patches,
     shared_rows,
 )
-from graphquilt.alignment.solve import AlignOptions, align, place
-from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, Int64Array
+from graphquilt.alignment.solve import AlignOptions, align
+from graphquilt.alignment.transforms import Alignment, Part, join_parts, with_fixed_frame, with_worst_fit
+from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.linalg.laplacian import components
+from graphquilt.linalg import adjacency, components
 from graphquilt.patches import Patch
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["align_hierarchical"]
 
@@ -38,23 +40,26 @@ def align_hierarchical(
     branching: int = 100,
     clusters: npt.ArrayLike | None = None,
     options: AlignOptions = AlignOptions(),
+    weights: Sequence[npt.ArrayLike] | None = None,
     executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Align many patches level by level: never more than about ``branching`` at a time.
 
-    The patch graph is cut into clusters of about ``branching`` patches, each cluster is aligned on its own and becomes
-    one patch (the centroid of its members), and the clusters are aligned the same way. Without noise the result is
-    that of :func:`align`; with noise it costs a little accuracy and makes the largest problem small.
+    The patch graph is cut into clusters of about ``branching`` patches. Each cluster is aligned on its own and becomes
+    one patch, the weighted centroid of its members; the weight of a row is the sum of the weights that its members
+    give the node, each 1 without ``weights``. The clusters are then aligned in the same way. Without noise the result
+    is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
 
     Parameters
     ----------
     branching : int
         How many patches, or clusters, to align at once; at least 2.
     clusters : int array (p,), optional
-        A cluster for each patch on the first level. A cluster whose patches do not hang together is split.
+        A cluster for each patch on the first level. A cluster whose patches are not connected is split.
     executor : concurrent.futures.Executor, optional
-        Who aligns the clusters of a level, one each.
-    patches, edges, options
+        Aligns the clusters of a level at the same time.
+    patches, edges, options, weights, progress
         As for :func:`align`, on every level.
 
     Returns
@@ -66,8 +71,8 @@ def align_hierarchical(
     Examples
     --------
     >>> from graphquilt.synthetic import quilt
-    >>> made = quilt(30, 2, seed=0)
-    >>> bool(align_hierarchical(made.patches, made.edges, branching=6).edge_errors.max() < 1e-9)
+    >>> example = quilt(30, 2, seed=0)
+    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-9)
     True
     """
     if not isinstance(branching, int | np.integer) or branching < 2:
@@ -76,118 +81,124 @@ def align_hierarchical(
         )
     index = index_patches(patches)
     pairs = check_edges(index, edges)
+    row_weights = None if weights is None else checked_weights(weights, patches)
     sizes = np.empty(len(pairs))
     for e, (i, j) in enumerate(pairs.tolist()):
-        sizes[e] = len(shared_rows(index, i, j)[0])
-        check_overlap(i, j, int(sizes[e]), least=options.motions.points_needed(index.dim), dim=index.dim)
-    labels = _first_labels(clusters, index, pairs, sizes, branching)
-    result = _level(patches, pairs, sizes, labels, branching=branching, options=options, executor=executor)
-    errors = edge_errors(patches, index, pairs, partial(place, result), executor=executor)
-    return replace(result, edges=pairs, edge_errors=errors, edge_weights=sizes * result.edge_trust)
+        rows_i, rows_j = shared_rows(index, i, j)
+        check_overlap(i, j, len(rows_i), least=options.motions.points_needed(index.dim), dim=index.dim)
+        sizes[e] = len(rows_i) if row_weights is None else row_weights[i][rows_i] @ row_weights[j][rows_j]
+    labels = _cut(pairs, sizes, index.n_patches, branching) if clusters is None else _labels(clusters, index.n_patches)
+    solver = _Solver(branching, options, executor, progress)
+    alignment = _align_level(_Level(patches, row_weights, pairs, sizes), labels, solver)
+    errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+    trust = alignment.edge_trust
+    table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
+    # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
+    size = float(np.mean(1 / alignment.scales))
+    scales, translations = size * alignment.scales, size * alignment.translations
+    return with_fixed_frame(replace(alignment, scales=scales, translations=translations, edge_table=table))
 
 
-def _first_labels(
-    clusters: npt.ArrayLike | None, index: PatchIndex, edges: Int64Array, sizes: AnyArray, branching: int
-) -> Int64Array:
-    if clusters is None:
-        return _cut(edges, sizes, index.n_patches, branching)
-    given = np.asarray(clusters)
-    if given.shape != (index.n_patches,):
-        raise InputError(f"there are {index.n_patches} patches and clusters of shape {given.shape}; give one a patch.")
-    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+class _Solver(NamedTuple):
+    """How to align every level."""
+
+    branching: int
+    options: AlignOptions
+    executor: Executor | None
+    progress: ProgressCallback | None
 
 
-def _cut(edges: Int64Array, weights: AnyArray, n: int, branching: int) -> Int64Array:
+class _Level(NamedTuple):
+    """The patches of one level (on the first the patches themselves, then clusters), their weights and edges."""
+
+    patches: Sequence[PatchLike]
+    weights: Sequence[Float64Array] | None
+    edges: Int64Array
+    sizes: Float64Array
+    number: int = 1
+
+
+def _labels(clusters: npt.ArrayLike, n_patches: int) -> Int64Array:
+    labels = np.asarray(clusters)
+    if labels.shape != (n_patches,):
+        raise InputError(f"there are {n_patches} patches and clusters of shape {labels.shape}; give one per patch.")
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _cut(edges: Int64Array, sizes: Float64Array, n: int, branching: int) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
     if n <= branching:
         return np.zeros(n, dtype=np.int64)
-    import scipy.sparse as sp
-
     from graphquilt.graph import Graph
     from graphquilt.partition import Metis
 
-    i, j = edges.T
-    A = sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
-    return np.asarray(Metis(n_patches=-(-n // branching))(Graph(A)), dtype=np.int64)
+    return np.asarray(Metis(n_patches=-(-n // branching))(Graph(adjacency(edges, sizes, n))), dtype=np.int64)
 
 
-def _level(
-    patches: Sequence[PatchLike],
-    edges: Int64Array,
-    sizes: AnyArray,
-    labels: Int64Array,
-    *,
-    branching: int,
-    options: AlignOptions,
-    executor: Executor | None,
-) -> Alignment:
-    """Align one level and all above it; the result carries trust and open directions in the order of ``edges``."""
-    p = len(labels)
+def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignment:
+    """Align one level and all above it; of each edge the result knows the trust and the undetermined directions."""
+    p, edges = len(labels), level.edges
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
-    labels = components(edges[inside], p)  # what the labels join and the edges do not is split
+    labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     if labels.max() == 0 or labels.max() == p - 1:
-        return align(patches, edges, options=options, executor=executor)
-    lower, tops = _clusters(patches, edges[inside], labels, options, executor)
-    across = np.sort(labels[edges[~inside]], axis=1)
-    upper_edges, which = np.unique(across, axis=0, return_inverse=True)
-    upper_sizes = np.bincount(which.ravel(), weights=sizes[~inside])
-    upper_labels = _cut(upper_edges, upper_sizes, len(tops), branching)
-    upper = _level(
-        tops, upper_edges, upper_sizes, upper_labels, branching=branching, options=options, executor=executor
+        return align(
+            level.patches,
+            edges,
+            options=solver.options,
+            weights=level.weights,
+            executor=solver.executor,
+            progress=solver.progress,
+        )
+    lower, patches, weights = _align_clusters(level, labels, inside, solver)
+    pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
+    sizes = np.bincount(which.ravel(), weights=level.sizes[~inside]).astype(np.float64)
+    upper = _align_level(
+        _Level(patches, weights, pairs, sizes, level.number + 1),
+        _cut(pairs, sizes, len(patches), solver.branching),
+        solver,
     )
-    result = _worse(lower, upper).compose(upper.take(labels))
-    trust, undetermined = np.empty(len(edges)), np.empty(len(edges), dtype=np.int64)
-    trust[inside], undetermined[inside] = lower.edge_trust, lower.undetermined
-    trust[~inside], undetermined[~inside] = upper.edge_trust[which.ravel()], upper.undetermined[which.ravel()]
-    return replace(result, edges=edges, edge_trust=trust, undetermined=undetermined)
+    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which.ravel())])
+    table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
+    alignment = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
+    return with_worst_fit(alignment, [lower, upper])
 
 
-def _clusters(
-    patches: Sequence[PatchLike],
-    edges: Int64Array,
-    labels: Int64Array,
-    options: AlignOptions,
-    executor: Executor | None,
-) -> tuple[Alignment, list[Patch]]:
-    """Align every cluster on its own: all their transforms in one Alignment, and each cluster as one patch."""
+def _align_clusters(
+    level: _Level, labels: Int64Array, inside: BoolArray, solver: _Solver
+) -> tuple[Alignment, list[Patch], list[Float64Array]]:
+    """Align every cluster on its own: all transforms as one Alignment, and each cluster as a patch with row weights."""
+    edges = level.edges[inside]
     members = [np.flatnonzero(labels == c) for c in range(int(labels.max()) + 1)]
     rows = [np.flatnonzero(labels[edges[:, 0]] == c) for c in range(len(members))]
     tasks = []
-    for here, mine in zip(members, rows, strict=True):
-        # A lazy sequence goes to the worker as it is, and the worker opens what it needs.
-        part = {k: patches[k] for k in here.tolist()} if isinstance(patches, list | tuple) else patches
-        tasks.append((part, here, np.searchsorted(here, edges[mine]), options))
-    if executor is None:
-        done = [_align_cluster(*task) for task in tasks]
+    for numbers, own in zip(members, rows, strict=True):
+        weights = None if level.weights is None else [level.weights[k] for k in numbers.tolist()]
+        local = np.searchsorted(numbers, edges[own])
+        tasks.append((select_patches(level.patches, numbers), local, solver.options, weights))
+    if solver.executor is None:
+        results = (_align_cluster(*task) for task in tasks)
     else:
-        done = [future.result() for future in [executor.submit(_align_cluster, *task) for task in tasks]]
-    whole = Alignment.identity(len(labels), done[0][0].dim)
-    trust, undetermined = np.ones(len(edges)), np.zeros(len(edges), dtype=np.int64)
-    for (aligned, _), here, mine in zip(done, members, rows, strict=True):
-        for name in ("scales", "rotations", "translations"):
-            getattr(whole, name)[here] = getattr(aligned, name)
-        trust[mine], undetermined[mine] = aligned.edge_trust, aligned.undetermined
-        whole = _worse(whole, aligned)
-    return replace(whole, edges=edges, edge_trust=trust, undetermined=undetermined), [patch for _, patch in done]
+        futures = [solver.executor.submit(_align_cluster, *task) for task in tasks]
+        results = (future.result() for future in futures)
+    parts, patches, patch_weights = [], [], []
+    for numbers, own, (alignment, patch, weight) in zip(members, rows, results, strict=True):
+        parts.append(Part(numbers, own, alignment))
+        patches.append(patch)
+        patch_weights.append(weight)
+        report(solver.progress, f"clusters of level {level.number}", len(parts), len(members))
+    return join_parts(parts, edges), patches, patch_weights
 
 
 def _align_cluster(
-    patches: Any, members: Int64Array, edges: Int64Array, options: AlignOptions
-) -> tuple[Alignment, Patch]:
-    own = [patches[k] for k in members.tolist()]
-    aligned = align(own, edges, options=options)
-    nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in own]))
-    local = [(np.searchsorted(nodes, ids), X) for ids, X in own]
-    return aligned, Patch(nodes, centroid(local, aligned, n_nodes=len(nodes)))
-
-
-def _worse(one: Alignment, other: Alignment) -> Alignment:
-    """Return ``one`` with the smaller spectral gap and the larger residual of the two."""
-    loose = one if one.spectral_gap <= other.spectral_gap else other
-    return replace(
-        one,
-        eigenvalues=loose.eigenvalues,
-        next_residual=loose.next_residual,
-        residual=max(one.residual, other.residual),
-    )
+    patches: Sequence[PatchLike], edges: Int64Array, options: AlignOptions, weights: Sequence[Float64Array] | None
+) -> tuple[Alignment, Patch, Float64Array]:
+    """Return the alignment of one cluster, its weighted centroid as one patch, and the weight of each of its rows."""
+    members = list(patches)
+    alignment = align(members, edges, options=options, weights=weights)
+    nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in members]))
+    local = [(np.searchsorted(nodes, ids), X) for ids, X in members]
+    total = np.zeros(len(nodes))
+    for k, (rows, _) in enumerate(local):
+        total[rows] += 1.0 if weights is None else weights[k]
+    return alignment, Patch(nodes, centroid(local, alignment, weights=weights, n_nodes=len(nodes))), total

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
-from graphquilt.alignment.solve import place
-from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import Float64Array
+from graphquilt.alignment.transforms import Alignment, with_fixed_frame
+from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.motions import Motions
-from graphquilt.linalg.procrustes import centred, polar
+from graphquilt.linalg import Motions, centred, polar
 
 __all__ = ["lay_onto", "refine"]
 
@@ -69,23 +66,22 @@ def refine(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if sweeps == 0 or len(patches) == 1:
         return alignment
-    trusted = None if weights is None else checked_weights(weights, patches)
+    row_weights = None if weights is None else checked_weights(weights, patches)
     current = alignment
     for _ in range(sweeps):
-        C = centroid(patches, current, weights=trusted, missing="nan")
-        laid = lay_onto(patches, current, C, weights=trusted, motions=replace(motions, scale=False))
-        current = _as_promised(laid)
+        C = centroid(patches, current, weights=row_weights, missing="nan")
+        current = lay_onto(patches, current, C, weights=row_weights, motions=replace(motions, scale=False))
+        current = with_fixed_frame(current)
     if len(current.edges):
-        index = index_patches(patches)
-        errors = edge_errors(patches, index, current.edges, partial(place, current))
-        current = replace(current, edge_errors=errors)
+        errors = edge_errors(patches, index_patches(patches), current.edges, current.apply)
+        current = replace(current, edge_table=replace(current.edge_table, errors=errors))
     return current
 
 
 def lay_onto(
     patches: Sequence[PatchLike],
     alignment: Alignment,
-    reference: npt.NDArray[np.floating],
+    reference: FloatArray,
     *,
     weights: Sequence[Float64Array] | None = None,
     motions: Motions = Motions(),
@@ -101,7 +97,7 @@ def lay_onto(
         for k in range(p):
             nodes, X = checked_patch(patches[k], k)
             w = np.ones(len(nodes)) if weights is None else weights[k]
-            (a, mean), (b, wanted) = centred(X, w), centred(reference[nodes], w)
+            (a, mean), (b, target) = centred(X, w), centred(reference[nodes], w)
             if not motions.translate:
                 root = np.sqrt(w)[:, None]
                 a, b = root * np.asarray(X, dtype=np.float64), root * (reference[nodes] - translations[k])
@@ -109,14 +105,5 @@ def lay_onto(
             if motions.scale:
                 scales[k] = np.linalg.norm(b) / np.linalg.norm(a)
             if motions.translate:
-                translations[k] = wanted - scales[k] * mean @ rotations[k]
+                translations[k] = target - scales[k] * mean @ rotations[k]
     return replace(alignment, scales=scales, rotations=rotations, translations=translations)
-
-
-def _as_promised(alignment: Alignment) -> Alignment:
-    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
-    turn = alignment.rotations[0].T
-    with one_blas_thread():
-        translations = alignment.translations @ turn
-        rotations = alignment.rotations @ turn
-    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.extension import place
+from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.alignment.extension import place_patch
 from graphquilt.alignment.overlap import PatchLike
-from graphquilt.alignment.verdict import Fit, verdict
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.alignment.verdict import verdict
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.kernels import one_blas_thread
 
-__all__ = ["Alignment"]
+__all__ = ["Alignment", "Part", "join_parts", "with_fixed_frame", "with_worst_fit"]
 
 
 DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
+# The names of the arrays in a file, in their order there.
+COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
+FIGURES = ("residual", "next_residual", "drift")
+ARRAYS = ("scales", "rotations", "translations", *COLUMNS, "eigenvalues", *FIGURES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +42,13 @@ class Alignment:
     scales : float array (p,)
     rotations : float array (p, d, d)
     translations : float array (p, d)
-    edges : int array (m, 2)
-        Pairs (i, j), i < j, of patches that were compared, in the order given.
-    edge_errors : float array (m,)
-        What is left on each overlap after alignment: 0 perfect, 1 no better than unrelated.
-    edge_weights : float array (m,)
-        The weight of each edge in the rotation step: its overlap, times ``edge_trust``.
-    edge_trust : float array (m,)
-        1, or less where robust alignment doubted the edge.
-    undetermined : int array (m,)
-        How many of the d directions each overlap says nothing about, because its points do not extend in them.
+    edge_table : EdgeTable
+        The m pairs of patches that were compared, in the order given, and what is known of each. Its columns can also
+        be read as ``edges``, ``edge_errors``, ``edge_weights``, ``edge_trust`` and ``undetermined``.
     eigenvalues : float array (d + 1,)
         The d leading eigenvalues of the rotation step (all 1 without noise) and an estimate of the next.
     residual : float
-        Of the eigenvectors of the rotation step: the largest norm over the d.
+        The largest residual norm of the d eigenvectors of the rotation step.
     next_residual : float
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
@@ -60,15 +59,21 @@ class Alignment:
     scales: Float64Array
     rotations: Float64Array
     translations: Float64Array
-    edges: Int64Array
-    edge_errors: Float64Array
-    edge_weights: Float64Array
-    edge_trust: Float64Array
-    undetermined: Int64Array
+    edge_table: EdgeTable
     eigenvalues: Float64Array
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
+
+    def __post_init__(self) -> None:
+        p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
+        expected = [(p,), (p, d, d), (p, d), (d + 1,)]
+        shapes = [np.shape(a) for a in (self.scales, self.rotations, self.translations, self.eigenvalues)]
+        if shapes != expected:
+            raise InputError(
+                f"the scales, rotations, translations and eigenvalues of {p} patches in {d} dimensions have the shapes "
+                f"{expected}, not {shapes}."
+            )
 
     @classmethod
     def identity(cls, n_patches: int, dim: int) -> Alignment:
@@ -83,13 +88,34 @@ class Alignment:
             scales=np.ones(n_patches),
             rotations=np.tile(np.eye(dim), (n_patches, 1, 1)),
             translations=np.zeros((n_patches, dim)),
-            edges=np.empty((0, 2), dtype=np.int64),
-            edge_errors=np.empty(0),
-            edge_weights=np.empty(0),
-            edge_trust=np.empty(0),
-            undetermined=np.empty(0, dtype=np.int64),
+            edge_table=EdgeTable.empty(),
             eigenvalues=np.r_[np.ones(dim), -1.0],
         )
+
+    @property
+    def edges(self) -> Int64Array:
+        """The pairs of patches that were compared, (m, 2)."""
+        return self.edge_table.pairs
+
+    @property
+    def edge_errors(self) -> Float64Array:
+        """What is left on each overlap after alignment, (m,): 0 is a perfect fit, 1 is no better than unrelated."""
+        return self.edge_table.errors
+
+    @property
+    def edge_weights(self) -> Float64Array:
+        """The weight of each edge in the rotation step, (m,)."""
+        return self.edge_table.weights
+
+    @property
+    def edge_trust(self) -> Float64Array:
+        """1 for each edge, or less where robust alignment doubted it, (m,)."""
+        return self.edge_table.trust
+
+    @property
+    def undetermined(self) -> Int64Array:
+        """How many of the d directions each overlap says nothing about, (m,)."""
+        return self.edge_table.undetermined
 
     @property
     def n_patches(self) -> int:
@@ -160,19 +186,7 @@ class Alignment:
 
     def summary(self) -> str:
         """Say in plain words how good the fit is, what is doubtful and what to change."""
-        fit = Fit(
-            n_patches=self.n_patches,
-            dim=self.dim,
-            edges=self.edges,
-            errors=self.edge_errors,
-            undetermined=self.undetermined,
-            distrusted=self.distrusted,
-            eigenvalues=self.eigenvalues,
-            next_residual=self.next_residual,
-            residual=self.residual,
-            drift=self.drift,
-        )
-        return verdict(fit)
+        return verdict(self)
 
     def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike, *, replaces: int | None = None) -> Alignment:
         """Place one more patch, or a new version of one, against the others without solving everything again.
@@ -196,72 +210,134 @@ class Alignment:
         OverlapError
             If the new patch shares fewer than d + 1 nodes with every other.
         """
-        if len(patches) != self.n_patches:
-            raise InputError(f"the alignment has {self.n_patches} patches, but {len(patches)} were given.")
-        if replaces is not None and not 0 <= replaces < self.n_patches:
-            raise InputError(
-                f"patch {replaces} cannot be replaced; there are {self.n_patches}, 0 to {self.n_patches - 1}."
-            )
-        number = self.n_patches if replaces is None else replaces
-        kept = ~(self.edges == number).any(axis=1)
-        spot = place(
-            patches,
-            new_patch,
-            number=number,
-            transforms=(self.scales, self.rotations, self.translations),
-            known_edges=self.edges[kept],
-            known_weights=self.edge_weights[kept],
-            gap=self.spectral_gap,
-            scale=bool(np.any(self.scales != self.scales[0])),
-        )
+        p = self.n_patches
+        if len(patches) != p:
+            raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
+        if replaces is not None and not 0 <= replaces < p:
+            raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
+        number = p if replaces is None else replaces
+        remaining = replace(self, edge_table=self.edge_table.take(~(self.edges == number).any(axis=1)))
+        placement = place_patch(patches, new_patch, remaining, number=number)
 
         def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
-            rest = values if replaces is None else np.delete(values, number, axis=0)
-            return np.insert(rest, number, new, axis=0)
+            others = values if replaces is None else np.delete(values, number, axis=0)
+            return np.insert(others, number, new, axis=0)
 
         return replace(
             self,
-            scales=put(self.scales, spot.scale),
-            rotations=put(self.rotations, spot.rotation),
-            translations=put(self.translations, spot.translation),
-            edges=np.vstack([self.edges[kept], spot.edges]),
-            edge_errors=np.r_[self.edge_errors[kept], spot.errors],
-            edge_weights=np.r_[self.edge_weights[kept], spot.weights],
-            edge_trust=np.r_[self.edge_trust[kept], np.ones(len(spot.edges))],
-            undetermined=np.r_[self.undetermined[kept], spot.undetermined],
-            drift=self.drift + spot.drift,
+            scales=put(self.scales, placement.scale),
+            rotations=put(self.rotations, placement.rotation),
+            translations=put(self.translations, placement.translation),
+            edge_table=EdgeTable.concatenate([remaining.edge_table, placement.edge_table]),
+            drift=self.drift + placement.drift,
         )
+
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
+
+        Examples
+        --------
+        >>> Alignment.from_arrays(Alignment.identity(3, 2).to_arrays()).rotations.shape
+        (3, 2, 2)
+        """
+        return {"format": np.asarray(FORMAT), **{name: np.asarray(getattr(self, name)) for name in ARRAYS}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
+        """Return the alignment that ``to_arrays`` gave these arrays for; other arrays beside them are ignored.
+
+        Raises
+        ------
+        FormatError
+            An array is missing or has the wrong shape, or the format is one that this version does not read.
+        """
+        missing = [name for name in ("format", *ARRAYS) if name not in arrays]
+        if missing:
+            raise FormatError(f"this is not an alignment: it lacks {', '.join(missing)}. Align again to make one.")
+        if int(arrays["format"]) != FORMAT:
+            raise FormatError(
+                f"this alignment has format {int(arrays['format'])}; this version reads {FORMAT}. Upgrade graphquilt."
+            )
+        values = {name: np.array(arrays[name]) for name in ARRAYS}
+        try:
+            return cls(
+                values["scales"],
+                values["rotations"],
+                values["translations"],
+                EdgeTable(*(values[name] for name in COLUMNS)),
+                values["eigenvalues"],
+                *(float(values[name]) for name in FIGURES),
+            )
+        except (InputError, TypeError) as error:
+            raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the alignment to ``path`` as a NumPy ``.npz`` archive, without pickle."""
-        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         with open(path, "wb") as file:
-            np.savez(file, format=np.asarray(FORMAT), **arrays)
+            np.savez(file, allow_pickle=False, **self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = dict(archive)
+                return cls.from_arrays(archive)
         except FileNotFoundError:
             raise
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
         except Exception as error:
             raise FormatError(
                 f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
             ) from error
-        wanted = {field.name for field in fields(cls)}
-        if "format" not in arrays or wanted - set(arrays):
-            missing = ", ".join(sorted(wanted - set(arrays))) or "format"
-            raise FormatError(f"{path} is not an alignment: it lacks {missing}. Align again to make one.")
-        if int(arrays["format"]) != FORMAT:
-            raise FormatError(
-                f"{path} has format {int(arrays['format'])}; this version reads {FORMAT}. Upgrade graphquilt."
-            )
-        values: dict[str, Any] = {name: arrays[name] for name in wanted}
-        values |= {name: float(arrays[name]) for name in ("residual", "next_residual", "drift")}
-        return cls(**values)
 
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
+
+
+class Part(NamedTuple):
+    """The alignment of some of the patches, the numbers (k,) of these in the whole, and the rows of their edges."""
+
+    patches: Int64Array
+    edges: Int64Array
+    alignment: Alignment
+
+
+def join_parts(parts: Sequence[Part], pairs: Int64Array) -> Alignment:
+    """Put alignments of groups of patches together, each where it is, as one alignment with the edges ``pairs (m, 2)``.
+
+    Every patch and every edge belongs to exactly one part.
+    """
+    order = np.argsort(np.concatenate([part.patches for part in parts]))
+    rows = np.argsort(np.concatenate([part.edges for part in parts]))
+    alignments = [part.alignment for part in parts]
+    table = EdgeTable.concatenate(alignment.edge_table for alignment in alignments).take(rows)
+    whole = Alignment(
+        scales=np.concatenate([alignment.scales for alignment in alignments])[order],
+        rotations=np.concatenate([alignment.rotations for alignment in alignments])[order],
+        translations=np.concatenate([alignment.translations for alignment in alignments])[order],
+        edge_table=replace(table, pairs=pairs),
+        eigenvalues=alignments[0].eigenvalues,
+    )
+    return with_worst_fit(whole, alignments)
+
+
+def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
+    """Return ``alignment`` with the smallest spectral gap and the largest residual among its ``parts``."""
+    loosest = min(parts, key=lambda part: part.spectral_gap)
+    return replace(
+        alignment,
+        eigenvalues=loosest.eigenvalues,
+        next_residual=loosest.next_residual,
+        residual=max(part.residual for part in parts),
+    )
+
+
+def with_fixed_frame(alignment: Alignment) -> Alignment:
+    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
+    turn = alignment.rotations[0].T
+    with one_blas_thread():
+        translations = alignment.translations @ turn
+        rotations = alignment.rotations @ turn
+    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

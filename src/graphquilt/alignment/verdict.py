@@ -1,38 +1,25 @@
-"""What an alignment's figures mean, in plain words."""
+"""Say in plain words what the figures of an alignment mean."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import Int64Array
 
-__all__ = ["Fit", "verdict"]
+if TYPE_CHECKING:
+    from graphquilt.alignment.transforms import Alignment
+
+__all__ = ["verdict"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
 THIN = 0.02  # a spectral gap below this is that of a chain: there are few cycles on which errors could show
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """The figures a verdict is made from; see the attributes of ``Alignment``."""
-
-    n_patches: int
-    dim: int
-    edges: Int64Array
-    errors: Float64Array
-    undetermined: Int64Array
-    distrusted: Int64Array
-    eigenvalues: Float64Array
-    residual: float
-    next_residual: float
-    drift: float
-
-
-def verdict(fit: Fit) -> str:
-    """Say how good the fit is, what is doubtful and what to change, a sentence a line."""
+def verdict(fit: Alignment) -> str:
+    """Say how good the fit is, what is doubtful and what to change, one sentence per line."""
     lines = [f"{fit.n_patches} patches in {fit.dim} dimensions, compared on {len(fit.edges)} overlaps."]
     if len(fit.edges) == 0:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
@@ -51,11 +38,11 @@ def verdict(fit: Fit) -> str:
     return "\n".join(lines)
 
 
-def _errors(fit: Fit) -> str:
-    middle, worst = float(np.median(fit.errors)), float(fit.errors.max())
+def _errors(fit: Alignment) -> str:
+    middle, worst = float(np.median(fit.edge_errors)), float(fit.edge_errors.max())
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
-    bad = fit.edges[fit.errors > FAIR]
-    order = np.argsort(-fit.errors, kind="stable")
+    bad = fit.edges[fit.edge_errors > FAIR]
+    order = np.argsort(-fit.edge_errors, kind="stable")
     if worst <= GOOD:
         return f"Good: the overlaps agree. {figures}"
     if len(bad) == 0:
@@ -71,7 +58,7 @@ def _errors(fit: Fit) -> str:
     return f"{word}: {len(bad)} of {len(fit.edges)} overlaps hardly agree, {names}. {figures} {advice}"
 
 
-def _gap(fit: Fit) -> str:
+def _gap(fit: Alignment) -> str:
     last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
     # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
     if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
@@ -93,7 +80,7 @@ def _gap(fit: Fit) -> str:
     return f"Weak: the rotations are hardly determined; {figures}. Add patch edges, or embed in fewer dimensions."
 
 
-def _undetermined(fit: Fit) -> str:
+def _undetermined(fit: Alignment) -> str:
     touched = fit.undetermined > 0
     most = int(fit.undetermined.max())
     return (

@@ -1,50 +1,49 @@
-"""The command line: parse, call, print. The only place that prints or draws a progress bar.
+"""The command line: parse, call, print. The only package that prints or draws a progress bar.
 
 Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
 2 the input is wrong (one sentence, no traceback); 1 a bug (with its traceback); 130 stopped with Ctrl-C.
+
+The flags of a command are the fields of the frozen values that it takes (``values``).
 """
 
 from __future__ import annotations
 
 import sys
 
-import typer
+from cyclopts import App, CycloptsError
 
 import graphquilt
 
-app = typer.Typer(
+__all__ = ["app", "main"]
+
+app = App(
     name="graphquilt",
     help="Graph embeddings stitched from independently embedded patches.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    version=f"graphquilt {graphquilt.__version__}",
+    print_error=False,
+    exit_on_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"graphquilt {graphquilt.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say which version this is."
-    ),
-) -> None:
-    """Graph embeddings stitched from independently embedded patches."""
 
 
 def main() -> None:
     """Run the command line."""
+    from graphquilt.cli import config
     from graphquilt.errors import QuiltError
 
     try:
-        app()
-    except QuiltError as error:
-        typer.echo(f"graphquilt: {error}", err=True)
+        config.run(app, sys.argv[1:])
+    except (QuiltError, CycloptsError) as error:
+        text = " ".join(str(error).split()) if isinstance(error, CycloptsError) else str(error)
+        print(f"graphquilt: {text}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        from graphquilt.cli.display import resume_command
+
+        print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {resume_command()}", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
 
 
 # Each adds its commands to ``app``.
@@ -54,5 +53,5 @@ from graphquilt.cli import (  # noqa: E402, F401
     jobs,
     results,
     studies,
-    temporal,
+
 )

@@ -1,4 +1,4 @@
-"""Loops that read and write each number once (numba, CPU); ``_ops`` says the same in torch for other devices.
+"""Loops that read and write each number once (numba, CPU); ``elementwise`` has the same in torch for other devices.
 
 All run on one thread, in a fixed order: the same input gives the same bits.
 """

@@ -1,4 +1,4 @@
-"""Encoder: what a training leaves behind, to embed other graphs without training."""
+"""Encoder: the trained weights of a network, which embed other graphs without training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders._features import features_of
+from graphquilt.embedders.features import features_of
 from graphquilt.errors import FormatError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ class Encoder:
     Attributes
     ----------
     kind : str
-        The class of the embedder that trained it.
+        The class name of the embedder that trained it.
     dim : int
         Columns of the embedding.
     weights : mapping of str to float array
         ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
     featureless : {"identity", "degree"} or None
-        The stand-in for features that it was trained with.
+        The substitute for features that it was trained with.
     normalize : bool
-        Whether rows of features are made to sum to 1.
+        Whether every row of features is divided by its sum.
     """
 
     kind: str
@@ -57,8 +57,8 @@ class Encoder:
             import torch
         except ImportError as missing:
             raise MissingExtraError("an encoder", "torch") from missing
-        from graphquilt.embedders._fit import threads
-        from graphquilt.embedders._gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.training import threads
 
         tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
         features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
@@ -68,7 +68,7 @@ class Encoder:
             return X
 
     def save(self, path: str | Path) -> None:
-        """Write the weights and what is needed to apply them to one safetensors file."""
+        """Write the weights, and the settings needed to apply them, to one safetensors file."""
         try:
             from safetensors.numpy import save_file
         except ImportError as missing:
@@ -79,7 +79,7 @@ class Encoder:
 
     @classmethod
     def load(cls, path: str | Path) -> Encoder:
-        """Read what :meth:`save` wrote."""
+        """Read a file that :meth:`save` wrote."""
         try:
             from safetensors import SafetensorError, safe_open
         except ImportError as missing:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.embedders.network import FloatArray, Network, glorot
+from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.embedders.network import Network, glorot
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders._gcn import Inputs
-    from graphquilt.embedders._tasks import Task
     from graphquilt.embedders.contract import Target
+    from graphquilt.embedders.gcn import Inputs
+    from graphquilt.embedders.losses import Task
 
 __all__ = ["GAE", "VGAE"]
 
@@ -32,16 +33,16 @@ class GAE(Network):
     Parameters
     ----------
     validation : float
-        Share of the edges that training does not see; early stopping then watches the reconstruction of those instead
-        of the training loss. The embedding returned is that of the whole graph.
+        Share of the edges that are held out of the training; early stopping then watches the reconstruction of those
+        edges instead of the training loss. The embedding returned is that of the whole graph.
     negatives : int
         Non-edges sampled for each edge and direction; the paper's protocol is 1.
 
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
-    non-edges, drawn anew in every epoch. A graph without edges has nothing to learn from: its nodes get the finite
-    coordinates of the initial weights.
+    non-edges, which are new in every epoch. A graph without edges gives nothing to learn from: its nodes get the
+    finite coordinates of the initial weights.
 
     Examples
     --------
@@ -54,8 +55,8 @@ class GAE(Network):
     featureless: str | None = "identity"
     _: KW_ONLY
     validation: float = 0.0
-    # Differs from the paper: twice as many non-edges. Their mean is the same and half as noisy in its variance; with
-    # one a training that stops by chance after 150 epochs costs a point of AUC on Cora.
+    # Differs from the paper: twice as many non-edges. Their mean is the same and has half the variance; with as many
+    # non-edges as edges, a training that stops by chance after 150 epochs costs a point of AUC on Cora.
     negatives: int = 2
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class GAE(Network):
         for layer, rows in enumerate(widths):
             last = layer == self.layers - 1
             columns = self.dim if last else widths[layer + 1]
-            # Each output (the mean, the log standard deviation) is a layer of its own, and starts like one.
+            # The mean and the logarithm of the standard deviation start as two separate layers.
             parts = [glorot(rng, rows, columns) for _ in range(self._outputs // self.dim if last else 1)]
             weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
             weights[f"bias{layer}"] = np.zeros(columns * len(parts))
@@ -88,34 +89,34 @@ class GAE(Network):
     ) -> Task:
         import torch
 
-        from graphquilt.embedders._pairs import NonEdges, undirected_edges
-        from graphquilt.embedders._tasks import Pull, Task, held_out_loss, reconstruction
+        from graphquilt.embedders.losses import Pull, Task, held_out_loss, reconstruction
+        from graphquilt.embedders.pairs import NonEdges, undirected_edges
 
         edges = undirected_edges(graph)
         non_edges = NonEdges(edges, graph.n_nodes)
-        held = round(self.validation * edges.shape[1])
-        seen, seen_graph = torch.as_tensor(edges), graph
-        if held:
+        n_held_out = round(self.validation * edges.shape[1])
+        training_edges, training_graph = torch.as_tensor(edges), graph
+        if n_held_out:
             order = torch.randperm(edges.shape[1], generator=generator)
-            hidden, seen = seen[:, order[:held]], seen[:, order[held:].sort().values]
-            seen_graph = without(graph, hidden.numpy())
-        given = inputs(seen_graph)
-        seen = seen.to(self.device)
+            held_out = training_edges[:, order[:n_held_out]]
+            training_edges = training_edges[:, order[n_held_out:].sort().values]
+            training_graph = without(graph, held_out.numpy())
+        training_inputs = inputs(training_graph)
         variational = self._outputs > self.dim
         loss = reconstruction(
-            given,
-            seen,
+            training_inputs,
+            training_edges.to(self.device),
             non_edges,
             generator,
             variational=variational,
             negatives=self.negatives,
             dropout=self.dropout,
-            pull=Pull.towards(target, given),
+            pull=Pull.towards(target, training_inputs),
         )
-        if not held:
-            return Task(given, loss)
-        others = non_edges.sample(held, generator).to(self.device)
-        return Task(given, loss, held_out_loss(given, hidden.to(self.device), others, self.dim))
+        if not n_held_out:
+            return Task(training_inputs, loss)
+        others = non_edges.sample(n_held_out, generator).to(self.device)
+        return Task(training_inputs, loss, held_out_loss(training_inputs, held_out.to(self.device), others, self.dim))
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class VGAE(GAE):
     Notes
     -----
     The loss is that of :class:`GAE` on a sample of N(mean, std²), plus the divergence from N(0, 1) averaged over nodes
-    and divided by their number once more. The logarithm of std is kept below 10. A graph without edges is drawn
-    towards the origin, and its coordinates are finite.
+    and divided by their number once more. The logarithm of std is limited to 10. The nodes of a graph without edges
+    move towards the origin, and their coordinates are finite.
 
     Examples
     --------
@@ -142,9 +143,8 @@ class VGAE(GAE):
         return 2 * self.dim
 
 
-def without(graph: Graph, edges: FloatArray) -> Graph:
+def without(graph: Graph, edges: Int64Array) -> Graph:
     """Return the graph without these undirected edges (2, k), with its weights."""
     A = graph.adjacency
-    gone = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
-    kept = A - A.multiply(gone + gone.T)
-    return Graph(kept)
+    removed = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
+    return Graph(A - A.multiply(removed + removed.T))

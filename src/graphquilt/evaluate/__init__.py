@@ -15,7 +15,7 @@ from graphquilt.evaluate.links import (
     roc_auc,
     sample_non_edges,
 )
-from graphquilt.evaluate.routes import Comparison, Measures, compare, compare_routes, measure
+from graphquilt.evaluate.routes import Comparison, Measures, compare_routes, measure
 
 __all__ = [
     "AdamLogistic",
@@ -29,7 +29,6 @@ __all__ = [
     "alert_quality",
     "average_precision",
     "classification_accuracy",
-    "compare",
     "compare_routes",
     "diagnose",
     "hold_out_edges",
@@ -44,3 +43,13 @@ __all__ = [
     "roc_auc",
     "sample_non_edges",
 ]
+
+import dataclasses
+Quality = Measures
+@dataclasses.dataclass(frozen=True)
+class EvaluationOptions:
+    seed: int = 0
+    splits: int = 50
+    max_edges: int | None = None
+def quality(X, g, *, options):
+    return measure(X, g, seed=options.seed, splits=options.splits, max_edges=options.max_edges)

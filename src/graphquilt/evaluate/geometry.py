@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
+from graphquilt.linalg import centred, polar
 
 __all__ = ["procrustes_error"]
 
@@ -36,14 +37,14 @@ def procrustes_error(X: npt.ArrayLike, reference: npt.ArrayLike, *, scale: bool 
     >>> round(procrustes_error(2 * square, square, scale=True), 6)
     0.0
     """
-    A, B = (np.asarray(checked_embedding(each), dtype=np.float64) for each in (X, reference))
+    A, B = (np.asarray(checked_embedding(points), dtype=np.float64) for points in (X, reference))
     if A.shape != B.shape:
         raise InputError(f"the embedding is {A.shape[0]} × {A.shape[1]}, the reference {B.shape[0]} × {B.shape[1]}.")
-    A, B = A - A.mean(axis=0), B - B.mean(axis=0)
+    A, B = centred(A)[0], centred(B)[0]
     size = float(np.linalg.norm(B))
     if size == 0:
         raise InputError(f"all {len(B)} points of the reference coincide, so no relative error exists.")
-    U, sigma, Vt = np.linalg.svd(A.T @ B)
+    rotation, sigma = polar(A.T @ B)
     spread = float(np.sum(A * A))
     s = float(sigma.sum()) / spread if scale and spread > 0 else 1.0
-    return float(np.linalg.norm(s * (A @ (U @ Vt)) - B)) / size
+    return float(np.linalg.norm(s * (A @ rotation) - B)) / size

@@ -15,13 +15,10 @@ from graphquilt.arrays import Float64Array
 from graphquilt.errors import JobError
 from graphquilt.evaluate.classify import classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
-from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
 from graphquilt.patches import coverage_weights
-from graphquilt.records import embedded_patch_graph, kept_alignment, kept_patch_graph
-from graphquilt.store import DirectoryStore, Store
 
-__all__ = ["Comparison", "Measures", "compare", "compare_routes", "kept_weights", "measure"]
+__all__ = ["Comparison", "Measures", "compare_routes", "measure"]
 
 
 @dataclass(frozen=True)
@@ -127,45 +124,3 @@ def compare_routes(
     return Comparison(
         {route: measure(X, graph, seed=seed, splits=splits, max_edges=max_edges) for route, X in embeddings.items()}
     )
-
-
-def compare(
-    job: str | os.PathLike[str] | Store,
-    graph: Graph,
-    *,
-    full: npt.ArrayLike | None = None,
-    seed: int,
-    splits: int = 50,
-    max_edges: int | None = None,
-) -> Comparison:
-    """Measure an aligned job: its patches aligned and as they are, and an embedding of the whole graph if given.
-
-    Parameters
-    ----------
-    job : path or Store
-        A job that has been embedded and aligned; its patches are opened one at a time.
-    graph : Graph
-        The graph of the job, with labels where accuracy is wanted: a job keeps the patches' parts of it only.
-    full : array (n, d), optional
-    seed, splits, max_edges
-        See :func:`compare_routes`.
-
-    Raises
-    ------
-    JobError
-        The job has no patches or no alignment yet, or is one of another graph.
-    """
-    store: Store = DirectoryStore(job) if isinstance(job, str | os.PathLike) else job
-    quilt = kept_patch_graph(store)
-    if quilt.n_nodes != graph.n_nodes:
-        raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    patches, alignment, weights = embedded_patches(store), kept_alignment(store), kept_weights(store, graph)
-    return compare_routes(
-        graph, patches, alignment, weights=weights, full=full, seed=seed, splits=splits, max_edges=max_edges
-    )
-
-
-def kept_weights(store: Store, graph: Graph) -> list[Float64Array] | None:
-    """Return what the rows of an aligned job's patches counted with, or None where all counted alike."""
-    power = store["alignment"].parameters.get("coverage", 0.0)
-    return coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None

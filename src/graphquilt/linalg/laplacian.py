@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import ConvergenceError
+from graphquilt.linalg.systems import adjacency, conjugate_gradients, solve_grounded
 
 __all__ = ["components", "laplacian", "solve_laplacian", "spanning_tree"]
 
@@ -33,8 +32,7 @@ def components(edges: npt.ArrayLike, n: int) -> Int64Array:
 
 def laplacian(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
     """Return ``D - W`` of ``n`` vertices joined by ``edges (m, 2)`` with positive ``weights (m,)``."""
-    i, j = edges[:, 0], edges[:, 1]
-    W = sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
+    W = adjacency(edges, weights, n)
     return sp.csr_array(sp.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
@@ -66,10 +64,9 @@ def solve_laplacian(
         # The constant vector spans the null space; adding its projector, at the scale of L, makes L definite.
         x = _dense_solve(L.toarray() + weights.mean() / n, b)
     else:
-        x, converged = _conjugate_gradients(L, b, tol)
-        if not converged:
-            x = np.zeros_like(b)
-            x[1:] = sp.linalg.splu(sp.csc_array(L[1:, 1:])).solve(b[1:])
+        x, reached = conjugate_gradients(L, b - b.mean(axis=0), tol=tol, max_iterations=CG_ITERATIONS)
+        if reached > 100 * tol:
+            x = solve_grounded(L, b, np.zeros(n, dtype=np.int64))
         residual = float(np.linalg.norm(L @ x - b) / (np.linalg.norm(b) or 1.0))
         if residual > 1e-8:
             raise ConvergenceError(
@@ -84,24 +81,3 @@ def _dense_solve(A: Float64Array, b: Float64Array) -> Float64Array:
     from scipy.linalg import cho_factor, cho_solve
 
     return np.asarray(cho_solve(cho_factor(A, overwrite_a=True), b))
-
-
-def _conjugate_gradients(L: Any, b: Float64Array, tol: float) -> tuple[Float64Array, bool]:
-    """Run one Jacobi-preconditioned conjugate gradient iteration a column, all columns at once."""
-    inverse_diagonal = 1.0 / L.diagonal()[:, None]
-    x, r = np.zeros_like(b), b - b.mean(axis=0)
-    goal = tol * np.linalg.norm(r, axis=0)
-    z = inverse_diagonal * r
-    direction, rz = z.copy(), np.sum(r * z, axis=0)
-    for _ in range(CG_ITERATIONS):
-        if np.all(np.linalg.norm(r, axis=0) <= goal):
-            return x, True
-        Ld = L @ direction
-        curvature = np.sum(direction * Ld, axis=0)
-        step = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)
-        x += step * direction
-        r -= step * Ld
-        z = inverse_diagonal * r
-        previous, rz = rz, np.sum(r * z, axis=0)
-        direction = z + np.divide(rz, previous, out=np.zeros_like(rz), where=previous > 0) * direction
-    return x, bool(np.all(np.linalg.norm(r, axis=0) <= 100 * goal))

@@ -17,9 +17,9 @@ from graphquilt.datasets import catalogue, load_dataset
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.evaluate import classification_accuracy, reconstruction_auc
-from graphquilt.fanout import embed_patches
 from graphquilt.partition import Fennel, Louvain, Metis, Partitioner, merge_small
 from graphquilt.patches import patch_graph
+from graphquilt.pipeline import embed_patches
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import cell_seed, read_cells, run_cells
 

@@ -14,14 +14,14 @@ from graphquilt.arrays import AnyArray
 from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
 from graphquilt.evaluate import ScikitLogistic, classification_accuracy, reconstruction_auc
-from graphquilt.fanout import embed_patches
 from graphquilt.graph import Graph
-from graphquilt.locking import job_lock
+from graphquilt.jobs import DirectoryStore, Processes
+from graphquilt.jobs.lock import job_lock
+from graphquilt.kernels import one_thread
 from graphquilt.partition import Metis
+from graphquilt.pipeline import embed_patches
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.stages import align_job, job_graph, keep_graph, make_patches
-from graphquilt.store import DirectoryStore
-from graphquilt.workers import Processes, one_thread
 
 __all__ = ["digits_demo", "digits_graph"]
 

@@ -14,16 +14,15 @@ import numpy as np
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
-from graphquilt.consensus import Round, consensus_targets
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import hold_out_edges, link_prediction_auc, reconstruction_auc
 from graphquilt.fanout.calls import of_run
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline import stitch
+from graphquilt.pipeline import Recipe, stitch
+from graphquilt.pipeline.consensus import Round, consensus_targets
 from graphquilt.progress import ProgressCallback
-from graphquilt.recipes import Recipe
 from graphquilt.studies.cells import cell_seed, run_cells
 from graphquilt.studies.small_scale import PROTOCOL, cut_as_protocol, measure, study_graph
 from graphquilt.studies.trainings import Training, train_patches, train_whole

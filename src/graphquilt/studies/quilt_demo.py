@@ -11,7 +11,7 @@ import numpy as np
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.linalg.procrustes import centred, relative_rotation
+from graphquilt.evaluate import procrustes_error
 from graphquilt.report.quilt import draw_stages, plane_colours
 from graphquilt.synthetic import patchwork
 
@@ -28,6 +28,7 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
     X = centroid(made.patches, alignment)
     seconds = time.perf_counter() - start
     apart = centroid(made.patches, Alignment.identity(len(made.patches), 2))
+    spread = float(np.sqrt(made.points.var(axis=0).sum()))
     figures = {
         "graphquilt": __version__,
         "seed": seed,
@@ -37,8 +38,8 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "overlaps compared": len(made.edges),
         "seconds": round(seconds, 3),
         "noise of a coordinate": 0.01,
-        "root mean square error against the truth": _error(X, made.points),
-        "the same without alignment (no-trans)": _error(apart, made.points),
+        "root mean square error against the truth": spread * procrustes_error(X, made.points),
+        "the same without alignment (no-trans)": spread * procrustes_error(apart, made.points),
         "error left on an overlap": {
             "median": float(np.median(alignment.edge_errors)),
             "worst": float(alignment.edge_errors.max()),
@@ -53,9 +54,3 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
     draw_stages(made.patches, alignment, folder / "quilt.png", colours=plane_colours(made.points))
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n")
     return figures
-
-
-def _error(X: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> float:
-    """Root mean square distance after the best rigid motion of the whole."""
-    a, b = centred(X)[0], centred(truth)[0]
-    return float(np.sqrt(np.mean(np.sum((a @ relative_rotation(a, b) - b) ** 2, axis=1))))

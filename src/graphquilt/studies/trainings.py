@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from graphquilt.arrays import FloatArray, IntArray
-from graphquilt.consensus import Round
 from graphquilt.errors import JobError
-from graphquilt.fanout import embed_patches
 from graphquilt.graph import Graph
 from graphquilt.patches import Patch, PatchGraph
+from graphquilt.pipeline import embed_patches
+from graphquilt.pipeline.consensus import Round
 
 __all__ = ["Training", "train_patches", "train_whole"]
 

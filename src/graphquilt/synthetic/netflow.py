@@ -207,7 +207,7 @@ class Netflow:
         """
         import pyarrow as pa
 
-        from graphquilt.temporal.reader import LANL_COLUMNS
+        from graphquilt.temporal import LANL_COLUMNS
 
         rng = np.random.default_rng([self.seed, 4, day])
         source, destination = self.pairs(day)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import ConvergenceError, DisconnectedError, InputError
+from graphquilt.linalg import components
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.temporal.explanations import SIDES
@@ -286,9 +287,6 @@ def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Arra
     DisconnectedError
         If they do not; the message names the windows, the smallest overlap and what to change.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     need = patches[0].dim + 1
     mark = np.zeros(max(int(patch.nodes.max()) for patch in patches) + 1, dtype=bool)
     common = np.empty(len(edges), dtype=np.int64)
@@ -307,14 +305,12 @@ def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Arra
             f"{need - 1} dimensions need; windows {a} and {b} share {common[worst]}"
         )
         _log.warning("%s: these pairs are not aligned with each other", said)
-    p = len(patches)
-    links = coo_array((np.ones(int(enough.sum())), tuple(edges[enough].T)), shape=(p, p))
-    count, label = connected_components(links, directed=False)
-    if count > 1:
+    label = components(edges[enough], len(patches))
+    if label.max() > 0:
         apart = numbers[label != np.bincount(label).argmax()]
         raise DisconnectedError(
-            f"the lags leave {count} groups of windows that cannot be aligned with each other; apart from the largest "
-            f"group are {', '.join(map(str, apart[:8]))}{' …' if len(apart) > 8 else ''}. "
+            f"the lags leave {label.max() + 1} groups of windows that cannot be aligned with each other; apart from "
+            f"the largest group are {', '.join(map(str, apart[:8]))}{' …' if len(apart) > 8 else ''}. "
             + (f"{said}. " if said else "")
             + "Add lags that bridge the gap, use wider windows, or embed in fewer dimensions."
         )
