@@ -85,7 +85,7 @@ class Demand:
 
 
 def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> Demand:
-    """Share each edge's overlap between its two patches, within what the growth limit leaves to each.
+    """Share each edge's overlap between its two patches, within the growth that each is allowed.
 
     Each side takes half, unless the growth that its patch is allowed, shared evenly by its edges, is less: then the
     other side takes what is missing, if its own limit and the cluster allow it. What neither side may take is taken in
@@ -107,7 +107,7 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
     share = (limits.room(sizes) // counts)[edges]
     need = np.minimum(half, share)
     missing = least - need.sum(axis=1)
-    for side in (1, 0):  # the side that did not fall short is the one with room
+    for side in (1, 0):  # the side that did not fall short is the one that may take more
         spare = np.maximum(np.minimum(share[:, side], giving[:, side]) - need[:, side], 0)
         extra = np.minimum(missing, spare)
         need[:, side] += extra

@@ -28,7 +28,7 @@ class PatchGraph:
     """Overlapping sets of nodes, and which pairs of them will be aligned.
 
     :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
-    Everything that is said of the attributes is checked when it is built.
+    All that the attributes promise is checked when it is built.
 
     Attributes
     ----------
