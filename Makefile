@@ -69,7 +69,7 @@ dist: $(READY)
 	cd build/wheel-check && bin/python -I ../../tests/smoke.py
 
 clean:
-	rm -rf $(VENV) $(CORE) dist build demo results .coverage
+	rm -rf $(VENV) $(CORE) dist build demo results .coverage*
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

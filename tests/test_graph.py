@@ -73,8 +73,10 @@ def test_components_and_the_largest(spec):
     n, m, seed, weighted, directed = spec
     A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
     expected = connected_components(sp.csr_array(A), directed=True, connection="weak")[1]
-    found = graph.components()
-    assert len(np.unique(np.stack([found, expected]), axis=1).T) == len(np.unique(expected)) == len(np.unique(found))
+    numbers = graph.components()
+    assert (
+        len(np.unique(np.stack([numbers, expected]), axis=1).T) == len(np.unique(expected)) == len(np.unique(numbers))
+    )
     part, nodes = graph.largest_component()
     assert part.n_nodes == len(nodes) == np.bincount(expected).max()
     assert len(np.unique(expected[nodes])) == 1

@@ -65,7 +65,7 @@ class DisconnectedError(InputError):
 
 
 class FormatError(InputError):
-    """A file cannot be read as what it claims to be."""
+    """A file is not of the kind that is expected, or is not complete."""
 
 
 class ConvergenceError(QuiltError, RuntimeError):

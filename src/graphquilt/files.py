@@ -1,4 +1,4 @@
-"""Files: one atomic write, one translation of what the disk refuses, and arrays that can be memory-mapped.
+"""Write files atomically, explain errors of the disk, and write and map arrays.
 
 Arrays are .npy and uncompressed .npz files; nothing is ever unpickled.
 """
@@ -113,8 +113,9 @@ def _map_at(path: Path, file: BinaryIO, offset: int) -> AnyArray:
 def beside(path: Path) -> Iterator[Path]:
     """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
 
-    Rename the file to ``path`` when it is complete. What killed writers of ``path`` have left is removed first: files
-    whose process no longer runs on this host, or that nobody has written to for a day. Those of live writers stay.
+    Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
+    removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
+    live writers stay.
 
     Examples
     --------
@@ -179,7 +180,7 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one sentence that says what to do."""
+    """Turn an error of the disk into one sentence that says what to do."""
     try:
         yield
     except OSError as error:

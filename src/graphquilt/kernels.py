@@ -1,6 +1,6 @@
 """Compile loops with numba when they are first called, and decide where BLAS threads help and where they hurt.
 
-A function under ``@kernel("what it computes")`` is compiled at its first call, and the user is told of the wait. Every
+A function under ``@kernel("what it computes")`` is compiled at its first call, and a log message says so. Every
 array that it does not name in ``writes`` reaches it as a read-only, contiguous view, so that a memory map and an array
 in memory share one compiled version. ``@jit`` marks the functions that only other kernels call.
 """
@@ -39,7 +39,7 @@ class Kernel(Generic[P, R]):
         The parameters whose arrays it changes in place; all others are passed as read-only contiguous views. None
         passes all arrays as they are, which saves some microseconds per call.
     fastmath : frozenset of str
-        The liberties that LLVM may take with floating point numbers.
+        What LLVM may change in floating point arithmetic to make it faster.
     """
 
     _announced = False  # whether any kernel of this process has announced its compilation

@@ -114,7 +114,12 @@ def anomaly(
 
 @app.command(help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20")
 def watch(
-    folder: Annotated[str, Parameter(help="A folder that fills with flow files, or - for standard input (CSV).")],
+    folder: Annotated[
+        str,
+        Parameter(
+            help="A folder that fills with flow files, or - for standard input (CSV).", allow_leading_hyphen=True
+        ),
+    ],
     *,
     state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt; a restart goes on.")] = None,
     budget: Annotated[int, Parameter(help="At most this many alerts per window.")] = 20,

@@ -1,4 +1,4 @@
-"""Clusters: what every partitioner checks and repairs, the weight between them, and merging small ones."""
+"""Check, repair and merge clusters, and measure the weight of the edges between them."""
 
 from __future__ import annotations
 

@@ -70,10 +70,10 @@ def fennel_pass(
 ) -> int:
     """Put every node, in the order of ``visits``, where Fennel's rule wants it; return how many changed cluster.
 
-    Only the clusters of a node's neighbours and the least loaded one can win, so a node costs its degree. Clusters
-    lie in ``order`` by size and ``first[s]`` is where size s begins: a size that changes by one moves its cluster
-    across one border, in O(1). Of equal scores the first cluster wins, in a first pass strictly. ``labels``,
-    ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
+    Only the clusters of a node's neighbours and the least loaded one can win, so that the work for a node
+    is proportional to its degree. Clusters are in ``order`` by size and ``first[s]`` is where size s begins: a size
+    that changes by one moves its cluster across one border, in O(1). Of equal scores the first cluster wins, in a first
+    pass strictly. ``labels``, ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
     """
     indptr, indices, weights = csr
     p = len(sizes)

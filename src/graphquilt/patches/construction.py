@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt import linalg
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
-from graphquilt.linalg import laplacian
 from graphquilt.patches.expansion import Limits, expand, share_out, smallest_cluster
 from graphquilt.patches.graph import PatchGraph, disconnected
 from graphquilt.patches.inside import entries_inside
@@ -71,30 +71,30 @@ def patch_graph(
     >>> patches.edges.tolist(), patches.overlaps.tolist()
     ([[0, 1], [0, 3], [1, 2], [2, 3]], [6, 6, 6, 6])
     """
-    least, most = _check_overlap(overlap)
+    overlap = _check_overlap(overlap)
     limits = limits or Limits()
     graph = graph.undirected()
     clusters = check_labels(labels, graph.n_nodes)
     sizes = np.bincount(clusters)
     report(progress, "patch graph", 0, 3)
     pairs, conductances = conductance(graph, clusters)
-    component = laplacian.components(pairs, len(sizes))
+    component = linalg.components(pairs, len(sizes))
     if component.max() > 0 and components == "error":
         raise disconnected(component, sizes)
     report(progress, "patch graph", 1, 3)
     weights = (edge_weight or Resistance())(pairs, conductances, len(sizes))
     report(progress, "patch graph", 2, 3)
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
-    bounds = limits.degrees(sizes, smallest_cluster(least))
+    bounds = limits.degrees(sizes, smallest_cluster(overlap))
     sparse = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
     report(progress, "patch graph", 3, 3)
-    demand = share_out(sparse.edges, sizes, (least, most), limits)
+    demand = share_out(sparse.edges, sizes, overlap, limits)
     sets, reseeded = expand(graph, clusters, sparse.edges, demand, seeds=for_nodes, progress=progress)
     patch_sizes = np.diff(sets.starts)
     overgrown = np.flatnonzero(patch_sizes - sizes > limits.room(sizes))
     history = {
         "cluster_size": {"min": int(sizes.min()), "mean": float(sizes.mean()), "max": int(sizes.max())},
-        "overlap_asked": [least, most],
+        "overlap_asked": [*overlap],
         "degree_asked": float(degree),
         "seed": int(seed),
         "edge_weight": repr(edge_weight or Resistance()),

@@ -63,15 +63,15 @@ class Limits:
         return allowed if self.degree is None else np.minimum(allowed, self.degree)
 
 
-def smallest_cluster(overlap: int) -> int:
-    """Return how many nodes a cluster needs to give half of the overlap l of two patches: l / 2, rounded up.
+def smallest_cluster(overlap: tuple[int, int]) -> int:
+    """Return how many nodes a cluster needs to give half of the overlap (l, u) of two patches: l / 2, rounded up.
 
     Examples
     --------
-    >>> smallest_cluster(5)
+    >>> smallest_cluster((5, 20))
     3
     """
-    return -(-overlap // 2)
+    return -(-overlap[0] // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +85,14 @@ class Demand:
 
 
 def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> Demand:
-    """Share each edge's overlap between its two patches, within what the growth limit leaves to each.
+    """Share each edge's overlap between its two patches, within the growth that each is allowed.
 
     Each side takes half, unless the growth that its patch is allowed, shared evenly by its edges, is less: then the
     other side takes what is missing, if its own limit and the cluster allow it. What neither side may take is taken in
     halves all the same, and the patch appears among ``patches_beyond_growth``.
     """
     least, most = overlap
-    half = np.array([smallest_cluster(least), least // 2])
+    half = np.array([smallest_cluster(overlap), least // 2])
     giving = sizes[edges[:, ::-1]]  # column 0: the cluster that the first patch takes from
     short = np.argwhere(giving < half)
     if len(short):
@@ -100,20 +100,20 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
         i, j = edges[k][:: 1 if side == 0 else -1]
         raise OverlapError(
             f"patches {i} and {j} cannot share {least} nodes: patch {i} has to take {half[side]} nodes of cluster {j}, "
-            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={smallest_cluster(least)}), "
+            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={half[0]}), "
             f"ask for an overlap of at most {2 * int(sizes[j])}, or for fewer patches."
         )
     counts = np.maximum(np.bincount(edges.ravel(), minlength=len(sizes)), 1)
     share = (limits.room(sizes) // counts)[edges]
     need = np.minimum(half, share)
     missing = least - need.sum(axis=1)
-    for side in (1, 0):  # the side that did not fall short is the one with room
+    for side in (1, 0):  # the side that did not fall short is the one that may take more
         spare = np.maximum(np.minimum(share[:, side], giving[:, side]) - need[:, side], 0)
         extra = np.minimum(missing, spare)
         need[:, side] += extra
         missing = missing - extra
     need[missing > 0] = half
-    wish = np.array([smallest_cluster(most), most // 2])
+    wish = np.array([most - most // 2, most // 2])
     cap = np.minimum(np.maximum(np.minimum(wish, share), need), giving)
     return Demand(
         need, cap, int((share < np.minimum(wish, giving)).any(axis=1).sum()), int((need > half).any(axis=1).sum())

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.files import explained, map_arrays, save_arrays
-from graphquilt.linalg.laplacian import components
+from graphquilt.linalg import components
 from graphquilt.patches import kernels
-from graphquilt.patches.node_sets import HasNodes, NodeSets
+from graphquilt.patches.node_sets import NodeSets
 
 __all__ = ["PatchGraph", "disconnected"]
 
@@ -28,7 +28,7 @@ class PatchGraph:
     """Overlapping sets of nodes, and which pairs of them will be aligned.
 
     :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
-    Everything that is said of the attributes is checked when it is built.
+    All that the attributes promise is checked when it is built.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class PatchGraph:
     @classmethod
     def from_patches(
         cls,
-        patches: Iterable[HasNodes],
+        patches: Iterable[object],
         edges: npt.ArrayLike | None = None,
         *,
         n_nodes: int | None = None,

@@ -1,4 +1,4 @@
-"""What lies inside patches: the share of each node's edges that a patch contains, and the number of all entries."""
+"""Count the edges inside patches: the share of each node's edges that a patch contains, and the total."""
 
 from __future__ import annotations
 

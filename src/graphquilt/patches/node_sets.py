@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import CoverError, InputError
 
-if TYPE_CHECKING:
-    from graphquilt.patches.patch import Patch
-
 __all__ = ["LazySequence", "NodeSets"]
 
 Item_co = TypeVar("Item_co", covariant=True)
-HasNodes: TypeAlias = "Patch | tuple[npt.ArrayLike, npt.ArrayLike] | npt.ArrayLike"
 
 
 class LazySequence(Sequence[Item_co]):
@@ -82,7 +77,7 @@ class NodeSets(LazySequence[Int64Array]):
         return self.nodes[self.starts[k] : self.starts[k + 1]]
 
     @classmethod
-    def gather(cls, patches: Iterable[HasNodes]) -> NodeSets:
+    def gather(cls, patches: Iterable[object]) -> NodeSets:
         """Return the nodes of arrays of nodes, Patches or (nodes, coordinates) pairs, each set in ascending order."""
         if isinstance(patches, cls):
             return patches
@@ -91,7 +86,7 @@ class NodeSets(LazySequence[Int64Array]):
         return cls(np.concatenate([*sets, np.empty(0, dtype=np.int64)]), starts)
 
 
-def _unique(k: int, patch: HasNodes) -> Int64Array:
+def _unique(k: int, patch: object) -> Int64Array:
     ids = np.asarray(getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch))
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InputError(f"patch {k} must be a vector of integer node ids, not {ids.dtype} of shape {ids.shape}.")

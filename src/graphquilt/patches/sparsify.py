@@ -17,7 +17,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
 from graphquilt.graph.kernels import volumes
-from graphquilt.linalg.laplacian import components
+from graphquilt.linalg import components
 from graphquilt.patches import kernels
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
 
