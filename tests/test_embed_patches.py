@@ -211,7 +211,7 @@ def test_a_refusal_names_the_job_by_its_path_and_another_embedder_by_its_name(ri
     several = DirectoryStore(tmp_path / "several")
     embed_patches(*ring, [Toy(3)] * 20, seed=7, store=several, only=range(2))
     with pytest.raises(JobError, match=r"with embedder toy_embedders.Toy \(now toy_embedders.Failing\)"):
-        embed_patches(*ring, [Failing(3)] + [Toy(3)] * 19, seed=7, store=several)
+        embed_patches(*ring, [Failing(3)] * 2 + [Toy(3)] * 18, seed=7, store=several)
     embed_patches(*ring, [Toy(3)] * 19 + [Failing(3)], seed=7, store=several)  # patch 19 was not embedded yet
 
 

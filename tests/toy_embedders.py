@@ -108,11 +108,11 @@ def main(job, n_patches, seconds, workers):
     from graphquilt.jobs.lock import job_lock
     from graphquilt.pipeline import embed_patches
 
-    graph, quilt = ring_of_patches(int(n_patches))
+    graph, patch_graph = ring_of_patches(int(n_patches))
     with job_lock(job):
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         with Processes(int(workers)) as pool:
             toy = Toy(3, seconds=float(seconds), log=f"{job}.log")
-            embed_patches(graph, quilt, toy, seed=7, store=DirectoryStore(job), executor=pool)
+            embed_patches(graph, patch_graph, toy, seed=7, store=DirectoryStore(job), executor=pool)
         sys.stdout.write("done\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -19,11 +20,12 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.settings import JobSettings, keep_settings, stored_settings
 from graphquilt.patches import Patch, PatchGraph
+from graphquilt.pipeline.consensus import consensus_targets
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import describe, differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
 from graphquilt.pipeline.passes import share_name
-from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key
+from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key, target_fingerprint
 from graphquilt.pipeline.stitching import row_weights, stitch
 from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
@@ -104,7 +106,8 @@ class Job:
                     f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
                 )
                 raise JobError(
-                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one first."
+                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
+                    "first."
                 )
             stored = None
         if stored is not None:
@@ -344,13 +347,26 @@ class Job:
                 "make them equal."
             )
         if recipe.rounds:
-            parameters = self.store["rounds/1/consensus"].parameters
-            wanted = {name: value for name, value in self.settings.stitching.items() if name != "rounds"}
-            changes = differences({name: parameters.get(name) for name in wanted}, wanted)
-            if changes:
+            self._check_round(recipe.rounds)
+
+    def _check_round(self, number: int) -> None:
+        """Refuse a consensus round with other settings, or one that was begun again and not finished."""
+        settings, key = self.settings, f"rounds/{number}/consensus"
+        record = self.store[key] if key in self.store else Record({})
+        changes = differences(record.parameters, settings.recipe.consensus(settings.motions))
+        if changes:
+            raise JobError(
+                f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
+                "settings first (graphquilt embed)."
+            )
+        node_sets = self.patch_graph.repeat(settings.recipe.runs).node_sets
+        alignment, X = Alignment.from_arrays(record.arrays), record.arrays["centroid"]
+        for k, target in enumerate(consensus_targets(node_sets, alignment, X, pull=settings.recipe.pull)):
+            parameters = self.store[patch_key(k, "embedding", number)].parameters
+            if parameters.get("target") != target_fingerprint(target):
                 raise JobError(
-                    f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
-                    "settings first (graphquilt embed)."
+                    f"patch {k} of {self.name} is still that of an earlier consensus round {number}; finish the rounds "
+                    "first (graphquilt embed)."
                 )
 
     def _need_graph(self) -> Graph:
@@ -414,15 +430,17 @@ def _check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
     old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
     changes = differences(old, new)
     if changes:
-        raise JobError(f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings.")
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+        )
     old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
     changes = differences(old, new)
     if changes:
         n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
         if any(patch_key(k, "embedding") in store for k in range(n_patches)):
             raise JobError(
-                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same settings, or "
-                "another folder."
+                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
+                "settings, or another folder."
             )
 
 
@@ -440,5 +458,5 @@ def _keep_node_ids(store: DirectoryStore, graph: Graph) -> None:
 
 def _alignment_fingerprint(record: Record) -> str:
     """Return a digest of transforms and settings: the transforms alone do not decide the embedding."""
-    settings = np.frombuffer(repr(sorted(record.parameters.items())).encode(), dtype=np.uint8)
+    settings = np.frombuffer(json.dumps(record.parameters, sort_keys=True).encode(), dtype=np.uint8)
     return fingerprint(*(record.arrays[name] for name in ("scales", "rotations", "translations")), settings)

@@ -259,8 +259,7 @@ class _Work:
         Stitching again elsewhere could differ in the last bits and undo the round, so the store keeps it.
         """
         motions = common_motions(self.embedders)
-        settings = self.recipe.stitching(motions) | {"pull": self.recipe.pull}
-        del settings["rounds"]  # more rounds leave the first ones as they are
+        settings = self.recipe.consensus(motions)
         key = f"rounds/{number}/consensus"
         try:
             record = self.store[key]

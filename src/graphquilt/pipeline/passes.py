@@ -136,7 +136,9 @@ class Pass:
 
     def _subgraph(self, patch: int) -> Graph:
         if self.graph is None:
-            raise JobError(f"the data of patch {patch} is not in {store_name(self.store)} and no graph was given to cut it from.")
+            raise JobError(
+                f"the data of patch {patch} is not in {store_name(self.store)} and no graph was given to cut it from."
+            )
         return self.graph.subgraph(self.patch_graph.node_sets[patch])
 
     def settle(self, patch: int, outcome: Outcome) -> bool:

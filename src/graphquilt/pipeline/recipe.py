@@ -193,8 +193,11 @@ class Recipe:
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
-        options = self.align_options(free)
-        return {
-            "motions": dataclasses.asdict(options.motions),
-            **{name: getattr(self, name) for name in ("robust", "branching", "coverage", "refine", "runs", "rounds")},
-        }
+        names = ("robust", "branching", "coverage", "refine", "runs", "rounds")
+        motions = dataclasses.asdict(self.align_options(free).motions)
+        settings = {"motions": motions, **{name: getattr(self, name) for name in names}}
+        return settings | {"pull": self.pull} if self.rounds else settings
+
+    def consensus(self, free: Motions) -> dict[str, object]:
+        """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
+        return {name: value for name, value in self.stitching(free).items() if name != "rounds"}
