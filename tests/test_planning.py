@@ -12,16 +12,14 @@ from graphquilt.embedders import SVD
 from graphquilt.errors import JobError
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, plan, plan_job
 from graphquilt.pipeline import Recipe, patch_seed
-from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.records import patch_key
-from toy_embedders import Toy, ring_of_patches
+from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
 @pytest.fixture
 def job(tmp_path):
     graph, patch_graph = ring_of_patches(20)
-    job = Job.begin(DirectoryStore(tmp_path / "job"), JobSettings(embedder=Toy(3)), graph)
-    keep_patch_graph(job.store, patch_graph, graph)
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(3))
     job.write_patches()
     return job
 
@@ -81,8 +79,7 @@ def test_a_job_without_patches_is_refused(tmp_path):
 
 def test_the_command_prints_a_table_or_json(tmp_path):
     graph, patch_graph = ring_of_patches(20)
-    job = Job.begin(DirectoryStore(tmp_path / "job"), JobSettings(embedder=SVD(3)), graph)
-    keep_patch_graph(job.store, patch_graph, graph)
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=SVD(3))
     command = [sys.executable, "-c", "from graphquilt.cli import main; main()", "plan", job.name, "--dim", "2"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "It fits." in table
@@ -114,9 +111,8 @@ def test_what_is_embedded_already_takes_no_time(job, probed):
 
 def test_recipe_embedder_and_seed_are_those_of_the_job(tmp_path, probed, monkeypatch):
     graph, patch_graph = ring_of_patches(20)
-    settings = JobSettings(embedder=SVD(2), recipe=Recipe(rounds=2), seed=5)
     store = DirectoryStore(tmp_path / "job")
-    keep_patch_graph(Job.begin(store, settings, graph).store, patch_graph, graph)
+    job_of_patches(store, graph, patch_graph, embedder=SVD(2), recipe=Recipe(rounds=2), seed=5)
     disk = plan_job(Job.open(store)).stages[0].disk
     assert disk == 3 * 2 * 8 * patch_graph.sizes.sum()
     monkeypatch.undo()

@@ -102,6 +102,16 @@ def ring_of_patches(n_patches, size=12):
     return graph, PatchGraph(patches, np.unique(edges, axis=0), n)
 
 
+def job_of_patches(store, graph, patch_graph, **settings):
+    """Begin a job whose patches are given instead of cut."""
+    from graphquilt.jobs import Job, JobSettings
+    from graphquilt.pipeline.cutting import keep_patch_graph
+
+    job = Job.begin(store, JobSettings(**settings), graph)
+    keep_patch_graph(store, patch_graph, graph)
+    return job
+
+
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
     from graphquilt.jobs import DirectoryStore, Processes

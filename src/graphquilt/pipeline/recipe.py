@@ -15,6 +15,7 @@ from graphquilt.alignment import AlignOptions
 from graphquilt.embedders.contract import Embedder, free_motions
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
+from graphquilt.pipeline.description import plain
 
 __all__ = ["Recipe", "common_motions"]
 
@@ -195,8 +196,8 @@ class Recipe:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
         names = ("robust", "branching", "coverage", "refine", "runs", "rounds")
         motions = dataclasses.asdict(self.align_options(free).motions)
-        settings = {"motions": motions, **{name: getattr(self, name) for name in names}}
-        return settings | {"pull": self.pull} if self.rounds else settings
+        settings = {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
+        return settings | {"pull": plain(self.pull)} if self.rounds else settings
 
     def consensus(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
