@@ -81,9 +81,9 @@ def test_patches_are_counted_in_whole_numbers(graph, n_patches):
 
 def test_a_recipe_is_a_value_and_the_error_says_which(graph):
     with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
-        gq.embed_patches(graph, gq.cut(graph, gq.Cutting(3), dim=2), gq.SVD(2), recipe="best")
-    with pytest.raises(gq.errors.InputError, match="recipe of a job is a Recipe, not 'best'"):
         gq.embed(graph, dim=2, recipe="best")
+    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+        gq.embed_patches(graph, gq.cut(graph, gq.Cutting(3), dim=2), gq.SVD(2), recipe="best")
 
 
 def test_runs_of_an_embedder_without_chance_are_one(graph, caplog):

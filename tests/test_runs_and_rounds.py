@@ -278,10 +278,11 @@ def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_p
     assert status.settings["recipe"]["rounds"] == 1
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), [(dict, "pull", 3.0), (gq.DirectoryStore, "coverage", 2.0)])
+@pytest.mark.parametrize(("kind", "setting"), [(dict, ("pull", 3.0)), (gq.DirectoryStore, ("coverage", 2.0))])
 def test_rounds_with_other_settings_are_done_again_before_they_are_stitched(
-    blocks, blocks_quilt, tmp_path, kind, name, value
+    blocks, blocks_quilt, tmp_path, kind, setting
 ):
+    name, value = setting
     store = kind() if kind is dict else kind(tmp_path / "job")
     recipe = gq.Recipe(rounds=2)
     job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)

@@ -15,7 +15,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline.cutting import Cutting
 from graphquilt.pipeline.description import describe, plain
-from graphquilt.pipeline.recipe import Recipe, common_motions
+from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.store import Parameters, Record, Store
 
 __all__ = ["JobSettings", "Unknown", "stored_settings"]
@@ -65,7 +65,8 @@ class JobSettings:
     source: Source = Source()
 
     def __post_init__(self) -> None:
-        for name, kind in (("cutting", Cutting), ("recipe", Recipe), ("source", Source)):
+        check_recipe(self.recipe)
+        for name, kind in (("cutting", Cutting), ("source", Source)):
             value = getattr(self, name)
             if not isinstance(value, kind):
                 raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")

@@ -23,7 +23,7 @@ from graphquilt.pipeline.consensus import Round, consensus_targets
 from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.description import differences
 from graphquilt.pipeline.passes import Pass, share_name, work_through
-from graphquilt.pipeline.recipe import Recipe, common_motions
+from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.stitching import stitch
 from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
@@ -129,11 +129,7 @@ def embed_patches(
 
 def _one_for_each(embedder: Embedder | Sequence[Embedder], patch_graph: PatchGraph, recipe: Recipe) -> list[Embedder]:
     """Return the embedder of each patch of each run."""
-    if not isinstance(recipe, Recipe):
-        raise InputError(
-            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
-            "of your own."
-        )
+    check_recipe(recipe)
     embedders = list(embedder) if isinstance(embedder, Sequence) else [embedder] * patch_graph.n_patches
     if len(embedders) != patch_graph.n_patches:
         raise InputError(

@@ -17,7 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline.description import plain
 
-__all__ = ["Recipe", "common_motions"]
+__all__ = ["Recipe", "check_recipe", "common_motions"]
 
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
@@ -202,3 +202,12 @@ class Recipe:
     def consensus(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
         return {name: value for name, value in self.stitching(free).items() if name != "rounds"}
+
+
+def check_recipe(recipe: object) -> None:
+    """Refuse what is not a recipe, such as the name of one."""
+    if not isinstance(recipe, Recipe):
+        raise InputError(
+            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
+            "of your own."
+        )
