@@ -161,7 +161,7 @@ class Job:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
         with locked(self.store, share_name(only)):
-            stored = stored_settings(self.store)  # again: another run may have written them
+            stored = _readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
                 _check_change(self.store, stored, settings)
             keep_settings(self.store, settings)

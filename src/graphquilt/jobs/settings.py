@@ -26,7 +26,7 @@ _KEY = "settings"
 
 @dataclass(frozen=True)
 class Unknown:
-    """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make by itself.
+    """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
 
     It is compared by its description, so that a job goes on with the object that it was begun with.
     """
@@ -38,9 +38,13 @@ class Unknown:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Refuse, and say how to go on."""
         raise JobError(
-            f"this job was made with {self.description.get('name')}, which graphquilt cannot make by itself: name it "
-            "again (--embedder module:factory), or go on in Python with the same object."
+            f"this job was made with {self.description.get('name')}, which graphquilt cannot make from the settings of "
+            "the job: name it again (--embedder module:factory), or go on in Python with the same object."
         )
+
+    def fit(self, graph: Graph, seed: int, *, progress: object = None, target: object = None) -> NoReturn:  # noqa: ARG002
+        """Refuse as well: whether the real embedder accepts a target is not known here."""
+        self(graph, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +158,7 @@ class JobSettings:
                 seed=int(parameters["seed"]),  # type: ignore[call-overload]
                 source=Source(**_values(parameters["source"])),  # type: ignore[arg-type]
             )
-        except (KeyError, TypeError, ValueError, InputError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, InputError) as error:
             raise FormatError(f"the settings of this job cannot be read ({error}); begin the job again.") from error
 
 
@@ -177,7 +181,7 @@ def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
 
 def _mapping(value: object) -> dict[str, object]:
     if not isinstance(value, Mapping):
-        raise FormatError(f"the settings of this job have {value!r} where a mapping belongs; begin the job again.")
+        raise TypeError(f"{value!r} is not a mapping")
     return dict(value)
 
 
@@ -190,7 +194,7 @@ def _value(value: object) -> object:
         return tuple(_value(item) for item in value)
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return _restored(value, Unknown)
-    return value
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def _restored(description: Mapping[str, object], unknown: Callable[[Mapping[str, object]], object]) -> object:
@@ -200,4 +204,7 @@ def _restored(description: Mapping[str, object], unknown: Callable[[Mapping[str,
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return unknown(description)
     names = {field.name for field in dataclasses.fields(kind) if field.init}
-    return kind(**{name: _value(value) for name, value in description.items() if name in names})
+    values = {name: _value(value) for name, value in description.items() if name in names}
+    if any(isinstance(value, Unknown) for value in values.values()):
+        return unknown(description)
+    return kind(**values)

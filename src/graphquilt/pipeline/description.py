@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -81,9 +82,9 @@ def describe(value: object) -> dict[str, object]:
 
 
 def plain(value: object) -> object:
-    """Return a value as JSON can hold it; arrays become a short summary with a fingerprint."""
+    """Return a value as JSON can hold it; arrays become a short summary with a fingerprint, infinity becomes a word."""
     if value is None or isinstance(value, bool | int | float | str):
-        return value
+        return str(value) if value in (math.inf, -math.inf) else value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
