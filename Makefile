@@ -31,7 +31,7 @@ test-slow: $(READY)
 # Lines of src that the tests reach, in this process and in those that the tests start.
 coverage: $(READY)
 	$(BIN)/python -m pip install -q pytest-cov
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --cov=graphquilt --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -69,7 +69,7 @@ dist: $(READY)
 	cd build/wheel-check && bin/python -I ../../tests/smoke.py
 
 clean:
-	rm -rf $(VENV) $(CORE) dist build demo results .coverage
+	rm -rf $(VENV) $(CORE) dist build demo results .coverage*
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

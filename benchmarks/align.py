@@ -55,8 +55,8 @@ def buckling(edges, measured, n):
 
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
+    from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.groups import synchronize_rotations
-    from graphquilt.alignment.solve import TOL
     from graphquilt.synthetic import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
@@ -66,7 +66,7 @@ def rotation_step(p, d, k, noise):
 
     solve(1e-2)  # once without a clock: imports and first allocations are nobody's solver
     result = {"p": p, "d": d, "k": k, "noise": noise}
-    for name, tol in (("default", TOL), ("tight", 1e-7)):
+    for name, tol in (("default", AlignOptions().tol), ("tight", 1e-7)):
         seconds, found = least(lambda tol=tol: solve(tol), 7)
         result |= {
             f"{name}_tol": tol,
@@ -87,8 +87,8 @@ def nearly_polar(matrices):
 
 def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
+    from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.groups import synchronize_rotations
-    from graphquilt.alignment.solve import TOL
     from graphquilt.synthetic import random_rotations
     from graphquilt.synthetic.quilts import ring_with_chords
 
@@ -104,7 +104,7 @@ def large_rotation_step(p, d, k, noise):
             spread = rng.standard_normal(size=clean.shape, dtype=np.float32)
             measured[here] = nearly_polar(clean + float(noise / np.sqrt(d)) * spread)
         cpu, wall = time.process_time(), time.perf_counter()
-        found = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=TOL)
+        found = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=AlignOptions().tol)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "p": p,

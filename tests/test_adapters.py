@@ -67,7 +67,7 @@ def test_built_in_embedders_conform(embedder):
     if hasattr(embedder, "max_epochs"):
         needs("torch")
     check_embedder(embedder)
-    assert isinstance(embedder, gq.Embedder)
+    assert isinstance(embedder, gq.embedders.Embedder)
     assert isinstance(free_motions(embedder), gq.Motions)
 
 

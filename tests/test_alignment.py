@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import overlap
+from graphquilt.alignment import groups, overlap
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.linalg import relative_rotation
 from graphquilt.synthetic import quilt, random_rotations
@@ -49,11 +49,12 @@ def test_repeated_eigenvalues_are_no_trap(seed):
     """Without noise the d leading eigenvalues are equal, which some eigensolvers do not survive."""
     made = quilt(7, 2, degree=2, scaled=True, seed=seed)
     alignment, X = stitched(made, scale=True)
-    assert alignment.residual < 1e-12
+    assert alignment.residual < 1e-10
     assert fitted(made.points, X)[1] < 1e-9
 
 
-def test_recovers_exactly_without_noise_when_the_solver_iterates():
+def test_recovers_exactly_without_noise_when_the_solver_iterates(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
     made = quilt(60, 16, degree=4, scaled=True, seed=3)
     alignment, X = stitched(made, scale=True)
     assert fitted(made.points, X)[1] < 1e-9
@@ -85,8 +86,9 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
     np.testing.assert_allclose(turn[rest], np.broadcast_to(turn[rest[:1]], turn[rest].shape), atol=1e-7)
 
 
-@pytest.mark.parametrize(("p", "d"), [(7, 3), (40, 16)])
-def test_relabelling_permuting_and_flipping_change_nothing(p, d):
+@pytest.mark.parametrize(("p", "d", "dense_size"), [(7, 3, 1000), (40, 16, 0)])
+def test_relabelling_permuting_and_flipping_change_nothing(p, d, dense_size, monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", dense_size)  # 0: the solver iterates
     made = quilt(p, d, noise=0.1, seed=5)
     _, X = stitched(made, tol=1e-10)
     rng = np.random.default_rng(0)
@@ -150,8 +152,9 @@ def test_every_executor_gives_the_same(pool):
     alone = gq.align(made.patches, made.edges)
     with pool(2) as executor:
         shared = gq.align(made.patches, made.edges, executor=executor)
-    np.testing.assert_array_equal(alone.rotations, shared.rotations)
-    np.testing.assert_array_equal(alone.edge_errors, shared.edge_errors)
+    # Not to the last bit: another process may add numbers in another order.
+    np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
+    np.testing.assert_allclose(alone.edge_errors, shared.edge_errors, atol=1e-12)
 
 
 class OpensOnDemand(Sequence):
@@ -258,8 +261,8 @@ def test_collapsed_directions_are_counted_and_named():
     flat = [(nodes, Y @ R * [1, 1, 0]) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
     alignment = gq.align(flat, made.edges)
     assert np.all(alignment.undetermined == 1)
-    assert "leave directions open" in alignment.summary()
-    direction = gq.undetermined_directions(flat, alignment, tuple(made.edges[0]))
+    assert "leave directions undetermined" in alignment.summary()
+    direction = gq.alignment.undetermined_directions(flat, alignment, tuple(made.edges[0]))
     placed = np.vstack([alignment.apply(k, Y) for k, (_, Y) in enumerate(flat)])
     np.testing.assert_allclose((placed - placed.mean(axis=0)) @ direction.T, 0, atol=1e-9)
 

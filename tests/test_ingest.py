@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from extras import needs
-from graphquilt import Graph, from_networkx, from_pyg, read_edges, read_mag240m, to_networkx, to_pyg
+from graphquilt import Graph, read_edges
+from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 from graphquilt.errors import FormatError, InputError
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))

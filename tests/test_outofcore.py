@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphquilt import Graph, build_csr
+from graphquilt import Graph
+from graphquilt.ingest import build_csr
 from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest import outofcore
 from graphquilt.ingest.assembly import Columns, assemble
@@ -77,7 +78,7 @@ def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_ste
     np.save(tmp_path / "edges.npy", edges)
     code = f"""
         import os
-        from graphquilt import build_csr
+        from graphquilt.ingest import build_csr
         def stop(event):
             if event.stage == "distributing edges":
                 os._exit(9)
@@ -96,10 +97,10 @@ def test_a_full_disk_is_reported_and_the_build_can_go_on(tmp_path):
         import resource, graphquilt
         import numpy as np
         edges = np.load({str(tmp_path / "edges.npy")!r})
-        graphquilt.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
+        graphquilt.ingest.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
         try:
-            graphquilt.build_csr(edges, {str(tmp_path / "g")!r})
+            graphquilt.ingest.build_csr(edges, {str(tmp_path / "g")!r})
         except graphquilt.errors.JobError as error:
             assert "is full" in str(error) and "run the same command again" in str(error), error
         else:

@@ -1,9 +1,11 @@
 # The public names of graphquilt. lazy_loader reads this list too: it is the only one.
+from . import alignment as alignment
 from . import conformance as conformance
 from . import datasets as datasets
 from . import embedders as embedders
 from . import errors as errors
 from . import evaluate as evaluate
+from . import ingest as ingest
 from . import synthetic as synthetic
 from . import temporal as temporal
 from .alignment import Alignment as Alignment
@@ -13,24 +15,16 @@ from .alignment import align_components as align_components
 from .alignment import align_hierarchical as align_hierarchical
 from .alignment import centroid as centroid
 from .alignment import refine as refine
-from .alignment import undetermined_directions as undetermined_directions
 from .embedders import DGI as DGI
 from .embedders import GAE as GAE
 from .embedders import SVD as SVD
 from .embedders import VGAE as VGAE
-from .embedders import Embedder as Embedder
 from .embedders import FunctionEmbedder as FunctionEmbedder
 from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
 from .graph import Graph as Graph
-from .ingest import build_csr as build_csr
-from .ingest import from_networkx as from_networkx
-from .ingest import from_pyg as from_pyg
 from .ingest import read_edges as read_edges
-from .ingest import read_mag240m as read_mag240m
-from .ingest import to_networkx as to_networkx
-from .ingest import to_pyg as to_pyg
 from .jobs import DirectoryStore as DirectoryStore
 from .jobs import Job as Job
 from .jobs import JobSettings as JobSettings
@@ -53,10 +47,8 @@ from .patches import coverage_weights as coverage_weights
 from .patches import patch_graph as patch_graph
 from .pipeline import Cutting as Cutting
 from .pipeline import Recipe as Recipe
-from .pipeline import Record as Record
 from .pipeline import cut as cut
 from .pipeline import embed_patches as embed_patches
 from .pipeline import stitch as stitch
-from .progress import Progress as Progress
 
 __version__: str

@@ -1,4 +1,4 @@
-"""The last step: one position for every node, the centroid of where its patches put it."""
+"""Give every node one position: the centroid of its positions in the aligned patches."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def centroid(
     missing: Literal["error", "nan"] = "error",
     out: FloatArray | None = None,
 ) -> FloatArray:
-    """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
+    """Average the aligned positions of each node over the patches that contain it (the paper's last equation).
 
-    Patches are read one after the other; beside the result only one of them is in memory.
+    Patches are read one after the other, so that only one of them is in memory at a time.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ def centroid(
     n_nodes : int, optional
         Number of rows of the result; without it, one more than the largest id.
     missing : "error" or "nan"
-        What becomes of a node in no patch (or of weight 0 in all of them).
+        Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
-        Where to put the result, a memory map for example.
+        The array to write the result to, a memory map for example.
 
     Returns
     -------

@@ -66,7 +66,7 @@ def align_hierarchical(
     -------
     Alignment
         Of all patches. Its eigenvalues and residual are the worst over all levels; an edge between clusters has the
-        trust and the open directions of its two clusters.
+        trust and the undetermined directions of the edge that joins its two clusters.
 
     Examples
     --------
@@ -172,9 +172,9 @@ def _align_clusters(
     members = [np.flatnonzero(labels == c) for c in range(int(labels.max()) + 1)]
     rows = [np.flatnonzero(labels[edges[:, 0]] == c) for c in range(len(members))]
     tasks = []
-    for numbers, own in zip(members, rows, strict=True):
+    for numbers, edge_rows in zip(members, rows, strict=True):
         weights = None if level.weights is None else [level.weights[k] for k in numbers.tolist()]
-        local = np.searchsorted(numbers, edges[own])
+        local = np.searchsorted(numbers, edges[edge_rows])
         tasks.append((select_patches(level.patches, numbers), local, solver.options, weights))
     if solver.executor is None:
         results = (_align_cluster(*task) for task in tasks)
@@ -182,8 +182,8 @@ def _align_clusters(
         futures = [solver.executor.submit(_align_cluster, *task) for task in tasks]
         results = (future.result() for future in futures)
     parts, patches, patch_weights = [], [], []
-    for numbers, own, (alignment, patch, weight) in zip(members, rows, results, strict=True):
-        parts.append(Part(numbers, own, alignment))
+    for numbers, edge_rows, (alignment, patch, weight) in zip(members, rows, results, strict=True):
+        parts.append(Part(numbers, edge_rows, alignment))
         patches.append(patch)
         patch_weights.append(weight)
         report(solver.progress, f"clusters of level {level.number}", len(parts), len(members))

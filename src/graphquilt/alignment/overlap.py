@@ -73,13 +73,13 @@ class PatchIndex:
 
 
 class Measurements(NamedTuple):
-    """What the overlap of each edge (i, j) says: its size or weight, r_ij, R_ij, both means, what it leaves open."""
+    """The comparison of two patches on the overlap of each of m edges (i, j)."""
 
-    sizes: Float64Array
-    ratios: Float64Array
-    rotations: FloatArray
-    means: Float64Array
-    undetermined: Int64Array
+    sizes: Float64Array  # (m,) shared nodes, or the sum of their weights
+    ratios: Float64Array  # (m,) r_ij, the relative scale
+    rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
+    means: Float64Array  # (m, 2, d) the centre of the overlap in either patch
+    undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
 
 
 def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
@@ -314,7 +314,7 @@ def _compare_chunk(
                     if size <= 1e-12 * max(1.0, float(np.abs(mean).max())) * np.sqrt(len(a)):
                         raise OverlapError(
                             f"all {len(a)} nodes that patches {i} and {j} share lie at one point in patch {k}, which "
-                            f"says nothing of its rotation or scale. Embed patch {k} again or drop this edge."
+                            f"does not determine its rotation or scale. Embed patch {k} again or drop this edge."
                         )
             ratios[e] = spread[0] / spread[1] if spread[1] > 0 else 1.0
             cross[e] = a.T @ b

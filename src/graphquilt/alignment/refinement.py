@@ -1,8 +1,8 @@
-"""Generalised Procrustes analysis: every patch laid onto the centroid of all, again and again (Gower 1975).
+"""Refine an alignment by generalised Procrustes analysis: fit every patch to the centroid of all (Gower 1975).
 
-Synchronisation sees an overlap only through its rotation, in which every direction counts alike. Where patches are
-noisy, directions in which the points hardly extend have nothing to say and still vote. Here the points themselves
-vote: each sweep lowers the sum of squared distances of all rows from their nodes' centroids.
+Synchronisation uses only the rotation of an overlap, in which every direction counts the same, also those in which the
+points hardly extend and noise decides. A sweep of refinement uses the points themselves: it lowers the sum of squared
+distances of all rows from the centroids of their nodes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def refine(
     weights: Sequence[npt.ArrayLike] | None = None,
     motions: Motions = Motions(),
 ) -> Alignment:
-    """Improve an alignment by laying every patch onto the centroid of all patches, ``sweeps`` times.
+    """Improve an alignment by fitting every patch to the centroid of all patches, ``sweeps`` times.
 
     Parameters
     ----------
     patches : sequence of Patch or (nodes, coordinates) pairs
         Those of the alignment, in its order; read one after the other.
     alignment : Alignment
-        A good one to begin with: this finds the nearest best, not the best of all.
+        A good one to begin with, because the sweeps end in a local optimum.
     sweeps : int
-        A few suffice; 0 returns the alignment as it is.
+        How many; a few are enough, and 0 returns the alignment as it is.
     weights : sequence of p arrays (k_i,), optional
         How much each row counts; see :func:`align`.
     motions : Motions
@@ -86,9 +86,9 @@ def lay_onto(
     weights: Sequence[Float64Array] | None = None,
     motions: Motions = Motions(),
 ) -> Alignment:
-    """Return the alignment that lays each patch by itself onto its nodes' rows of ``reference (n, d)``.
+    """Return the alignment that fits each patch by itself to the rows of its nodes in ``reference (n, d)``.
 
-    What may not be changed (by default the scales) stays as ``alignment`` has it.
+    What ``motions`` does not free (by default the scales) stays as ``alignment`` has it.
     """
     p, d = alignment.n_patches, alignment.dim
     scales, translations = np.array(alignment.scales), np.array(alignment.translations)

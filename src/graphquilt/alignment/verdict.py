@@ -15,7 +15,7 @@ __all__ = ["verdict"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
-THIN = 0.02  # a spectral gap below this is that of a chain: there are few cycles on which errors could show
+THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
 
 
 def verdict(fit: Alignment) -> str:
@@ -62,7 +62,7 @@ def _gap(fit: Alignment) -> str:
     last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
     # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
     if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
-        return "Unchecked: no cycle of overlaps tests the rotations, so only the errors above speak of them."
+        return "Unchecked: no cycle of overlaps tests the rotations, so only the errors above tell how good they are."
     # Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
     filled = (1 - last) / max(1 - following, 1e-300)
     figures = (
@@ -71,7 +71,8 @@ def _gap(fit: Alignment) -> str:
     )
     if filled <= FIRM and last - following < THIN:
         return (
-            f"Thin: the patch graph is long and thin, errors add up along it unseen; {figures}. Add patch edges across."
+            f"Thin: the patch graph is long and thin, and errors add up along it without being noticed; {figures}. "
+            "Add patch edges across."
         )
     if filled <= FIRM:
         return f"Firm: the rotations are well determined; {figures}."
@@ -84,7 +85,7 @@ def _undetermined(fit: Alignment) -> str:
     touched = fit.undetermined > 0
     most = int(fit.undetermined.max())
     return (
-        f"{int(touched.sum())} overlaps leave directions open, up to {most} of {fit.dim}: their points do not "
+        f"{int(touched.sum())} overlaps leave directions undetermined, up to {most} of {fit.dim}: their points do not "
         "extend there. Harmless where the embedding does not use those directions either; a smaller dimension would do."
     )
 

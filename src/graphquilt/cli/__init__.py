@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import graphquilt
 
@@ -24,6 +24,7 @@ app = App(
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
+    default_parameter=Parameter(allow_repeating=True),  # the last flag wins
 )
 
 
@@ -53,5 +54,5 @@ from graphquilt.cli import (  # noqa: E402, F401
     jobs,
     results,
     studies,
-
+    temporal,
 )

@@ -16,7 +16,7 @@ __all__ = ["check_embedder"]
 
 
 def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
-    """Check that an embedder keeps the contract of :class:`graphquilt.Embedder`.
+    """Check that an embedder keeps the contract of :class:`graphquilt.embedders.Embedder`.
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
     pickling, and leave the graph as it was. Isolated nodes, a graph without features, a graph without edges and a

@@ -1,4 +1,4 @@
-"""Numbers that say how good an embedding is: links it explains, classes it tells apart, distance to another one."""
+"""Measures of the quality of an embedding: edges it reconstructs, classes it separates, distance to another one."""
 
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
@@ -15,15 +15,16 @@ from graphquilt.evaluate.links import (
     roc_auc,
     sample_non_edges,
 )
-from graphquilt.evaluate.routes import Comparison, Measures, compare_routes, measure
+from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
 
 __all__ = [
     "AdamLogistic",
     "Comparison",
     "Diagnosis",
+    "EvaluationOptions",
     "Grid",
     "GridResult",
-    "Measures",
+    "Quality",
     "ScikitLogistic",
     "Split",
     "alert_quality",
@@ -34,22 +35,12 @@ __all__ = [
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
-    "measure",
     "mlp_grid",
     "negative_distance",
     "procrustes_error",
+    "quality",
     "random_splits",
     "reconstruction_auc",
     "roc_auc",
     "sample_non_edges",
 ]
-
-import dataclasses
-Quality = Measures
-@dataclasses.dataclass(frozen=True)
-class EvaluationOptions:
-    seed: int = 0
-    splits: int = 50
-    max_edges: int | None = None
-def quality(X, g, *, options):
-    return measure(X, g, seed=options.seed, splits=options.splits, max_edges=options.max_edges)

@@ -140,7 +140,7 @@ def read_mag240m(
     out : path
         Where the CSR goes (some 11 GB, and 21 GB more while it is built). A graph that is there is opened.
     memory : int
-        As for :func:`graphquilt.build_csr`.
+        As for :func:`graphquilt.ingest.build_csr`.
     progress : callable, optional
 
     Returns

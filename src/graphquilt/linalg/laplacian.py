@@ -13,8 +13,8 @@ from graphquilt.linalg.systems import adjacency, conjugate_gradients, solve_grou
 __all__ = ["components", "laplacian", "solve_laplacian", "spanning_tree"]
 
 
-DENSE_LIMIT = 1500  # below this many vertices a dense factorisation is the fastest
-CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and factorises for nothing
+DENSE_LIMIT = 1500  # up to this many vertices a dense factorisation is the fastest
+CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and its factors are sparse
 
 
 def components(edges: npt.ArrayLike, n: int) -> Int64Array:
@@ -37,7 +37,7 @@ def laplacian(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
 
 
 def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int64Array, Int64Array]:
-    """Return a maximum spanning tree: its vertices in breadth-first order from 0, and each one's parent (-1: none)."""
+    """Return the vertices of a maximum spanning tree in breadth-first order, and their parents (-1 for vertex 0)."""
     A = sp.csr_array((-weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
     tree = sp.csgraph.minimum_spanning_tree(A)
     order, parents = sp.csgraph.breadth_first_order(tree, 0, directed=False)
@@ -47,10 +47,11 @@ def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int
 def solve_laplacian(
     edges: Int64Array, weights: Float64Array, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
 ) -> Float64Array:
-    """Solve ``L x = rhs`` for a connected graph; each column of ``rhs (n, c)`` sums to 0, and so does each of ``x``.
+    """Solve ``L x = rhs`` for a connected graph, where every column of ``rhs (n, c)`` and of ``x`` sums to 0.
 
-    Small graphs are factorised densely. Larger ones are solved by conjugate gradients, which a well connected
-    graph ends in tens of steps; where it does not, the graph is long and thin and a sparse factorisation is cheap.
+    The matrix of a small graph is factorised densely. A larger system is solved by conjugate gradients, which takes
+    tens of steps on a well connected graph. Where it takes more, the graph is long and thin, and a sparse factorisation
+    is cheap.
 
     Examples
     --------
@@ -61,7 +62,8 @@ def solve_laplacian(
     b = np.asarray(rhs, dtype=np.float64).reshape(n, -1)
     L = laplacian(edges, weights, n)
     if n <= DENSE_LIMIT:
-        # The constant vector spans the null space; adding its projector, at the scale of L, makes L definite.
+        # The constant vector spans the null space. Adding its projector, scaled like L, makes the matrix definite and
+        # does not change the solution.
         x = _dense_solve(L.toarray() + weights.mean() / n, b)
     else:
         x, reached = conjugate_gradients(L, b - b.mean(axis=0), tol=tol, max_iterations=CG_ITERATIONS)

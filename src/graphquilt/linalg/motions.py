@@ -1,4 +1,4 @@
-"""Motions: which of scale, rotation and translation an embedding leaves free."""
+"""Motions: which of scale, rotation and translation an embedding method leaves free."""
 
 from __future__ import annotations
 

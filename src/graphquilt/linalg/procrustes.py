@@ -1,4 +1,4 @@
-"""Two sets of corresponding points: how one must be scaled and turned to fit the other (Horn 1988).
+"""Find how one of two sets of corresponding points must be scaled and turned to fit the other (Horn 1988).
 
 Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
 ``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b``. Nothing here knows of
@@ -44,7 +44,7 @@ def centred(points: npt.ArrayLike, weights: Float64Array | None = None) -> tuple
 def polar(matrices: npt.ArrayLike) -> Polar:
     """Project matrices ``(..., d, d)`` onto O(d): ``U @ V.T`` of the singular value decomposition ``U S V.T``.
 
-    Where a singular value is zero the projection is one of many; the singular values tell.
+    Where a singular value is zero the projection is one of many, so the singular values are returned too.
 
     Examples
     --------

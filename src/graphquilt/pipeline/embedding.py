@@ -74,7 +74,7 @@ def embed_patches(
         Where patches and embeddings are kept. What it has already, made with the same embedder and seed, is not made
         again. Workers read and write a shared store themselves; only a few numbers per patch travel.
     progress : callable, optional
-        Called with a :class:`graphquilt.Progress` after each patch (stage ``"patches"``).
+        Called with a :class:`graphquilt.progress.Progress` after each patch (stage ``"patches"``).
     retries : int
         How often a patch that fails is tried again, unless its input is wrong (:class:`graphquilt.errors.InputError`).
     only : iterable of int, optional

@@ -1,4 +1,7 @@
-"""One self-contained page for an analyst: timeline, ranked alerts, a node's history. No network, no library."""
+"""Make one self-contained page for an analyst: a timeline, ranked alerts and the history of each node.
+
+The page needs no network and no library.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,81 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-__all__ = ["render_page", "write_page"]
+import numpy as np
+
+from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.temporal import Alert, AnomalyScores
+
+__all__ = ["Timeline", "page_data", "render_page"]
 
 _TEMPLATE = Path(__file__).with_name("anomaly_page.html")
+_SHOWN = 500  # alerts on the page
 
 
-def render_page(data: Mapping[str, Any]) -> str:
+class Timeline(NamedTuple):
+    """The windows of a report: the label of each, the number of outliers by side, and which windows are marked."""
+
+    labels: list[str]
+    outliers: dict[str, Int64Array]
+    marked: BoolArray
+
+
+def page_data(
+    scores: AnomalyScores,
+    alerts: Sequence[Alert],
+    records: Sequence[Mapping[str, object]],
+    *,
+    timeline: Timeline,
+    title: str,
+) -> dict[str, object]:
+    """Collect what :func:`render_page` needs; alerts whose record has no explanation are counted but not shown."""
+    labels = timeline.labels
+    position = {int(number): t for t, number in enumerate(scores.numbers)}
+    shown = [(alert, row) for alert, row in zip(alerts[:_SHOWN], records, strict=False) if "degree" in row]
+    left_out = f", and {len(scores.left_out)} windows were left out" if scores.left_out else ""
+    nodes_scored = " and ".join(
+        f"{int(np.isfinite(part.standardised).any(axis=1).sum())} of {len(part.raw)} {side}s"
+        for side, part in scores.sides.items()
+    )
+    return {
+        "title": title,
+        "notes": [
+            f"The report covers {len(labels)} windows, from {labels[0]} to {labels[-1]}{left_out}. {nodes_scored} were "
+            f"seen in enough windows to get a standardised score. There are {len(alerts)} alerts; the page shows "
+            f"{len(shown)} of them.",
+            "The raw score is the distance of a node from its usual position. z is that distance minus its mean over "
+            "the node's other windows, in standard deviations.",
+        ],
+        "windows": [
+            {
+                "number": int(number),
+                "label": labels[t],
+                "marked": bool(timeline.marked[t]),
+                **{side: int(count[t]) for side, count in timeline.outliers.items()},
+            }
+            for t, number in enumerate(scores.numbers)
+        ],
+        "limits": {side: part.limit for side, part in scores.sides.items()},
+        "alerts": [
+            {
+                "window": position[alert.number],
+                "z": alert.standardised,
+                "raw": alert.raw,
+                "usual": row["usual_degree"],
+                **{key: row[key] for key in ("side", "node", "degree", "new", "gone", "n_new", "n_gone")},
+            }
+            for alert, row in shown
+        ],
+        "nodes": {
+            f"{alert.side} {row['node']}": scores.sides[alert.side].standardised[alert.node].astype(float).tolist()
+            for alert, row in shown
+        },
+    }
+
+
+def render_page(data: Mapping[str, object]) -> str:
     """Return the page as text.
 
     Parameters
@@ -31,24 +101,17 @@ def render_page(data: Mapping[str, Any]) -> str:
     (False, False)
     """
     text = json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # A name from the network must not be able to end the script it is written in.
+    # A name from the network must not be able to end the script that contains it.
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", text)
 
 
-def write_page(path: str | Path, data: Mapping[str, Any]) -> Path:
-    """Write the page of :func:`render_page`."""
-    target = Path(path)
-    target.write_text(render_page(data), encoding="utf-8")
-    return target
-
-
-def _finite(value: Any) -> Any:
-    """Three digits are enough on a page, and JSON has no NaN."""
+def _finite(value: object) -> object:
+    """Round to three digits, which are enough on a page, and replace NaN, which JSON does not have, by None."""
     if isinstance(value, float):
         return round(value, 3) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(part) for part in value]
+        return [_finite(item) for item in value]
     return value

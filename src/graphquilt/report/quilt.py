@@ -1,4 +1,4 @@
-"""The paper's schematic, drawn from a real alignment: patches as given, turned, moved, and averaged."""
+"""Draw the stages of a real alignment, as in the paper's schematic: patches as given, rotated, shifted, averaged."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.patches import Patch
+from graphquilt.report.drawing import new_figure, save_figure
 
-__all__ = ["draw_stages"]
+__all__ = ["draw_stages", "plane_colours"]
 
 
 def draw_stages(
     patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
 ) -> None:
-    """Draw four panels of a quilt in the plane to ``path`` (PNG or SVG, by its ending).
+    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending).
 
-    Patches as given, rotations synchronised, translations synchronised, centroid.
+    The panels show the patches as given, with rotations synchronised, with translations synchronised, and the centroid.
 
     Parameters
     ----------
     colours : float array (n, 3), optional
-        A colour for each node, so that one sees where it goes; by default nodes are coloured by where they end.
+        The colour of each node, the same in all panels; by default it follows from the final position of the node.
     """
     if alignment.dim != 2:
-        raise InputError(f"the picture is of the plane; this alignment has {alignment.dim} dimensions.")
-    from matplotlib.figure import Figure
-
+        raise InputError(
+            f"only alignments in 2 dimensions can be drawn; this alignment has {alignment.dim} dimensions."
+        )
     X = centroid(patches, alignment, missing="nan")
     shades = plane_colours(X) if colours is None else colours
-    still = Alignment.identity(alignment.n_patches, 2)
-    turned = replace(still, scales=alignment.scales, rotations=alignment.rotations)
+    identity = Alignment.identity(alignment.n_patches, 2)
+    rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
     panels = [
-        ("a  patches as given", still),
-        ("b  rotations synchronised", turned),
+        ("a  patches as given", identity),
+        ("b  rotations synchronised", rotated),
         ("c  translations synchronised", alignment),
         ("d  centroid", None),
     ]
-    figure = Figure(figsize=(11, 7.4), layout="constrained")
+    figure = new_figure(11, 7.4, purpose="draw_stages")
     for axes, (title, stage) in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
         if stage is None:
             axes.scatter(*X.T, c=shades, s=7, linewidths=0)
@@ -57,11 +58,11 @@ def draw_stages(
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
 
 
 def plane_colours(X: AnyArray) -> Float64Array:
-    """Give each point of the plane ``X (n, 2)`` a colour ``(n, 3)`` that changes smoothly with its place."""
+    """Return a colour ``(n, 3)`` for each point of the plane ``X (n, 2)`` that changes smoothly with its position."""
     low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
     shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)

@@ -16,7 +16,7 @@ from graphquilt.alignment import align, align_hierarchical, centroid
 from graphquilt.datasets import catalogue, load_dataset
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.evaluate import classification_accuracy, reconstruction_auc
+from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.partition import Fennel, Louvain, Metis, Partitioner, merge_small
 from graphquilt.patches import patch_graph
 from graphquilt.pipeline import embed_patches
@@ -105,12 +105,8 @@ class AblationCell:
             alignment = align(patches, quilt.edges)
         X = centroid(patches, alignment, n_nodes=graph.n_nodes)
         aligned = process_time()
-        assert graph.labels is not None
-        accuracy = classification_accuracy(X, graph.labels, splits=self.splits, seed=self.seed)
         return {
-            "auc": reconstruction_auc(X, graph, seed=self.seed),
-            "accuracy": float(accuracy.mean()),
-            "accuracy_std": float(accuracy.std()),
+            **asdict(quality(X, graph, options=EvaluationOptions(seed=self.seed, splits=self.splits))),
             "n_patches": quilt.n_patches,
             "largest_patch": max(len(nodes) for nodes in quilt.node_sets),
             "oversampling": sum(len(nodes) for nodes in quilt.node_sets) / graph.n_nodes,

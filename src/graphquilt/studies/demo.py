@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray
 from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
-from graphquilt.evaluate import ScikitLogistic, classification_accuracy, reconstruction_auc
+from graphquilt.evaluate import EvaluationOptions, ScikitLogistic, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import DirectoryStore, Processes
 from graphquilt.jobs.lock import job_lock
@@ -112,12 +113,9 @@ def _labels(graph: Graph) -> AnyArray:
 
 
 def _measure(X: AnyArray, graph: Graph, seed: int) -> dict[str, float]:
-    scores = classification_accuracy(X, _labels(graph), splits=SPLITS, seed=seed, classifier=ScikitLogistic())
-    return {
-        "reconstruction AUC": round(reconstruction_auc(X, graph, seed=seed), 4),
-        "accuracy": round(float(scores.mean()), 4),
-        "accuracy std": round(float(scores.std()), 4),
-    }
+    options = EvaluationOptions(seed=seed, splits=SPLITS, classifier=ScikitLogistic())
+    names = {"auc": "reconstruction AUC", "accuracy": "accuracy", "accuracy_std": "accuracy std"}
+    return {names[key]: round(value, 4) for key, value in asdict(quality(X, graph, options=options)).items()}
 
 
 def _flat(X: AnyArray) -> AnyArray:

@@ -24,7 +24,7 @@ from graphquilt.pipeline import Recipe, stitch
 from graphquilt.pipeline.consensus import Round, consensus_targets
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import cell_seed, run_cells
-from graphquilt.studies.small_scale import PROTOCOL, cut_as_protocol, measure, study_graph
+from graphquilt.studies.small_scale import PROTOCOL, cut_as_protocol, study_graph, study_quality
 from graphquilt.studies.trainings import Training, train_patches, train_whole
 
 __all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_cells", "reproduce_quality"]
@@ -144,7 +144,7 @@ class QualityCell:
             held = _split(self.dataset, self.data, self.seed)[1]
             whole = study_graph(self.dataset, self.data)
             return {"link_auc": link_prediction_auc(X, held, whole, seed=self.seed), "cost": round(cost, 2)}
-        return {**measure(X, graph, seed=self.seed, splits=self.splits), "cost": round(cost, 2)}
+        return {**study_quality(X, graph, seed=self.seed, splits=self.splits), "cost": round(cost, 2)}
 
     def _trained(self, folder: Path, graph: Graph, quilt: PatchGraph) -> tuple[list[Patch], float]:
         """Return the patches of all runs, after all rounds, and their CPU seconds."""

@@ -17,7 +17,7 @@ from graphquilt.arrays import FloatArray
 from graphquilt.datasets import load_dataset
 from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
-from graphquilt.evaluate import classification_accuracy, negative_distance, reconstruction_auc
+from graphquilt.evaluate import EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, merge_small
@@ -32,11 +32,11 @@ __all__ = [
     "Quilting",
     "SmallScaleCell",
     "cut_as_protocol",
-    "measure",
     "quilted",
     "reproduce_small",
     "small_cells",
     "study_graph",
+    "study_quality",
 ]
 
 DIMS = (2, 4, 8, 16, 32, 64, 128)
@@ -138,7 +138,7 @@ class SmallScaleCell:
         if self.keep:
             for route, X in routes.items():
                 np.save(folder / f"{self.name}-{route}.npy", X.astype(np.float32))
-        measured = {route: measure(X, graph, seed=self.seed, splits=self.splits) for route, X in routes.items()}
+        measured = {route: study_quality(X, graph, seed=self.seed, splits=self.splits) for route, X in routes.items()}
         done = process_time()
         return {
             "routes": measured,
@@ -154,16 +154,10 @@ class SmallScaleCell:
         }
 
 
-def measure(X: FloatArray, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
+def study_quality(X: FloatArray, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
     """Return AUC by inner product and by distance, and the mean and spread of the accuracy over splits."""
-    assert graph.labels is not None
-    accuracy = classification_accuracy(X, graph.labels, splits=splits, seed=seed)
-    return {
-        "auc": reconstruction_auc(X, graph, seed=seed),
-        "auc_distance": reconstruction_auc(X, graph, seed=seed, score=negative_distance),
-        "accuracy": float(accuracy.mean()),
-        "accuracy_std": float(accuracy.std()),
-    }
+    scores = asdict(quality(X, graph, options=EvaluationOptions(seed=seed, splits=splits)))
+    return {**scores, "auc_distance": reconstruction_auc(X, graph, seed=seed, score=negative_distance)}
 
 
 def small_cells(

@@ -1,4 +1,4 @@
-"""A company's network traffic, day by day, with an intruder in it, in the format of the LANL netflow records.
+"""Make the network traffic of a company, day by day, with an intruder in it, in the format of LANL's netflow records.
 
 The background was written from what networks look like, and what the intruder does (see
 :mod:`graphquilt.synthetic.intruder`) from what intruders do; both were fixed before any detector had scored them.
@@ -9,8 +9,8 @@ Internal hosts are sources, and destinations too; the other destinations are ext
 department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
 enterprise servers that everybody uses, servers and peers of its department, popular sites, addresses of its own), each
 with a daily probability and for part of the time only. Workstations rest at weekends. On each active day a host also
-meets a few addresses it never returns to. Monitors sweep a tenth of all hosts once a week: a harmless scan. Some hosts
-arrive late, some leave early.
+contacts a few addresses that it never returns to. Monitors contact a tenth of all hosts once a week: a harmless scan.
+Some hosts arrive late, some leave early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,12 +35,12 @@ __all__ = ["BEHAVIOURS", "LANL_SIZE", "Netflow", "Truth", "netflow"]
 LANL_SIZE = {"n_sources": 37_177, "n_destinations": 931_655, "n_days": 89}
 
 _DAY = 86400
-_ONE_OFFS = 2.0  # addresses a day that an active host never returns to, mean
+_ONE_OFFS = 2.0  # mean number of addresses per day that an active host never returns to
 
 
 @dataclass(frozen=True)
 class Netflow:
-    """Traffic that can be drawn day by day, in any order; see :func:`netflow`.
+    """Traffic that can be generated day by day, in any order; see :func:`netflow`.
 
     Attributes
     ----------
@@ -102,17 +102,17 @@ class Netflow:
     def _contacts(self) -> dict[str, AnyArray]:
         hosts = self._hosts
         share = (hosts["weekday"] * 5 + hosts["weekend"] * 2) / 7 * (hosts["gone"] - hosts["born"]) / self.n_days
-        wanted = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
-        mean = 2.0 * wanted / float(share.sum())
-        # Popular servers are drawn more than once, so the first list is too short: measure by how much, and correct.
+        pairs = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
+        mean = 2.0 * pairs / float(share.sum())
+        # Popular servers are chosen more than once, so the first list is too short: measure by how much, and correct.
         for _ in range(2):
             contacts = self._draw_contacts(mean)
             life = (contacts["last"] - contacts["first"]) / self.n_days
-            mean *= wanted / float((contacts["probability"] * life * share[contacts["source"]]).sum())
+            mean *= pairs / float((contacts["probability"] * life * share[contacts["source"]]).sum())
         return self._draw_contacts(mean)
 
     def _draw_contacts(self, mean: float) -> dict[str, AnyArray]:
-        """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates go."""
+        """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates are removed."""
         rng = np.random.default_rng([self.seed, 1])
         n, sigma = self.n_sources, 1.1
         servers = np.flatnonzero(self._hosts["role"] == SERVER)
@@ -150,7 +150,7 @@ class Netflow:
         kind: IntArray,
         servers: IntArray,
     ) -> None:
-        """Contacts inside the department: kind 1 its servers, kind 2 any of its hosts."""
+        """Fill in the contacts inside each department: kind 1 are its servers, kind 2 any of its hosts."""
         department = self._hosts["department"]
         for group in range(int(department.max()) + 1):
             members = np.flatnonzero(department == group)
@@ -172,7 +172,7 @@ class Netflow:
         return self._campaigns[0]
 
     def pairs(self, day: int) -> tuple[IntArray, IntArray]:
-        """Draw the distinct (source, destination) pairs of one day, sorted."""
+        """Return the distinct (source, destination) pairs of one day, sorted."""
         rng = np.random.default_rng([self.seed, 3, day])
         hosts, contacts, (truth, quiet) = self._hosts, self._contacts, self._campaigns
         weekend = day % 7 >= 5
@@ -240,7 +240,7 @@ class Netflow:
         return pa.table(dict(zip(LANL_COLUMNS, columns, strict=True)))
 
     def write(self, folder: str | Path, *, mean_flows: float = 2.0, days: range | None = None) -> list[Path]:
-        """Write one ``netflow_day-NN.csv`` a day, without header like LANL's, and ``truth.csv``; return the days."""
+        """Write one ``netflow_day-NN.csv`` per day, without header like LANL's, and ``truth.csv``; return the paths."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -273,14 +273,14 @@ def netflow(
     campaigns: int = 2,
     seed: int = 0,
 ) -> Netflow:
-    """Draw a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
+    """Make a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
 
     Parameters
     ----------
     n_sources, n_destinations, n_days : int
         Internal hosts; all destinations, internal hosts included; days, of which 5 and 6 in seven are weekends.
     pairs_per_day : float, optional
-        Distinct pairs on an average day; 13.5 a source, which is 500 000 at LANL's size.
+        Distinct pairs on an average day; by default 13.5 per source, which is 500 000 at LANL's size.
     campaigns : int
         How often the intruder does each of ``BEHAVIOURS``, from day ``0.55 n_days`` on.
     seed : int
@@ -303,12 +303,12 @@ def netflow(
 
 
 def _zipf(rng: np.random.Generator, n: int, size: int) -> IntArray:
-    """Ranks 0..n-1 with probability about 1 / (rank + 1)."""
+    """Return random ranks 0..n-1 with probability about 1 / (rank + 1)."""
     ranks: IntArray = np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1).astype(np.int64)
     return ranks
 
 
-def _strings(prefix: str, numbers: IntArray, digits: int) -> Any:
+def _strings(prefix: str, numbers: IntArray, digits: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -316,8 +316,8 @@ def _strings(prefix: str, numbers: IntArray, digits: int) -> Any:
     return pc.binary_join_element_wise(prefix, padded, "")
 
 
-def _named(nodes: IntArray, n_internal: int) -> Any:
-    """CompNNNNNN for internal hosts, IPNNNNNN for the others."""
+def _named(nodes: IntArray, n_internal: int) -> pa.Array:
+    """Return CompNNNNNN for internal hosts and IPNNNNNN for the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

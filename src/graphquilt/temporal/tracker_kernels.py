@@ -1,4 +1,4 @@
-"""Sums over remembered windows, compiled: a streamed day must not cost more to score than to embed."""
+"""Compiled sums over remembered windows, so that scoring a window costs no more than embedding it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from graphquilt.kernels import kernel
 def add_positions(rows: AnyArray, nodes: AnyArray, positions: AnyArray, total: AnyArray, count: AnyArray) -> None:
     """Add the positions of one window to ``total[rows[node]]`` where that row exists, and count them."""
     for k in range(len(nodes)):
-        at = rows[nodes[k]]
-        if at >= 0:
-            count[at] += 1
+        row = rows[nodes[k]]
+        if row >= 0:
+            count[row] += 1
             for j in range(positions.shape[1]):
-                total[at, j] += positions[k, j]
+                total[row, j] += positions[k, j]
 
 
 @kernel("anomaly scores", writes=("total", "squares"))
 def add_distances(
     rows: AnyArray, nodes: AnyArray, positions: AnyArray, mean: AnyArray, total: AnyArray, squares: AnyArray
 ) -> None:
-    """Add the distances of one window's positions from ``mean``, and their squares."""
+    """Add the distances between the positions of one window and ``mean``, and add the squares of these distances."""
     for k in range(len(nodes)):
-        at = rows[nodes[k]]
-        if at >= 0:
+        row = rows[nodes[k]]
+        if row >= 0:
             square = 0.0
             for j in range(positions.shape[1]):
-                step = positions[k, j] - mean[at, j]
+                step = positions[k, j] - mean[row, j]
                 square += step * step
-            total[at] += np.sqrt(square)
-            squares[at] += square
+            total[row] += np.sqrt(square)
+            squares[row] += square

@@ -1,30 +1,24 @@
-"""Columns of flow tables as arrays: names, numbers, protocols and times, with which rows could be read."""
+"""Convert columns of flow tables to arrays: names, numbers, protocols and times, and which rows are readable."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
-EPOCH, _ISO, _ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
+EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
 TIME_SHAPES = {
     EPOCH: r"^-?\d+(\.\d+)?$",
-    _ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
-    _ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
+    ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
+    ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
 }
 
 
-def as_dictionary(column: pa.Array) -> Any:
+def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
     """Return the column as a dictionary of strings."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(pc.cast(column, pa.string()))
     elif not pa.types.is_string(column.type.value_type):
@@ -33,25 +27,21 @@ def as_dictionary(column: pa.Array) -> Any:
 
 
 def codes_of(column: pa.Array) -> Int64Array:
-    """Position in the dictionary, -1 for null."""
-    import pyarrow.compute as pc
-
+    """Return the position of each row in the dictionary, (n,); -1 for null."""
     codes = pc.fill_null(as_dictionary(column).indices, -1)
     return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def is_named(column: pa.Array) -> BoolArray:
-    """Say which rows have a name, (n,)."""
+    """Return which rows have a name, (n,)."""
     words = as_dictionary(column).dictionary.to_pylist()
-    fine = np.array([bool(word and word.strip()) for word in words] + [False])
-    return np.ones(len(column), dtype=bool) if fine[:-1].all() and column.null_count == 0 else fine[codes_of(column)]
+    named = np.array([bool(word and word.strip()) for word in words] + [False])
+    everywhere = named[:-1].all() and column.null_count == 0
+    return np.ones(len(column), dtype=bool) if everywhere else named[codes_of(column)]
 
 
 def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
-    """Return the numbers and which rows hold a finite one, (n,) each."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Return the numbers, and which rows contain a finite number, (n,) each."""
     good = ~column.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         good &= matches(column, EPOCH)
@@ -63,44 +53,34 @@ def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
 
 
 def matches(column: pa.Array, kind: str) -> BoolArray:
-    """Say which rows look like times of a kind, (n,)."""
-    import pyarrow.compute as pc
-
+    """Return which rows look like times of one kind, (n,)."""
     hits = pc.fill_null(pc.match_substring_regex(column, TIME_SHAPES[kind]), False)
     return np.array(hits.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def parse_times(column: pa.Array, kind: str) -> Float64Array:
-    """All times of one kind, in seconds; raises where one is not of it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Convert times of one kind to seconds; raise an error if a row is not of that kind."""
     if column.null_count:
-        raise ValueError("missing time")
+        raise ValueError("a time is missing")
     if kind != EPOCH:
-        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == _ZONED else None)))
+        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
     try:
         return np.asarray(pc.cast(column, pa.int64()).to_numpy(), dtype=np.float64)
     except pa.ArrowInvalid:
         values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
     if not bool(np.isfinite(values).all()):
-        raise ValueError("a time that is not finite")
+        raise ValueError("a time is not finite")
     return values
 
 
 def since_1970(column: pa.Array) -> Float64Array:
-    """Return time stamps as seconds since 1970, (n,)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Convert time stamps to seconds since 1970, (n,)."""
     micro = pc.cast(pc.cast(column, pa.timestamp("us", tz=column.type.tz)), pa.int64())
     return np.asarray(pc.fill_null(micro, 0).to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6
 
 
 def is_impossible(text: str, kind: str) -> bool:
-    """Whether a time of the right shape names no moment: the 31st of February, say."""
-    import pyarrow as pa
-
+    """Return whether a time has the right shape but does not exist, such as the 31st of February."""
     try:
         parse_times(pa.array([text]), kind)
     except (pa.ArrowInvalid, ValueError):
@@ -108,9 +88,11 @@ def is_impossible(text: str, kind: str) -> bool:
     return False
 
 
-def is_protocol(spoken: str | None, wanted: int) -> bool:
-    """Say whether a word or number names the protocol."""
-    if spoken is None:
-        return False
-    word = spoken.strip().lower()
-    return PROTOCOLS.get(word, int(word) if word.isdigit() else -1) == wanted
+def is_protocol(text: str | None, number: int) -> bool:
+    """Return whether a word or a number means the protocol ``number``."""
+    return text is not None and protocol_number(text.strip()) == number
+
+
+def protocol_number(text: str) -> int:
+    """Return the number of a protocol given by name or number; -1 if it is unknown."""
+    return PROTOCOLS.get(text.lower(), int(text) if text.isdigit() else -1)

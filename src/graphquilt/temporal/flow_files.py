@@ -1,0 +1,149 @@
+"""Open flow files, find their columns, and count their lines."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from graphquilt.errors import FormatError
+
+Input = str | os.PathLike[str] | BinaryIO
+
+LANL_COLUMNS = (
+    "time",
+    "duration",
+    "srcdevice",
+    "dstdevice",
+    "protocol",
+    "srcport",
+    "dstport",
+    "srcpackets",
+    "dstpackets",
+    "srcbytes",
+    "dstbytes",
+)
+
+
+@dataclass(frozen=True)
+class FlowColumns:
+    """Which columns of a flow file contain what; the defaults are those of the LANL netflow records.
+
+    Attributes
+    ----------
+    source, destination : str
+        The columns of the two nodes.
+    time : str
+        Seconds (from any origin) or ISO times, which become seconds since 1970; not both in one run.
+    weight : str, optional
+        A column of numbers, not negative, to sum in weighted snapshots.
+    names : sequence of str, optional
+        The names of all columns of a file without header. Eleven columns without header are taken for LANL's.
+    """
+
+    source: str = "srcdevice"
+    destination: str = "dstdevice"
+    time: str = "time"
+    weight: str | None = None
+    names: Sequence[str] | None = None
+
+    @property
+    def required(self) -> list[str]:
+        """Every column that must be read, once; the column of the protocol comes on top."""
+        columns = (self.time, self.source, self.destination, self.weight)
+        return list(dict.fromkeys(column for column in columns if column is not None))
+
+
+class Lines:
+    """The line numbers of the rows of the current batch; broken lines between them are counted too."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.broken: list[tuple[int, str]] = []
+
+    def advance(self, rows: int) -> None:
+        """Go on to the next batch."""
+        self._first += rows
+
+    def of(self, row: int) -> int:
+        """Return the line of a row of the current batch."""
+        line = self._first + row
+        for number, _ in sorted(self.broken):
+            line += number <= line
+        return line
+
+    def first_broken_before(self, row: int) -> str | None:
+        """Describe the first broken line before that row, if there is one."""
+        line = self.of(row)
+        return next((description for number, description in sorted(self.broken) if number < line), None)
+
+
+def name_of(item: Input) -> str:
+    """Return the name of an input for messages."""
+    return str(item) if isinstance(item, str | os.PathLike) else str(getattr(item, "name", "the input"))
+
+
+class Available(io.RawIOBase):
+    """A stream that returns the bytes that have arrived instead of waiting for a full block; a pipe may be slow."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to ``size`` bytes as soon as there are some; no bytes at the end."""
+        return self._stream.read1(size)
+
+
+def open_text(item: Input, where: str) -> tuple[pa.NativeFile | Available, str]:
+    """Open an input for reading, and return it with its first line."""
+    if not isinstance(item, str | os.PathLike):
+        raw = cast("io.RawIOBase", item)
+        buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(raw)
+        stream, head = Available(buffered), buffered.peek(1 << 16)
+    else:
+        try:
+            with pa.input_stream(str(item), compression="detect") as opened:
+                head = opened.read(1 << 16)
+            stream = pa.input_stream(str(item), compression="detect")
+        except (OSError, pa.ArrowInvalid) as error:
+            raise FormatError(f"{where} cannot be opened: {error}") from None
+    return stream, head.split(b"\n", 1)[0].decode("utf-8", "replace")
+
+
+def delimiter_of(line: str) -> str:
+    """Return the character that separates the fields of a line."""
+    return max(",\t; ", key=lambda mark: (line.count(mark), mark == ","))
+
+
+def header_of(fields: list[str], columns: FlowColumns, required: list[str], where: str) -> tuple[bool, list[str]]:
+    """Return whether the first line, split into ``fields``, is a header, and the names of all columns."""
+    if columns.names is not None:
+        names = list(columns.names)
+        if len(names) != len(fields):
+            raise FormatError(f"{where} has {len(fields)} columns and {len(names)} names were given for them.")
+        check_columns(required, names, where)
+        return fields == names, names
+    if not set(required) <= set(fields) and len(fields) == len(LANL_COLUMNS) and fields[0].isdigit():
+        check_columns(required, list(LANL_COLUMNS), where)
+        return False, list(LANL_COLUMNS)
+    check_columns(required, fields, where)
+    return True, fields
+
+
+def check_columns(required: list[str], names: list[str], where: str) -> None:
+    """Raise a FormatError if a required column is missing, and list the columns that exist."""
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise FormatError(
+            f"{where} has no column {', '.join(map(repr, missing))}; its columns (or first line) are "
+            f"{', '.join(names[:20])}. Name the columns of source, destination and time, and give all column names "
+            "if the file has no header."
+        )
