@@ -124,14 +124,14 @@ def test_a_graph_without_labels_is_compared_by_its_links():
 
 def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
     graph = gq.datasets.load_dataset("blocks")
-    result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
+    result = gq.embed(graph, dim=4, cutting=gq.Cutting(4, overlap=(40, 160)), store=gq.DirectoryStore(tmp_path / "job"))
     parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, options=EvaluationOptions(splits=2))
-    assert compare(tmp_path / "job", graph, options=EvaluationOptions(splits=2)) == parts
+    assert compare_job(gq.Job.open(tmp_path / "job"), options=EvaluationOptions(splits=2)) == parts
     with pytest.raises(gq.errors.JobError, match="job of 1200 nodes; this graph has 240"):
-        compare(tmp_path / "job", quilt()[0])
+        compare_job(gq.Job.open(tmp_path / "job"), graph=quilt()[0])
     half = gq.DirectoryStore(tmp_path / "half")
     labels = gq.Metis(4)(graph)
     patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
     gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
     with pytest.raises(gq.errors.JobError, match="not aligned yet"):
-        compare(half, graph)
+        compare_job(gq.Job(half, gq.JobSettings(embedder=gq.SVD(2)), graph))

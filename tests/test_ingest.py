@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from extras import needs
 from graphquilt import Graph, read_edges
-from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 from graphquilt.errors import FormatError, InputError
+from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 
 DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
