@@ -1,8 +1,5 @@
 """Partitions, sparsification and patches: the laws, and each error provoked."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,9 +10,6 @@ from graphquilt import Conductance, Graph, Limits, Metis, PatchGraph, Resistance
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.patches import NodeSets
 from graphquilt.patches.sparsify import conductance, effective_resistance, projected_resistance, sparsify
-
-DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
 
 
 def ring(n, chords=0, seed=0):
@@ -200,10 +194,9 @@ def test_directed_and_disconnected_graphs():
     assert patch_graph(isolated, Metis(3)(isolated), degree=2, overlap=(4, 8)).n_nodes == 45
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "p", "k"), [("cora", 10, 4), ("amazon-photo", 10, 4), ("pubmed", 20, 5)])
-def test_limits_leave_the_paper_s_patches_alone(name, p, k):
-    graph, _ = read_edges(DATA / name / f"{name}.npz").largest_component()
+def test_limits_leave_the_paper_s_patches_alone(dataset_folder, name, p, k):
+    graph, _ = read_edges(dataset_folder(name) / f"{name}.npz").largest_component()
     labels = Metis(p)(graph)
     quilt = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
     plain = patch_graph(graph, labels, degree=k, overlap=(256, 1024), limits=Limits.none())
