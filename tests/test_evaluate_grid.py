@@ -76,7 +76,7 @@ def test_the_seed_of_torch_is_left_as_it_was():
 
 def test_what_the_grid_cannot_use_is_named():
     X, y, split = problem()
-    with pytest.raises(gq.errors.InputError, match="hold 1 class"):
+    with pytest.raises(gq.errors.InputError, match="have 1 class"):
         gq.evaluate.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
     other = y.copy()
     other[split.test] = 9
