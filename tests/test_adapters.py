@@ -7,12 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
-<<<<<<< HEAD
 from extras import needs
-from graphquilt.conformance.embedder import check_embedder
-=======
 from graphquilt.conformance import check_embedder
->>>>>>> embedders
 from graphquilt.embedders.contract import checked_fit, free_motions
 
 

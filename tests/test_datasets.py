@@ -83,13 +83,8 @@ def test_the_layout_of_the_benchmark_collection_is_read(dataset_folder, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore")  # PyG and torch warn about each other
-<<<<<<< HEAD
-def test_the_cache_of_pyg_is_read(tmp_path):
-    planetoid = needs("torch_geometric.datasets").Planetoid
-=======
 def test_the_cache_of_pyg_is_read(dataset_folder, tmp_path):
-    planetoid = pytest.importorskip("torch_geometric.datasets").Planetoid
->>>>>>> embedders
+    planetoid = needs("torch_geometric.datasets").Planetoid
     raw = tmp_path / "Cora" / "raw"
     raw.mkdir(parents=True)
     original = dataset_folder("cora")

@@ -44,19 +44,11 @@ def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
     assert loaded(random_graph(n=55, seed=1)).shape == (55, 3)
 
 
-<<<<<<< HEAD
-def test_vgae_reconstructs_cora():
+def test_vgae_reconstructs_cora(dataset_folder):
     torch = needs("torch")
     from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
 
-    graph = cora()
-=======
-def test_vgae_reconstructs_cora(dataset_folder):
-    from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
-
-    torch = pytest.importorskip("torch")
     graph = gq.datasets.load_dataset("cora", data=dataset_folder("cora"))
->>>>>>> embedders
     assert (graph.n_nodes, graph.n_edges) == (2485, 10138)
     edges = undirected_edges(graph)
     others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], torch.Generator().manual_seed(0)).numpy()

@@ -16,11 +16,7 @@ __all__ = ["check_embedder"]
 
 
 def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
-<<<<<<< HEAD
-    """Check that an embedder keeps the contract of :class:`graphquilt.embedders.Embedder`.
-=======
-    """Check that an embedder fulfils the contract of :class:`graphquilt.Embedder`.
->>>>>>> embedders
+    """Check that an embedder fulfils the contract of :class:`graphquilt.embedders.Embedder`.
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
     pickling, and must not change the graph. It may refuse isolated nodes, a graph without features, a graph without

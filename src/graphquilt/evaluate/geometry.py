@@ -37,11 +37,7 @@ def procrustes_error(X: npt.ArrayLike, reference: npt.ArrayLike, *, scale: bool 
     >>> round(procrustes_error(2 * square, square, scale=True), 6)
     0.0
     """
-<<<<<<< HEAD
-    A, B = (np.asarray(checked_embedding(points), dtype=np.float64) for points in (X, reference))
-=======
     A, B = (np.asarray(checked_embedding(Z), dtype=np.float64) for Z in (X, reference))
->>>>>>> embedders
     if A.shape != B.shape:
         raise InputError(f"the embedding is {A.shape[0]} × {A.shape[1]}, the reference {B.shape[0]} × {B.shape[1]}.")
     A, B = centred(A)[0], centred(B)[0]
