@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import compare_job
 
 SMALL = gq.evaluate.Grid(
     hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
