@@ -56,7 +56,7 @@ def _node_ids(job: Job, n_nodes: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not isinstance(job.store, DirectoryStore):
+    if not isinstance(job.store, DirectoryStore) or job.settings.source.graph is None:
         ids = None if job.graph is None else job.graph.node_ids
         return pa.array(np.arange(n_nodes) if ids is None else ids)
     path = job.store.path / "node_ids.parquet"

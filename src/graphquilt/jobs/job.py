@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,19 +14,20 @@ import numpy as np
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.settings import JobSettings, keep_settings, stored_settings
 from graphquilt.patches import Patch, PatchGraph
+from graphquilt.pipeline.consensus import consensus_targets
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import describe, differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
 from graphquilt.pipeline.passes import share_name
-from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key
+from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key, target_fingerprint
 from graphquilt.pipeline.stitching import row_weights, stitch
-from graphquilt.pipeline.store import Record, Store, locked
+from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
@@ -66,7 +68,7 @@ class Job:
     @property
     def name(self) -> str:
         """The job's folder, or what else it is kept in."""
-        return str(self.store.path) if isinstance(self.store, DirectoryStore) else f"a {type(self.store).__name__}"
+        return store_name(self.store)
 
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
@@ -79,7 +81,8 @@ class Job:
         settings : JobSettings
             Defaults are filled in for the graph.
         graph : Graph, optional
-            Without it, the graph is read from ``settings.source``, or opened where the store has it already.
+            Without it, the graph is read from ``settings.source``, or opened where the store has it already. A store
+            with patches and neither is a job without a graph: its patches can be embedded and stitched.
 
         Raises
         ------
@@ -90,10 +93,12 @@ class Job:
         source = settings.source
         if graph is None:
             source = source.identified()
-            if stored is not None and source.checksums and stored.source.input() == source.input():
+            same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
+            if stored is not None and same:
                 graph = _open_graph(store, stored)
-            graph = source.read() if graph is None else graph
-        source = replace(source, fingerprint=graph_fingerprint(graph))
+            if graph is None and (source.path is not None or "patch_graph" not in store):
+                graph = source.read()
+        source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
         settings = replace(settings, source=source).resolved(graph)
         if stored is not None and stored.source.fingerprint != source.fingerprint:
             if "patch_graph" in store:
@@ -101,15 +106,16 @@ class Job:
                     f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
                 )
                 raise JobError(
-                    f"{store} was made from other input: {changes}. Use another folder, or remove this one first."
+                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
+                    "first."
                 )
             stored = None
         if stored is not None:
             settings = replace(settings, source=stored.source)
         job = cls(store, settings, graph)
-        if stored is None:
+        if stored is None and graph is not None:
             with locked(store):
-                job._keep_graph()
+                job._keep_graph(graph)
         job._revise(stored, job.settings, None)
         return job
 
@@ -124,8 +130,13 @@ class Job:
         """
         store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
         settings = stored_settings(store)
+        if settings is None and "patch_graph" in store:
+            raise JobError(
+                f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
+                "them once in Python: Job.begin(store, JobSettings(embedder=...))."
+            )
         if settings is None:
-            raise JobError(f"{store} has no patches yet; make them first (graphquilt patch).")
+            raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).")
         return cls(store, settings, _open_graph(store, settings))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
@@ -142,10 +153,8 @@ class Job:
         JobError
             Something has been made already that does not go with these settings.
         """
-        if self.graph is not None:
-            settings = settings.resolved(self.graph)
-        job = Job(self.store, settings, self.graph)
-        job._revise(self.settings, settings, only)
+        job = Job(self.store, settings.resolved(self.graph), self.graph)
+        job._revise(self.settings, job.settings, only)
         return job
 
     def _revise(self, before: JobSettings | None, settings: JobSettings, only: Sequence[int] | None) -> None:
@@ -157,21 +166,20 @@ class Job:
                 _check_change(self.store, stored, settings)
             keep_settings(self.store, settings)
 
-    def _keep_graph(self) -> None:
+    def _keep_graph(self, graph: Graph) -> None:
         """Keep the graph of a job on disk, unless it is in a graph folder of its own, and the ids of its nodes."""
         if not isinstance(self.store, DirectoryStore):
             return
-        assert self.graph is not None
         self.store.start()  # first: a folder with a graph and nothing else in it is not known as a job
         source = self.settings.source
         if source.is_graph_folder:
             source = replace(source, graph=source.path)
         else:
             with explained(self.store.path):
-                self.graph.save(self.store.path / "graph")
+                graph.save(self.store.path / "graph")
             source = replace(source, graph="graph")
         self.settings = replace(self.settings, source=source)
-        _keep_node_ids(self.store, self.graph)
+        _keep_node_ids(self.store, graph)
 
     @property
     def patch_graph(self) -> PatchGraph:
@@ -267,10 +275,12 @@ class Job:
         only: Iterable[int] | None = None,
     ) -> Sequence[Patch]:
         """Embed the patches that are not embedded yet; see :func:`graphquilt.embed_patches`."""
-        settings = self.settings
-        return embed_patches(
+        settings, patch_graph = self.settings, self.patch_graph
+        patch_graph.check_dim(settings.dim)
+        only = None if only is None else list(only)
+        patches = embed_patches(
             self.graph,
-            self.patch_graph,
+            patch_graph,
             settings.embedder,
             seed=settings.seed,
             recipe=settings.recipe,
@@ -280,6 +290,10 @@ class Job:
             retries=retries,
             only=only,
         )
+        stored = None if only is None else stored_settings(self.store)
+        if stored is not None:
+            _check_change(self.store, stored, settings)  # another share may have begun with other settings meanwhile
+        return patches
 
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
         """Align the embedded patches and average them into one embedding; see :func:`graphquilt.stitch`.
@@ -318,7 +332,8 @@ class Job:
         ]
 
     def _check_embedded(self) -> None:
-        recipe, n_patches = self.settings.recipe, self.settings.recipe.runs * self.patch_graph.n_patches
+        recipe, patches = self.settings.recipe, self.patches
+        n_patches = len(patches)
         counts = self.embedded()
         if counts[-1] < n_patches:
             key = next(k for k in range(n_patches) if patch_key(k, "embedding", recipe.rounds) not in self.store)
@@ -326,14 +341,32 @@ class Job:
                 f"{n_patches - counts[-1]} of {n_patches} patches are not embedded yet, the first is {key} "
                 f"({in_words(counts, n_patches)}); finish them first (graphquilt embed)."
             )
+        if patches[0].dim != self.settings.dim:
+            raise InputError(
+                f"patch 0 has {patches[0].dim} dimensions, and the settings of {self.name} say {self.settings.dim}; "
+                "make them equal."
+            )
         if recipe.rounds:
-            parameters = self.store["rounds/1/consensus"].parameters
-            wanted = {name: value for name, value in self.settings.stitching.items() if name != "rounds"}
-            changes = differences({name: parameters.get(name) for name in wanted}, wanted)
-            if changes:
+            self._check_round(recipe.rounds)
+
+    def _check_round(self, number: int) -> None:
+        """Refuse a consensus round with other settings, or one that was begun again and not finished."""
+        settings, key = self.settings, f"rounds/{number}/consensus"
+        record = self.store[key] if key in self.store else Record({})
+        changes = differences(record.parameters, settings.recipe.consensus(settings.motions))
+        if changes:
+            raise JobError(
+                f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
+                "settings first (graphquilt embed)."
+            )
+        node_sets = self.patch_graph.repeat(settings.recipe.runs).node_sets
+        alignment, X = Alignment.from_arrays(record.arrays), record.arrays["centroid"]
+        for k, target in enumerate(consensus_targets(node_sets, alignment, X, pull=settings.recipe.pull)):
+            parameters = self.store[patch_key(k, "embedding", number)].parameters
+            if parameters.get("target") != target_fingerprint(target):
                 raise JobError(
-                    f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
-                    "settings first (graphquilt embed)."
+                    f"patch {k} of {self.name} is still that of an earlier consensus round {number}; finish the rounds "
+                    "first (graphquilt embed)."
                 )
 
     def _need_graph(self) -> Graph:
@@ -383,7 +416,7 @@ def _open_graph(store: Store, settings: JobSettings) -> Graph | None:
     graph = Graph.open(path)
     if graph_fingerprint(graph) != settings.source.fingerprint:
         raise JobError(
-            f"{store} was begun with another graph than the one that is now in {path} (fingerprint "
+            f"{store_name(store)} was begun with another graph than the one that is now in {path} (fingerprint "
             f"{settings.source.fingerprint}, now {graph_fingerprint(graph)}). Put the first one back, or use another "
             "folder for the job."
         )
@@ -397,15 +430,17 @@ def _check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
     old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
     changes = differences(old, new)
     if changes:
-        raise JobError(f"the patches in {store} were cut with {changes}. Use another folder, or the same settings.")
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+        )
     old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
     changes = differences(old, new)
     if changes:
         n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
         if any(patch_key(k, "embedding") in store for k in range(n_patches)):
             raise JobError(
-                f"{store} is embedded with {changes}. Mixing them would spoil the job: use the same settings, or "
-                "another folder."
+                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
+                "settings, or another folder."
             )
 
 
@@ -423,5 +458,5 @@ def _keep_node_ids(store: DirectoryStore, graph: Graph) -> None:
 
 def _alignment_fingerprint(record: Record) -> str:
     """Return a digest of transforms and settings: the transforms alone do not decide the embedding."""
-    settings = np.frombuffer(repr(sorted(record.parameters.items())).encode(), dtype=np.uint8)
+    settings = np.frombuffer(json.dumps(record.parameters, sort_keys=True).encode(), dtype=np.uint8)
     return fingerprint(*(record.arrays[name] for name in ("scales", "rotations", "translations")), settings)

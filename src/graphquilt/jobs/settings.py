@@ -15,7 +15,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline.cutting import Cutting
 from graphquilt.pipeline.description import describe, plain
-from graphquilt.pipeline.recipe import Recipe, common_motions
+from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.store import Parameters, Record, Store
 
 __all__ = ["JobSettings", "Unknown", "stored_settings"]
@@ -65,7 +65,8 @@ class JobSettings:
     source: Source = Source()
 
     def __post_init__(self) -> None:
-        for name, kind in (("cutting", Cutting), ("recipe", Recipe), ("source", Source)):
+        check_recipe(self.recipe)
+        for name, kind in (("cutting", Cutting), ("source", Source)):
             value = getattr(self, name)
             if not isinstance(value, kind):
                 raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
@@ -93,13 +94,16 @@ class JobSettings:
         """What decides the outcome of stitching embedded patches."""
         return self.recipe.stitching(self.motions)
 
-    def resolved(self, graph: Graph) -> JobSettings:
+    def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
         tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
+        cutting = self.cutting
+        if graph is not None:
+            cutting = cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed)
         return dataclasses.replace(
             self,
             embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],
-            cutting=self.cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed),
+            cutting=cutting,
             recipe=self.recipe.without_copies(tuned),
         )
 

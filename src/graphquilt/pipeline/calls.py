@@ -18,8 +18,8 @@ from graphquilt.embedders.contract import Embedder, Target, checked_fit
 from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
-from graphquilt.pipeline.description import describe, fingerprint
-from graphquilt.pipeline.records import graph_of, patch_key, target_of
+from graphquilt.pipeline.description import describe
+from graphquilt.pipeline.records import graph_of, patch_key, target_fingerprint, target_of
 from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
 
@@ -50,7 +50,7 @@ def embedding_parameters(embedder: Embedder, seed: int, target: Target | None = 
     """Return what decides a patch's embedding, as its marker holds it."""
     parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
     if target is not None:
-        parameters["target"] = f"{fingerprint(target.rows, target.coordinates)} weight {target.weight:g}"
+        parameters["target"] = target_fingerprint(target)
     return parameters
 
 

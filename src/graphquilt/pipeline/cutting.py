@@ -15,7 +15,7 @@ from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
 from graphquilt.pipeline.description import describe, differences
 from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
-from graphquilt.pipeline.store import Record, Store
+from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Cutting", "cut", "default_degree", "default_overlap", "keep_patch_graph", "stored_patch_graph"]
@@ -210,14 +210,14 @@ def check_patch_graph(
         changes = differences({name: parameters.get(name) for name in settings}, settings)
         if changes:
             raise JobError(
-                f"the patches in {_name(store)} were cut with {changes}. Use another folder, or the same settings."
+                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
             )
     prints = {} if graph is None else {"graph": graph_fingerprint(graph)}
     prints |= {} if patches is None else {"patches": patch_graph_fingerprint(patches)}
     for name, value in prints.items():
         if parameters.get(name, value) != value:
             raise JobError(
-                f"{_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
+                f"{store_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
                 f"fingerprint {parameters[name]}, now {value}): its embeddings do not belong to these. Use another "
                 "folder, or remove this one first."
             )
@@ -228,9 +228,5 @@ def stored_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(f"{_name(store)} has no patches yet; make them first (graphquilt patch).") from None
+        raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).") from None
     return PatchGraph.from_arrays(record.arrays)
-
-
-def _name(store: Store) -> str:
-    return "this store" if isinstance(store, dict) else str(store)

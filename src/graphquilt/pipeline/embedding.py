@@ -23,10 +23,10 @@ from graphquilt.pipeline.consensus import Round, consensus_targets
 from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.description import differences
 from graphquilt.pipeline.passes import Pass, share_name, work_through
-from graphquilt.pipeline.recipe import Recipe, common_motions
+from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.stitching import stitch
-from graphquilt.pipeline.store import Record, Store, is_shared, locked
+from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
@@ -84,7 +84,7 @@ def embed_patches(
     Returns
     -------
     sequence of Patch
-        Each is opened from the store when it is asked for.
+        Those that were wanted, each opened from the store when it is asked for.
 
     Raises
     ------
@@ -124,18 +124,12 @@ def embed_patches(
             alignment, X = work.consensus(number, patches, lock)
             targets = consensus_targets(work.repeated.node_sets, alignment, X, pull=recipe.pull)
             patches = work.embed(Round(number, targets), lock)
-        if work.share:
-            work.refuse_other_settings()  # another share may have begun with other settings meanwhile
     return patches
 
 
 def _one_for_each(embedder: Embedder | Sequence[Embedder], patch_graph: PatchGraph, recipe: Recipe) -> list[Embedder]:
     """Return the embedder of each patch of each run."""
-    if not isinstance(recipe, Recipe):
-        raise InputError(
-            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
-            "of your own."
-        )
+    check_recipe(recipe)
     embedders = list(embedder) if isinstance(embedder, Sequence) else [embedder] * patch_graph.n_patches
     if len(embedders) != patch_graph.n_patches:
         raise InputError(
@@ -181,9 +175,9 @@ class _Work:
 
     def check(self) -> None:
         """Refuse before any training what would fail after it."""
-        self.repeated.check_dim(self.embedders[0].dim)
         if not self.recipe.rounds:
             return
+        self.repeated.check_dim(self.embedders[0].dim)
         for embedder in self.embedders:
             check_accepts_target(embedder)
         if self.share:
@@ -206,24 +200,31 @@ class _Work:
         keep_patch_graph(self.store, self.patch_graph, self.graph)
 
     def refuse_other_settings(self) -> None:
-        """Refuse a store whose first embedding was made by another embedder or seed: a mixture would be worthless."""
+        """Refuse a store whose embeddings were made by another embedder or seed: a mixture would be worthless.
+
+        The first two decide: a single odd patch among others is embedded again.
+        """
+        changes: list[str] = []
         for patch, embedder in enumerate(self.embedders):
-            key = patch_key(patch, "embedding")
-            if key not in self.store:
-                continue
             try:
-                parameters = self.store[key].parameters
-            except FormatError:
+                parameters = self.store[patch_key(patch, "embedding")].parameters
+            except (KeyError, FormatError):
                 continue
-            if "embedder" in parameters:
-                wanted = embedding_parameters(embedder, patch_seed(self.seed, patch))
-                changes = differences({name: parameters.get(name) for name in wanted}, wanted)
-                if changes:
-                    raise JobError(
-                        f"{self.store} is embedded with {changes}. Mixing them would spoil the job: use the same "
-                        "settings, or another folder."
-                    )
-            return
+            wanted = embedding_parameters(embedder, patch_seed(self.seed, patch))
+            before, now = (
+                {"embedder": each.get("embedder"), f"seed of patch {patch}": each.get("seed")}
+                for each in (parameters, wanted)
+            )
+            if before == now:
+                return
+            changes.append(differences(before, now))
+            if len(changes) == 2:
+                break
+        if changes:
+            raise JobError(
+                f"{store_name(self.store)} is embedded with {changes[0]}. Mixing them would spoil the job: use the "
+                "same settings, or another folder."
+            )
 
     def embed(self, consensus: Round, lock: contextlib.ExitStack) -> StoredPatches:
         """Embed all wanted patches in one round."""
@@ -254,8 +255,7 @@ class _Work:
         Stitching again elsewhere could differ in the last bits and undo the round, so the store keeps it.
         """
         motions = common_motions(self.embedders)
-        settings = self.recipe.stitching(motions) | {"pull": self.recipe.pull}
-        del settings["rounds"]  # more rounds leave the first ones as they are
+        settings = self.recipe.consensus(motions)
         key = f"rounds/{number}/consensus"
         try:
             record = self.store[key]

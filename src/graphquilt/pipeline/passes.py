@@ -24,7 +24,7 @@ from graphquilt.pipeline.calls import Call, Outcome, embedding_parameters, patch
 from graphquilt.pipeline.consensus import Round
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.records import graph_record, patch_key, target_record
-from graphquilt.pipeline.store import Record, Store, is_shared, locked
+from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Pass", "share_name", "work_through"]
@@ -136,7 +136,9 @@ class Pass:
 
     def _subgraph(self, patch: int) -> Graph:
         if self.graph is None:
-            raise JobError(f"the data of patch {patch} is not in {self.store} and no graph was given to cut it from.")
+            raise JobError(
+                f"the data of patch {patch} is not in {store_name(self.store)} and no graph was given to cut it from."
+            )
         return self.graph.subgraph(self.patch_graph.node_sets[patch])
 
     def settle(self, patch: int, outcome: Outcome) -> bool:

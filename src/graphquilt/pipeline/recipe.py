@@ -15,8 +15,9 @@ from graphquilt.alignment import AlignOptions
 from graphquilt.embedders.contract import Embedder, free_motions
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
+from graphquilt.pipeline.description import plain
 
-__all__ = ["Recipe", "common_motions"]
+__all__ = ["Recipe", "check_recipe", "common_motions"]
 
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
@@ -193,8 +194,20 @@ class Recipe:
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
-        options = self.align_options(free)
-        return {
-            "motions": dataclasses.asdict(options.motions),
-            **{name: getattr(self, name) for name in ("robust", "branching", "coverage", "refine", "runs", "rounds")},
-        }
+        names = ("robust", "branching", "coverage", "refine", "runs", "rounds")
+        motions = dataclasses.asdict(self.align_options(free).motions)
+        settings = {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
+        return settings | {"pull": plain(self.pull)} if self.rounds else settings
+
+    def consensus(self, free: Motions) -> dict[str, object]:
+        """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
+        return {name: value for name, value in self.stitching(free).items() if name != "rounds"}
+
+
+def check_recipe(recipe: object) -> None:
+    """Refuse what is not a recipe, such as the name of one."""
+    if not isinstance(recipe, Recipe):
+        raise InputError(
+            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
+            "of your own."
+        )

@@ -19,6 +19,7 @@ __all__ = [
     "graph_record",
     "patch_graph_fingerprint",
     "patch_key",
+    "target_fingerprint",
     "target_of",
     "target_record",
 ]
@@ -105,6 +106,11 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph]:
         directed=bool(parameters.get("directed", False)),
     )
     return arrays["nodes"], graph
+
+
+def target_fingerprint(target: Target) -> str:
+    """Return what the marker of an embedding says about the target that the patch was pulled to."""
+    return f"{fingerprint(target.rows, target.coordinates)} weight {target.weight:g}"
 
 
 def target_record(target: Target) -> Record:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from graphquilt.arrays import AnyArray
 
-__all__ = ["Parameters", "Record", "Store", "is_shared", "locked"]
+__all__ = ["Parameters", "Record", "Store", "is_shared", "locked", "store_name"]
 
 Parameters = Mapping[str, object]
 
@@ -70,6 +70,11 @@ def is_shared(store: Store) -> bool:
     False
     """
     return bool(getattr(store, "shared", False))
+
+
+def store_name(store: Store) -> str:
+    """Return what errors call a store: the path of a folder, but never the whole content of a dict."""
+    return "this store" if isinstance(store, dict) else str(store)
 
 
 def locked(store: Store, share: str | None = None) -> contextlib.AbstractContextManager[None]:

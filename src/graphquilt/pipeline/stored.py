@@ -53,7 +53,7 @@ class StoredPatches(LazySequence[Patch]):
         # The node lists are in the store as well: a worker opens them there, so that they do not travel.
         record = self._store["patch_graph"]
         runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
-        which = None if isinstance(self._which, range) else tuple(self._which)
+        which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
         version = record.parameters["patches"]
         return _reopen, (self._store, version, runs, {"which": which, "keep": self._keep, "round_number": self._round})
 

@@ -16,10 +16,10 @@ from graphquilt.embedders import PyGEmbedder
 from graphquilt.errors import ConvergenceError, InputError, JobError, MissingExtraError, PatchesFailedError
 from graphquilt.jobs import DirectoryStore, Processes
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Record, embed_patches, patch_seed, stored_patch_graph
+from graphquilt.pipeline import Record, StoredPatches, embed_patches, patch_seed, stored_patch_graph
 from graphquilt.pipeline.description import describe
 from graphquilt.pipeline.records import graph_of, patch_key
-from toy_embedders import Deadly, Failing, Picky, Toy, Whereabouts, ring_of_patches
+from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, ring_of_patches
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,10 @@ def test_seeds_are_the_children_of_the_seed_and_differ(ring, expected):
 def test_order_does_not_matter_and_shares_make_a_whole(ring, expected, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     for share in ([19, 3, 4], range(10, 19), [0]):
-        embed_patches(*ring, Toy(3), seed=7, store=store, only=share)
+        patches = embed_patches(*ring, Toy(3), seed=7, store=store, only=share)
+        assert_same(patches, [expected[k] for k in sorted(share)])
     with pytest.raises(JobError, match="patch 1 is not embedded yet"):
-        embed_patches(*ring, Toy(3), seed=7, store=store, only=[])[1]
+        StoredPatches(store, ring[1].node_sets)[1]
     assert_same(embed_patches(*ring, Toy(3), seed=7, store=store), expected)
 
 
@@ -95,9 +96,20 @@ def test_a_plain_dict_is_a_store(ring, expected):
         assert_same(embed_patches(*ring, Toy(3), seed=7, store=store, executor=pool), expected)
 
 
-def test_a_store_that_workers_cannot_reach_is_found_out(ring):
-    with Processes(1) as pool, pytest.raises(JobError, match="need a store that they share"):
-        embed_patches(*ring, Toy(3), seed=7, store={}, executor=pool)
+def test_a_dict_needs_no_workers_that_reach_it(ring, expected, tmp_path):
+    """The data of a patch travels with its call, and the driver writes the embedding."""
+    store, log = {}, tmp_path / "log"
+    with Processes(1) as pool:
+        patches = embed_patches(*ring, Toy(3, log=str(log)), seed=7, store=store, executor=pool)
+        assert_same(patches, expected)
+        assert_same(embed_patches(*ring, Toy(3, log=str(log)), seed=7, store=store, executor=pool), expected)
+    assert len(log.read_text().split()) == 20
+    assert_same(pickle.loads(pickle.dumps(patches)), expected)
+
+
+def test_a_store_that_workers_cannot_reach_though_it_says_so_is_found_out(ring):
+    with Processes(1) as pool, pytest.raises(JobError, match="patch 0, but Pretender does not have it"):
+        embed_patches(*ring, Toy(3), seed=7, store=Pretender(), executor=pool)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -170,14 +182,14 @@ def test_embedders_may_differ_from_patch_to_patch(ring, expected, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 8}, r"embedded with seed 7 \(now 8\)\. Mixing"),
+        ({"seed": 8}, rf"embedded with seed of patch 0 {patch_seed(7, 0)} \(now {patch_seed(8, 0)}\)\. Mixing"),
         ({"embedder": Toy(4)}, r"embedded with dim 3 \(now 4\)\. Mixing"),
         ({"graph": ring_of_patches(20, 13)}, "begun with another graph"),
         ({"patch_graph": ring_of_patches(21)[1]}, "begun with other patches"),
     ],
     ids=["seed", "embedder", "graph", "patches"],
 )
-def test_a_job_with_other_parameters_is_refused(ring, tmp_path, change, message):
+def test_a_store_with_other_parameters_is_refused(ring, tmp_path, change, message):
     store = DirectoryStore(tmp_path / "job")
     asked = {"graph": ring[0], "patch_graph": ring[1], "embedder": Toy(3), "seed": 7}
     embed_patches(*ring, Toy(3), seed=7, store=store, only=range(2))
@@ -199,7 +211,8 @@ def test_a_refusal_names_the_job_by_its_path_and_another_embedder_by_its_name(ri
     several = DirectoryStore(tmp_path / "several")
     embed_patches(*ring, [Toy(3)] * 20, seed=7, store=several, only=range(2))
     with pytest.raises(JobError, match=r"with embedder toy_embedders.Toy \(now toy_embedders.Failing\)"):
-        embed_patches(*ring, [Toy(3)] * 19 + [Failing(3)], seed=7, store=several)
+        embed_patches(*ring, [Failing(3)] * 2 + [Toy(3)] * 18, seed=7, store=several)
+    embed_patches(*ring, [Toy(3)] * 19 + [Failing(3)], seed=7, store=several)  # patch 19 was not embedded yet
 
 
 def test_settings_with_which_nothing_was_embedded_are_replaced(ring, expected, tmp_path):
@@ -213,20 +226,8 @@ def test_settings_with_which_nothing_was_embedded_are_replaced(ring, expected, t
     with pytest.raises(PatchesFailedError):
         embed_patches(*ring, Wrong(3), seed=1, store=store)
     assert_same(embed_patches(*ring, Toy(3), seed=7, store=store), expected)
-    assert store["embed"].parameters["seed"] == 7
-    assert store["embed"].parameters["embedder"]["name"] == "toy_embedders.Toy"
-
-
-def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):
-    store = DirectoryStore(tmp_path / "job")
-
-    def meanwhile(event):
-        if event.stage == "patches" and event.done == 1:
-            kept = store["embed"].parameters
-            store["embed"] = Record({}, {**kept, "seed": 8})
-
-    with pytest.raises(JobError, match=r"embedded with seed 8 \(now 7\)"):
-        embed_patches(*ring, Toy(3), seed=7, store=store, only=range(2), progress=meanwhile)
+    parameters = store[patch_key(3, "embedding")].parameters
+    assert (parameters["seed"], parameters["embedder"]["name"]) == (patch_seed(7, 3), "toy_embedders.Toy")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -249,7 +250,8 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     file(6, "embedding.json").unlink()  # data without marker
     file(7, "embedding.json").write_text(file(8, "embedding.json").read_text()[:50])  # torn marker
     other = DirectoryStore(store.path)
-    other[patch_key(9, "embedding")] = Record({"embedding": np.zeros((18, 3))}, {"embedder": "mine", "seed": 1})
+    for k, size in ((0, 16), (9, 18)):
+        other[patch_key(k, "embedding")] = Record({"embedding": np.zeros((size, 3))}, {"embedder": "mine", "seed": 1})
     for k in (1, 2):
         file(k, "graph.npz").write_bytes(b"PK nonsense")  # and their input as well
     pool = Processes(workers) if workers else None
@@ -258,8 +260,8 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     if pool:
         pool.shutdown()
     redone = sorted(map(int, log.read_text().split()))
-    assert redone == sorted(patch_seed(7, k) for k in (1, 2, 3, 5, 6, 7, 9))
-    for k in (1, 2, 3, 5, 7, 9):
+    assert redone == sorted(patch_seed(7, k) for k in (0, 1, 2, 3, 5, 6, 7, 9))
+    for k in (0, 1, 2, 3, 5, 7, 9):
         assert f"patch {k} is embedded again" in caplog.text
 
 
@@ -353,15 +355,15 @@ def test_wrong_answers_of_an_embedder_are_failures(ring):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_wrong_input_is_not_tried_again_and_told_once(ring, tmp_path, caplog, workers):
+def test_wrong_input_is_not_tried_again_and_reported_once(ring, tmp_path, caplog, workers):
     pool = Processes(workers) if workers else None
     log = tmp_path / "log"
     with pytest.raises(PatchesFailedError) as caught:
         embed_patches(*ring, Picky(3, log=str(log)), seed=7, executor=pool)
     if pool:
         pool.shutdown()
-    told = "20 patches, the first is 0 (the graph of 16 nodes has no features). Remove the cause and run again."
-    assert str(caught.value) == f"20 of 20 patches failed: {told}"
+    reported = "20 patches, the first is 0 (the graph of 16 nodes has no features). Remove the cause and run again."
+    assert str(caught.value) == f"20 of 20 patches failed: {reported}"
     assert len(log.read_text().split()) == 20
     assert not caplog.records
 
