@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.conformance.embedder import check_embedder
+from graphquilt.conformance import check_embedder
 from graphquilt.embedders.contract import checked_fit, free_motions
 
 
@@ -77,8 +77,8 @@ def test_built_in_embedders_conform(embedder):
         (wrong_shape, r"shape \(41, 2\) for a connected graph"),
         (not_finite, "not finite"),
         (integers, "an embedding is an array of floats"),
-        (forgetful, "the same seed gave another answer"),
-        (careless, "the graph it was given has changed"),
+        (forgetful, "the same seed gave another embedding"),
+        (careless, "the embedder has changed the graph"),
         (brittle, "a graph without features raised TypeError instead of InputError"),
         (lambda graph, seed: np.zeros((graph.n_nodes, 2)), "cannot be pickled"),
     ],
@@ -152,3 +152,9 @@ def test_a_variational_pyg_module_learns():
     fit = gq.PyGEmbedder(Variational(), 4, lr=0.01, max_epochs=60, patience=60).fit(gq.Graph(A + A.T), 0)
     assert fit.embedding.shape == (30, 4)
     assert fit.losses[-10:].mean() < fit.losses[:10].mean()
+
+
+def test_the_checks_are_public_names_of_the_package():
+    gq.conformance.check_embedder(gq.SVD(2))
+    gq.conformance.check_partitioner(gq.Metis(3), n_patches=3)
+    gq.conformance.check_store(dict)

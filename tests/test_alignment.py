@@ -338,8 +338,8 @@ def test_rows_of_an_edge_table_stay_together():
         EdgeTable(table.pairs, table.errors[1:], table.weights, table.trust, table.undetermined)
 
 
-def test_agrees_with_the_authors_on_trained_cora_patches(shared_data):
-    with np.load(shared_data / "cora-patches" / "cora_vgae_d32_patches.npz") as archive:
+def test_agrees_with_the_authors_on_trained_cora_patches(dataset_folder):
+    with np.load(dataset_folder("cora-patches") / "cora_vgae_d32_patches.npz") as archive:
         patches = [(archive[f"nodes{k}"], archive[f"x{k}"]) for k in range(10)]
         edges, theirs, theirs_scaled, scales = (
             archive[name] for name in ("edges", "aligned", "aligned_with_scale", "scales")

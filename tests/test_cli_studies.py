@@ -35,7 +35,7 @@ def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys
     out = tmp_path / "out"
     for words, sentence in (
         (("datasets", "show", "cora", "--data", tmp_path), "graphquilt datasets fetch cora"),
-        (("datasets", "fetch", "mag240m", "--data", tmp_path), "not downloaded by graphquilt"),
+        (("datasets", "fetch", "mag240m", "--data", tmp_path), "graphquilt does not download"),
         (("datasets", "show", "core"), "no data set named 'core'"),
         (("reproduce", "small", "--datasets", "core", "--out", out), "no data set 'core'"),
         (("reproduce", "small", "--dims", "2,x", "--out", out), "whole numbers"),

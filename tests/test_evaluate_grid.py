@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import compare_job
 
 SMALL = gq.evaluate.Grid(
     hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
@@ -76,7 +77,7 @@ def test_the_seed_of_torch_is_left_as_it_was():
 
 def test_what_the_grid_cannot_use_is_named():
     X, y, split = problem()
-    with pytest.raises(gq.errors.InputError, match="hold 1 class"):
+    with pytest.raises(gq.errors.InputError, match="have 1 class"):
         gq.evaluate.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
     other = y.copy()
     other[split.test] = 9
@@ -124,14 +125,14 @@ def test_a_graph_without_labels_is_compared_by_its_links():
 
 def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
     graph = gq.datasets.load_dataset("blocks")
-    result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
+    result = gq.embed(graph, dim=4, cutting=gq.Cutting(4, overlap=(40, 160)), store=gq.DirectoryStore(tmp_path / "job"))
     parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, options=EvaluationOptions(splits=2))
-    assert compare(tmp_path / "job", graph, options=EvaluationOptions(splits=2)) == parts
+    assert compare_job(gq.Job.open(tmp_path / "job"), options=EvaluationOptions(splits=2)) == parts
     with pytest.raises(gq.errors.JobError, match="job of 1200 nodes; this graph has 240"):
-        compare(tmp_path / "job", quilt()[0])
+        compare_job(gq.Job.open(tmp_path / "job"), graph=quilt()[0])
     half = gq.DirectoryStore(tmp_path / "half")
     labels = gq.Metis(4)(graph)
     patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
     gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
     with pytest.raises(gq.errors.JobError, match="not aligned yet"):
-        compare(half, graph)
+        compare_job(gq.Job(half, gq.JobSettings(embedder=gq.SVD(2)), graph))

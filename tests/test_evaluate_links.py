@@ -170,7 +170,7 @@ def test_link_prediction_needs_the_edges_it_is_tested_on_to_exist():
         gq.evaluate.link_prediction_auc(X, [[0, 99]], graph, seed=0)
     with pytest.raises(gq.errors.InputError, match="between 0 and 1"):
         gq.evaluate.hold_out_edges(graph, fraction=1.5, seed=0)
-    with pytest.raises(gq.errors.InputError, match="only 0 can go"):
+    with pytest.raises(gq.errors.InputError, match="only 0 can be removed"):
         gq.evaluate.hold_out_edges(gq.Graph(sp.csr_array([[0, 1], [1, 0]])), fraction=0.5, seed=0)
     with pytest.raises(gq.errors.InputError, match="undirected"):
         gq.evaluate.hold_out_edges(random_graph(9, 0.3, 0, directed=True), seed=0)

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -136,9 +135,8 @@ def test_a_pipe_is_read_as_it_comes():
         assert len(rows(read_flows(pipe, FlowColumns("a", "b")))) == 2
 
 
-@pytest.mark.skipif("GRAPHQUILT_DATA" not in os.environ, reason="needs the data sets")
-def test_the_lanl_sample():
-    path = Path(os.environ["GRAPHQUILT_DATA"], "lanl-2017-netflow", "netflow_day-02_head24200.csv.gz")
+def test_the_lanl_sample(dataset_folder):
+    path = dataset_folder("lanl-2017-netflow") / "netflow_day-02_head24200.csv.gz"
     flows = read_flows(path, protocol=6)
     times = np.concatenate([batch.column("time").to_numpy() for batch in flows])
     assert (flows.counts.rows, len(times), flows.counts.bad) == (24200, 22140, 0)

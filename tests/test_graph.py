@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.graph import attach
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):
@@ -206,3 +207,15 @@ def test_undirected_keeps_the_larger_weight():
     assert graph.directed
     assert graph.undirected().adjacency.toarray().tolist() == [[0, 3, 0], [3, 0, 2], [0, 2, 0]]
     assert not graph.undirected().directed
+
+
+def test_attached_features_take_the_place_of_older_ones_dense_or_sparse(tmp_path):
+    graph = Graph(sp.csr_array(np.array([[0, 1.0], [1, 0]])), np.ones((2, 3)))
+    graph.save(tmp_path)
+    attach(tmp_path, features=sp.csr_array(np.eye(2)))
+    assert Graph.open(tmp_path).features.toarray().tolist() == [[1, 0], [0, 1]]
+    attach(tmp_path, features=np.zeros((2, 1)), labels=np.array([4, 5]))
+    assert Graph.open(tmp_path).features.shape == (2, 1)
+    assert Graph.open(tmp_path).labels.tolist() == [4, 5]
+    with pytest.raises(InputError, match="the graph has 2 nodes and the labels have 3 rows"):
+        attach(tmp_path, labels=np.zeros(3))

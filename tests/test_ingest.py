@@ -1,8 +1,6 @@
 """Edges from files: every way of writing them, and each error with its line."""
 
 import gzip
-import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +10,8 @@ import scipy.sparse as sp
 
 from extras import needs
 from graphquilt import Graph, read_edges
-from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 from graphquilt.errors import FormatError, InputError
-
-DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
+from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 
 TRIANGLE = [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
 
@@ -233,7 +228,6 @@ def test_the_mag240m_folder(tmp_path):
         read_mag240m(tmp_path / "csr", tmp_path / "other")
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("name", "n", "m", "largest_n", "largest_m", "width", "classes"),
     [
@@ -242,8 +236,10 @@ def test_the_mag240m_folder(tmp_path):
         ("amazon-photo", 7650, 238162, 7487, 238086, 745, 8),
     ],
 )
-def test_the_paper_s_graphs_have_the_paper_s_counts(name, n, m, largest_n, largest_m, width, classes):  # noqa: PLR0917
-    graph = read_edges(DATA / name / f"{name}.npz")
+def test_the_paper_s_graphs_have_the_paper_s_counts(  # noqa: PLR0917
+    dataset_folder, name, n, m, largest_n, largest_m, width, classes
+):
+    graph = read_edges(dataset_folder(name) / f"{name}.npz")
     assert (graph.n_nodes, graph.n_edges) == (n, m)
     part, nodes = graph.largest_component()
     assert (part.n_nodes, part.n_edges, part.features.shape[1]) == (largest_n, largest_m, width)
@@ -251,9 +247,8 @@ def test_the_paper_s_graphs_have_the_paper_s_counts(name, n, m, largest_n, large
     assert np.array_equal(part.labels, graph.labels[nodes])
 
 
-@needs_data
-def test_real_text_files():
-    email = read_edges(DATA / "email-eu-core" / "email-Eu-core.txt.gz", directed=True)
+def test_real_text_files(dataset_folder):
+    email = read_edges(dataset_folder("email-eu-core") / "email-Eu-core.txt.gz", directed=True)
     assert (email.n_nodes, email.n_edges) == (1005, 25571 - 642)
-    enron = read_edges(DATA / "enron-jhu" / "enron_edges.csv.gz", columns=("src", "dst"), directed=True)
+    enron = read_edges(dataset_folder("enron-jhu") / "enron_edges.csv.gz", columns=("src", "dst"), directed=True)
     assert enron.n_nodes == 184

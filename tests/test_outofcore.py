@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphquilt import Graph
-from graphquilt.ingest import build_csr
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest import outofcore
+from graphquilt.ingest import build_csr, outofcore
 from graphquilt.ingest.assembly import Columns, assemble
 from graphquilt.ingest.sources import ArraySource
 

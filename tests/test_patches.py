@@ -1,8 +1,5 @@
 """Partitions, sparsification and patches: the laws, and each error provoked."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,9 +11,6 @@ from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputE
 from graphquilt.patches import NodeSets
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
 from graphquilt.patches.sparsify import conductance, sparsify
-
-DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
 
 
 def ring(n, chords=0, seed=0):
@@ -201,10 +195,9 @@ def test_directed_and_disconnected_graphs():
     assert patch_graph(isolated, Metis(3)(isolated), degree=2, overlap=(4, 8)).n_nodes == 45
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "p", "k"), [("cora", 10, 4), ("amazon-photo", 10, 4), ("pubmed", 20, 5)])
-def test_limits_leave_the_paper_s_patches_alone(name, p, k):
-    graph, _ = read_edges(DATA / name / f"{name}.npz").largest_component()
+def test_limits_leave_the_paper_s_patches_alone(dataset_folder, name, p, k):
+    graph, _ = read_edges(dataset_folder(name) / f"{name}.npz").largest_component()
     labels = Metis(p)(graph)
     patches = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
     plain = patch_graph(graph, labels, degree=k, overlap=(256, 1024), limits=Limits.none())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from graphquilt.conformance.store import check_store
+from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.jobs import DirectoryStore
 from graphquilt.jobs.lock import job_lock

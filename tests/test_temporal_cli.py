@@ -207,7 +207,7 @@ def test_a_watch_killed_while_it_prints_loses_no_alert(call, inbox, all_alerts, 
             lines.append(line)
             if len(lines) == moment + 1:
                 raise Killed
-        print(line, **options)
+        print(line, **options)  # noqa: T201
 
     kill = lambda patch: patch.setattr(temporal, "print", print_or_die, raising=False)  # noqa: E731
     assert watch_killed_and_restarted(call, inbox, tmp_path / "state", kill) == all_alerts

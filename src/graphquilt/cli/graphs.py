@@ -50,12 +50,12 @@ def ingest(
 ) -> None:
     """Turn a file of edges into a graph folder that opens memory-mapped."""
     from graphquilt.ingest import read_edges
-    from graphquilt.jobs.source import read_matrix
+    from graphquilt.jobs.source import read_array, read_features
 
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
-    features, labels = read_matrix(source.features, "features"), read_matrix(source.labels, "labels")
+    features, labels = read_features(source.features), read_array(source.labels, "labels")
     if reading.memory is not None or edges.is_dir():
         if source.largest_component:
             raise InputError("--largest-component needs the graph in memory; leave out --memory, or take it later.")

@@ -37,12 +37,12 @@ def evaluate(
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
     from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job, evaluate_job
-    from graphquilt.jobs.source import read_matrix
+    from graphquilt.jobs.source import read_array
 
     evaluation = evaluate_job(
         Job.open(job),
-        labels=read_matrix(labels, "labels"),
-        full=read_matrix(full, "an embedding"),
+        labels=read_array(labels, "labels"),
+        full=read_array(full, "an embedding"),
         diagnosis=diagnose,
         options=EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges),
     )

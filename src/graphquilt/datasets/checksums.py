@@ -1,4 +1,4 @@
-"""SHA-256 of the raw planetoid files, so that a download that was cut short or changed is noticed."""
+"""SHA-256 of the raw planetoid files, to detect an incomplete or changed download."""
 
 __all__ = ["SHA256"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -40,14 +40,8 @@ class DGI(Network):
     """
 
     layers: int = 1
-
-    @property
-    def _normalize(self) -> bool:
-        return True
-
-    @property
-    def _smooth(self) -> bool:
-        return False
+    _smooth: ClassVar[bool] = False
+    _normalize: ClassVar[bool] = True
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         widths = [width, *[self._hidden] * (self.layers - 1), self.dim]

@@ -22,17 +22,7 @@ from graphquilt.embedders.features import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = [
-    "Context",
-    "Entries",
-    "Inputs",
-    "encode",
-    "finish",
-    "inputs_of",
-    "normalized_adjacency",
-    "project_twice",
-    "sparse_tensor",
-]
+__all__ = ["Context", "Inputs", "encode", "finish", "inputs_of", "normalized_adjacency", "project_twice"]
 
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
 
@@ -172,17 +162,11 @@ class Propagate(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: PLR0917
-        ctx: Context,
-        inputs: Inputs,
-        key: tuple[object, int],
-        rectify: bool,
-        P: Tensor,
-        bias: Tensor,
-        slope: Tensor | None,
+        ctx: Context, inputs: Inputs, key: tuple[object, int], relu: bool, P: Tensor, bias: Tensor, slope: Tensor | None
     ) -> Tensor:
         """Return f(Â P + bias)."""
         space, A = inputs.space, inputs.A
-        ctx.inputs, ctx.key, ctx.rectify, ctx.slope = inputs, key, rectify, slope
+        ctx.inputs, ctx.key, ctx.relu, ctx.slope = inputs, key, relu, slope
         ctx.multiplied = key[1] == 0 and inputs.smoothed
         rows = inputs.n_nodes, P.shape[1]
         Y = P if ctx.multiplied else multiply(A, P, space(("propagate", key), *rows))
@@ -191,7 +175,7 @@ class Propagate(torch.autograd.Function):
             out = space(("activated", key), *rows)
             elementwise.add_bias_prelu(Y, bias, slope, out)
             return out
-        if rectify:
+        if relu:
             elementwise.add_bias_relu(Y, bias)
         else:
             Y.add_(bias)
@@ -205,7 +189,7 @@ class Propagate(torch.autograd.Function):
         before = space(("before", key), *g.shape)
         if ctx.slope is not None:
             elementwise.prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
-        elif ctx.rectify:
+        elif ctx.relu:
             elementwise.relu_gradient(g, ctx.Y, before, sums[0])
         else:
             before = g
@@ -340,6 +324,6 @@ def finish(
             H = dropped(H, dropout, generator)
             P = product(inputs.space, (key, layer), H, weights[f"weight{layer}"])
         slope = weights.get(f"slope{layer}")
-        rectify = layer < depth - 1
-        H = propagate(inputs, (key, layer), rectify, P, weights[f"bias{layer}"], slope)
+        relu = layer < depth - 1
+        H = propagate(inputs, (key, layer), relu, P, weights[f"bias{layer}"], slope)
     return H

@@ -14,16 +14,7 @@ from graphquilt.embedders.elementwise import Workspace, pair_gradient
 from graphquilt.embedders.gcn import Context, Inputs, encode, finish, project_twice
 from graphquilt.embedders.pairs import NonEdges
 
-__all__ = [
-    "Pull",
-    "Task",
-    "discrimination_loss",
-    "held_out_loss",
-    "infomax",
-    "reconstruction",
-    "reconstruction_loss",
-    "sample_and_divergence",
-]
+__all__ = ["Pull", "Task", "held_out_loss", "infomax", "reconstruction", "reconstruction_loss", "sample_and_divergence"]
 
 Weights = Mapping[str, Tensor]
 

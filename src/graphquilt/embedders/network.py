@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Network:
     dtype: str = "float32"
     threads: int | None = 1
     motions: Motions = Motions()
+    _smooth: ClassVar[bool] = True  # whether Â X may be computed once, before training
+    _normalize: ClassVar[bool] = False  # whether rows of features are divided by their sum
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -136,14 +138,6 @@ class Network:
     @property
     def _hidden(self) -> int:
         return 4 * self.dim if self.hidden is None else self.hidden
-
-    @property
-    def _smooth(self) -> bool:
-        return True
-
-    @property
-    def _normalize(self) -> bool:
-        return False
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Return the initial weights for ``width`` features."""

@@ -1,4 +1,4 @@
-"""How good alerts are where the truth is known."""
+"""The quality of alerts where the attacks are known."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def alert_quality(
     present: npt.ArrayLike | None = None,
     budgets: Sequence[int] = (10, 50, 100),
 ) -> dict[str, float]:
-    """Measure scores of (node, window) pairs against what is known to be an attack.
+    """Compare the scores of (node, window) pairs with the known attacks.
 
     Parameters
     ----------
     scores : float array (n, windows)
-        Higher is more suspicious; NaN is no score, which ranks below every score.
+        Higher is more suspicious; NaN means no score and ranks below every score.
     truth : bool array (n, windows)
     present : bool array (n, windows), optional
-        The pairs that exist, scored or not; those with a score or an attack.
+        The pairs that exist, scored or not; by default those with a score or an attack.
     budgets : sequence of int
-        For each k, the share of all attacks that is among the k highest scores of their window.
+        For each k, compute the share of all attacks that are among the k highest scores of their window.
 
     Returns
     -------
     dict
-        ``pairs``, ``attacks``, ``scored_attacks`` (the share of attacks that has a score), ``roc_auc``,
-        ``average_precision`` (0.5 and the share of attacks would be chance) and ``recall@k``.
+        ``pairs``, ``attacks``, ``scored_attacks`` (the share of attacks that have a score), ``roc_auc`` (0.5 is
+        chance), ``average_precision`` (the share of attacks is chance) and ``recall@k``.
 
     Examples
     --------

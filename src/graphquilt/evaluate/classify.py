@@ -1,4 +1,4 @@
-"""Do the positions of nodes tell their classes? The paper's logistic regression, over many random splits."""
+"""Classification of nodes by their positions: the paper's logistic regression, over many random splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classificat
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes are learned from, which decide when to stop, and which are tested; the three are disjoint."""
+    """Nodes to train on, nodes that decide when to stop, and nodes to test on; the three are disjoint."""
 
     train: Int64Array
     validation: Int64Array
@@ -26,7 +26,7 @@ class Split:
 
 
 class Classifier(Protocol):
-    """Anything that takes (X, classes 0..C-1, splits) to one accuracy a split."""
+    """Anything that returns one accuracy per split for (X, classes 0..C-1, splits)."""
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
@@ -42,18 +42,18 @@ def classification_accuracy(
     classifier: Classifier | None = None,
     skip_small: bool = False,
 ) -> Float64Array:
-    """Return the test accuracy of a classifier on the embedding, one number a random split.
+    """Return the test accuracy of a classifier on the embedding, one number per random split.
 
     Parameters
     ----------
     X : array (n, d)
-        Used as it is: neither centred nor scaled.
+        The embedding; it is neither centred nor scaled.
     y : int array (n,)
-        Classes; nodes with -1 are left out of all three parts.
+        Classes; nodes with -1 are in no part of a split.
     per_class : int
         Labelled nodes of each class in training.
     splits : int
-        Number of splits, each drawn anew.
+        Number of independent random splits.
     seed : int
     classifier : callable, optional
         :class:`AdamLogistic` (default, as in the paper) or :class:`ScikitLogistic`, or your own.
@@ -77,19 +77,19 @@ def classification_accuracy(
     labels = checked_labels(y, len(X))
     nodes, classes = _usable(labels, per_class, skip_small)
     rng = np.random.default_rng(seed)
-    drawn = random_splits(classes, per_class=per_class, splits=splits, seed=rng)
-    chosen = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
-    return (classifier or AdamLogistic())(chosen, classes, drawn)
+    parts = random_splits(classes, per_class=per_class, splits=splits, seed=rng)
+    rows = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
+    return (classifier or AdamLogistic())(rows, classes, parts)
 
 
 def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64Array, Int64Array]:
-    """Return the nodes that can take part, and their classes renumbered 0..C-1."""
+    """Return the nodes of classes that are large enough, and their classes renumbered 0..C-1."""
     names, counts = np.unique(labels[labels >= 0], return_counts=True)
     small = counts <= per_class
     if small.any() and not skip_small:
         listed = ", ".join(f"class {n} has {c}" for n, c in zip(names[small], counts[small], strict=True))
         raise InputError(
-            f"{per_class} nodes of each class are learned from and at least one more is needed to test: {listed}. "
+            f"training needs {per_class} nodes of each class and testing at least one more: {listed}. "
             "Lower per_class, or pass skip_small=True to leave those classes out."
         )
     names = names[~small]
@@ -105,9 +105,9 @@ def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64
 def random_splits(
     y: Int64Array, *, per_class: int, splits: int, seed: int | np.random.Generator, validation: int = 500
 ) -> list[Split]:
-    """Draw ``splits`` independent splits: ``per_class`` nodes a class, ``validation`` others, the rest for testing.
+    """Return independent random splits: ``per_class`` nodes per class, ``validation`` others, the rest for testing.
 
-    Where no more than ``validation`` nodes are left, half of them are validated on, so that some remain to test.
+    Where no more than ``validation`` nodes are left, half of them are for validation, so that some remain to test on.
 
     Examples
     --------
@@ -120,23 +120,23 @@ def random_splits(
         raise InputError(f"per_class is {per_class} and splits is {splits}; both must be at least 1.")
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(y == c) for c in np.unique(y)]
-    drawn = []
+    parts = []
     for _ in range(splits):
         train = np.concatenate([rng.choice(nodes, per_class, replace=False) for nodes in members])
         others = rng.permutation(np.setdiff1d(np.arange(len(y)), train, assume_unique=True))
-        kept = validation if len(others) > validation else len(others) // 2
-        drawn.append(Split(train, others[:kept], others[kept:]))
-    return drawn
+        size = validation if len(others) > validation else len(others) // 2
+        parts.append(Split(train, others[:size], others[size:]))
+    return parts
 
 
 @dataclass(frozen=True)
 class AdamLogistic:
     """Multinomial logistic regression by Adam with early stopping on the validation loss; the paper's classifier.
 
-    All splits are trained together as one batch of matrices. Each stops by itself, keeps the weights of its best
-    validation loss, and leaves the batch. Weights start at zero: nothing is random but the splits. (The paper does not
-    say how it starts. From torch's random weights, embeddings of few and small coordinates such as those of DGI at
-    d = 8 stop by chance after the first epochs.)
+    All splits are trained together as one batch of matrices. Each stops separately, leaves the batch, and uses the
+    weights of its best validation loss. Weights start at zero, so that only the splits are random. (The paper does not
+    mention the start. From torch's random weights, embeddings with few and small coordinates, such as those of DGI at
+    d = 8, stop by chance after the first epochs.)
 
     Attributes
     ----------
@@ -172,11 +172,11 @@ class AdamLogistic:
             best[improved] = batch.W[better]
             stale[batch.ids] += 1
             stale[improved] = 0
-            going = stale[batch.ids] < self.patience
-            if not going.any():
+            active = stale[batch.ids] < self.patience
+            if not active.any():
                 break
-            if not going.all():
-                batch = batch.keep(going)
+            if not active.all():
+                batch = batch.only(active)
         return best
 
 
@@ -184,7 +184,7 @@ class AdamLogistic:
 class _Batch:
     """The splits still in training: data, one-hot classes, weights, and Adam's two moments, all (s, …).
 
-    Classes come before nodes, (s, C, k): sums over a few classes then run along long rows, and the products are wide.
+    Classes come before nodes, (s, C, k), so that sums over a few classes run along long rows.
     """
 
     ids: Int64Array
@@ -214,9 +214,9 @@ class _Batch:
             second=zero.copy(),
         )
 
-    def keep(self, going: BoolArray) -> _Batch:
+    def only(self, active: BoolArray) -> _Batch:
         """Return the batch without the splits that have stopped."""
-        return _Batch(*(value[going] for value in vars(self).values()))
+        return _Batch(*(value[active] for value in vars(self).values()))
 
     def step(self, epoch: int, rate: float) -> None:
         """Take one step of Adam on the cross entropy of the training nodes."""
@@ -257,8 +257,8 @@ def _predictions(X: Float32Array, weights: Float32Array) -> Int64Array:
 class ScikitLogistic:
     """scikit-learn's logistic regression (L2 penalty, L-BFGS), one split after the other.
 
-    It does not look at the validation nodes, and leaves them out of the test as well, so that both classifiers are
-    tested on the same nodes.
+    It uses the validation nodes neither for training nor for testing, so that both classifiers are tested on the same
+    nodes.
     """
 
     C: float = 1.0

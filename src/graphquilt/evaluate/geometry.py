@@ -1,4 +1,4 @@
-"""How far two embeddings of the same nodes are apart when position, rotation and size do not count."""
+"""The distance of two embeddings of the same nodes up to a rigid motion."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["procrustes_error"]
 
 
 def procrustes_error(X: npt.ArrayLike, reference: npt.ArrayLike, *, scale: bool = False) -> float:
-    r"""Return what is left of the difference after the best rigid motion of ``X`` onto ``reference``.
+    r"""Return the relative difference that remains after the best rigid motion of ``X`` onto ``reference``.
 
     .. math:: \min_{s, R, t} \|s X R + t - Y\|_F / \|Y - \bar Y\|_F, \qquad R^\top R = I
 
-    0 means that they agree up to a motion; an embedding that knows nothing of the reference comes near 1 (with
-    ``scale``, never above it).
+    0 means that they agree up to a motion; an embedding that has nothing to do with the reference is near 1 (with
+    ``scale``, never above 1).
 
     Parameters
     ----------
     X, reference : array (n, d)
-        Row r of both belongs to the same node.
+        Row r of both is the same node.
     scale : bool
         Fit s as well; otherwise s = 1.
 
@@ -37,7 +37,7 @@ def procrustes_error(X: npt.ArrayLike, reference: npt.ArrayLike, *, scale: bool 
     >>> round(procrustes_error(2 * square, square, scale=True), 6)
     0.0
     """
-    A, B = (np.asarray(checked_embedding(points), dtype=np.float64) for points in (X, reference))
+    A, B = (np.asarray(checked_embedding(Z), dtype=np.float64) for Z in (X, reference))
     if A.shape != B.shape:
         raise InputError(f"the embedding is {A.shape[0]} × {A.shape[1]}, the reference {B.shape[0]} × {B.shape[1]}.")
     A, B = centred(A)[0], centred(B)[0]

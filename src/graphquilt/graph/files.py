@@ -70,6 +70,8 @@ def attach(folder: str | PathLike[str], *, features: Features | None = None, lab
             raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     target = Path(folder)
     present = json.loads((target / DESCRIPTION).read_text())["arrays"]
+    if features is not None:  # which may be sparse where the old ones are dense
+        present = [name for name in present if not name.startswith("features")]
     with explained(target):
         _write(graph, target, {"labels": labels} | _feature_arrays(features), present=present)
 

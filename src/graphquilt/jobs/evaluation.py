@@ -56,7 +56,7 @@ def evaluate_job(
     """
     X, graph = job.embedding, _graph(job)
     if labels is not None:
-        graph = with_attributes(graph, None, labels)  # type: ignore[arg-type]
+        graph = with_attributes(graph, None, labels)
     result = Evaluation(quality(X, graph, options=options))
     if diagnosis or full is not None:
         found = diagnose(graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, options=options)

@@ -200,7 +200,7 @@ def _value(value: object) -> object:
 def _restored(description: Mapping[str, object], unknown: Callable[[Mapping[str, object]], object]) -> object:
     """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported."""
     package, _, name = str(description["name"]).rpartition(".")
-    kind = getattr(graphquilt, name) if package == "graphquilt" and name in graphquilt.__all__ else None
+    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return unknown(description)
     names = {field.name for field in dataclasses.fields(kind) if field.init}

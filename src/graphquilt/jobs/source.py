@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
@@ -16,7 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.ingest import read_edges
 
-__all__ = ["Source", "read_matrix", "with_attributes"]
+__all__ = ["Source", "read_array", "read_features", "with_attributes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Source:
         path = Path(self.path)
         if not path.exists():
             raise InputError(f"{path} does not exist.")
-        features, labels = read_matrix(self.features, "features"), read_matrix(self.labels, "labels")
+        features, labels = read_features(self.features), read_array(self.labels, "labels")
         if path.is_dir():
             graph = with_attributes(Graph.open(path), features, labels)
         else:
@@ -98,21 +99,27 @@ class Source:
         return self.path is not None and unchanged and Path(self.path).is_dir()
 
 
-def read_matrix(path: str | Path | None, content: str) -> AnyArray | sp.csr_array | None:
-    """Read an array (.npy) or a sparse matrix (.npz of scipy.sparse.save_npz), without unpickling anything."""
+def read_features(path: str | Path | None) -> AnyArray | sp.csr_array | None:
+    """Read node features: an array (.npy), or a sparse matrix (.npz of scipy.sparse.save_npz)."""
+    if path is None or Path(path).suffix != ".npz":
+        return read_array(path, "features")
+    try:
+        return sp.csr_array(sp.load_npz(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} cannot be read as features: {error}.") from error
+
+
+def read_array(path: str | Path | None, content: str) -> AnyArray | None:
+    """Read an array (.npy), without unpickling anything; ``content`` says what it is to hold."""
     if path is None:
         return None
     try:
-        if Path(path).suffix == ".npz":
-            return sp.csr_array(sp.load_npz(path))
         return np.asanyarray(np.load(path, allow_pickle=False, mmap_mode="r"))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as {content}: {error}.") from error
 
 
-def with_attributes(
-    graph: Graph, features: AnyArray | sp.csr_array | None, labels: AnyArray | sp.csr_array | None
-) -> Graph:
+def with_attributes(graph: Graph, features: AnyArray | sp.csr_array | None, labels: npt.ArrayLike | None) -> Graph:
     """Return the graph with these features and labels, where they are given."""
     if features is None and labels is None:
         return graph

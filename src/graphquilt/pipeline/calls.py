@@ -41,7 +41,7 @@ def patch_seed(seed: int, patch: int) -> int:
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, so that runs differ."""
     start = getattr(embedder, "init_seed", None)
-    if run == 0 or start is None or not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
+    if run == 0 or start is None or not dataclasses.is_dataclass(embedder):
         return embedder
     return dataclasses.replace(embedder, init_seed=start + run)
 

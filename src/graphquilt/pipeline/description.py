@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from types import CodeType
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,9 +30,8 @@ def fingerprint(*arrays: object) -> str:
     """
     digest = hashlib.sha256()
     for array in arrays:
-        if sp.issparse(array):
-            matrix = sp.csr_array(array)
-            digest.update(fingerprint(matrix.indptr, matrix.indices, matrix.data).encode())
+        if isinstance(array, sp.csr_array):
+            digest.update(fingerprint(array.indptr, array.indices, array.data).encode())
             continue
         if array is None:
             digest.update(b"-")
@@ -68,7 +68,7 @@ def describe(value: object) -> dict[str, object]:
     module = "graphquilt" if kind.__module__.startswith("graphquilt.") else kind.__module__
     name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
     if kind.__qualname__.endswith("<lambda>"):
-        code = kind.__code__
+        code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)
         content = code.co_code + repr((code.co_consts, code.co_names)).encode()
         return name | {"code": fingerprint(np.frombuffer(content, dtype=np.uint8))}
     parameters = getattr(value, "named_parameters", None)

@@ -91,8 +91,12 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph]:
     features: FloatArray | sp.csr_array | None = arrays.get("features")
     if "features_data" in arrays:
         parts = tuple(np.asarray(arrays[f"features_{part}"]) for part in ("data", "indices", "indptr"))
-        rows, columns = parameters["features"]  # type: ignore[misc]
-        features = sp.csr_array(parts, shape=(rows, columns))
+        shape = parameters.get("features")
+        if not isinstance(shape, list) or len(shape) != 2:
+            raise FormatError(
+                f"a patch's record gives {shape!r} as the shape of its features; two numbers belong there."
+            )
+        features = sp.csr_array(parts, shape=(int(shape[0]), int(shape[1])))
     graph = Graph.from_arrays(
         arrays["indptr"],
         arrays["indices"],
@@ -116,6 +120,7 @@ def target_record(target: Target) -> Record:
 
 def target_of(record: Record) -> Target:
     """Return the target of a record."""
-    weight = record.parameters["weight"]
-    assert isinstance(weight, int | float)
+    weight = record.parameters.get("weight")
+    if not isinstance(weight, int | float):
+        raise FormatError(f"a target's record has the weight {weight!r}; a number belongs there.")
     return Target(record.arrays["rows"], record.arrays["coordinates"], float(weight))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
 
 from graphquilt.alignment.overlap import checked_patch
 from graphquilt.arrays import IntArray
@@ -77,11 +77,12 @@ class StoredPatches(LazySequence[Patch]):
 
 
 def _reopen(store: Store, version: str, runs: int, options: dict[str, Any]) -> StoredPatches:
-    store, node_sets = _opened(store, version, runs)
-    return StoredPatches(store, node_sets, **options)
+    opened, node_sets = _opened(cast(Hashable, store), version, runs)
+    return StoredPatches(opened, node_sets, **options)
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(store: Store, version: str, runs: int) -> tuple[Store, Sequence[IntArray]]:  # noqa: ARG001
+def _opened(store: Hashable, version: str, runs: int) -> tuple[Store, Sequence[IntArray]]:  # noqa: ARG001
     """Open the node lists once per worker, not once per call; ``version`` is the fingerprint of the patches."""
-    return store, stored_patch_graph(store).repeat(runs).node_sets
+    opened = cast(Store, store)
+    return opened, stored_patch_graph(opened).repeat(runs).node_sets
