@@ -110,6 +110,7 @@ def test_a_job_of_patches_alone(tmp_path):
         evaluate_job(job)
     with pytest.raises(JobError, match="has no graph, because it was made from patches alone"):
         job.cut()
+    assert Job(store, job.settings, graph).cut().n_patches == 6
     with pytest.raises(InputError, match="coverage is counted in the graph"):
         job.revise(JobSettings(embedder=Toy(2), seed=7, recipe=Recipe(coverage=2.0))).stitch()
     with pytest.raises(InputError, match="no file to read its graph from"):

@@ -1,8 +1,8 @@
 """Jobs: settings, the class that owns a job, and what can be done with one.
 
-``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed`; ``directory``
-and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan`` and
-``export`` look at it.
+``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed`; ``directory``,
+``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``
+and ``export`` look at it.
 """
 
 from graphquilt.jobs.directory import DirectoryStore

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError, JobError
+from graphquilt.errors import InputError
 from graphquilt.files import beside, explained
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
 
 if TYPE_CHECKING:
@@ -54,19 +55,11 @@ def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | No
 
 def _node_ids(job: Job, n_nodes: int) -> pa.Array:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    if not isinstance(job.store, DirectoryStore) or job.settings.source.graph is None:
-        ids = None if job.graph is None else job.graph.node_ids
-        return pa.array(np.arange(n_nodes) if ids is None else ids)
-    path = job.store.path / "node_ids.parquet"
-    try:
-        column = pq.read_table(path)["node_id"].combine_chunks()
-    except (OSError, KeyError, ValueError) as error:
-        raise JobError(f"{path} cannot be read ({error}); begin the job again in another folder.") from error
-    if len(column) != n_nodes:
-        raise JobError(f"{path} has {len(column)} node ids for {n_nodes} rows; begin the job again in another folder.")
-    return column
+    if isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None:
+        return node_ids(job.store, n_nodes)
+    ids = None if job.graph is None else job.graph.node_ids
+    return pa.array(np.arange(n_nodes) if ids is None else ids)
 
 
 def _pieces(ids: pa.Array, X: AnyArray) -> Iterator[tuple[pa.Array, AnyArray]]:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.settings import JobSettings, keep_settings, stored_settings
+from graphquilt.jobs.graphs import keep_graph, open_graph
+from graphquilt.jobs.settings import JobSettings, check_change, keep_settings, readable_settings, stored_settings
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline.consensus import consensus_targets
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
-from graphquilt.pipeline.description import describe, differences, fingerprint
+from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
 from graphquilt.pipeline.passes import share_name
 from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key, target_fingerprint
@@ -89,13 +89,13 @@ class Job:
         JobError
             The store has a job with other input, or one that was cut or embedded in another way.
         """
-        stored = _readable_settings(store)
+        stored = readable_settings(store)
         source = settings.source
         if graph is None:
             source = source.identified()
             same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
             if stored is not None and same:
-                graph = _open_graph(store, stored)
+                graph = open_graph(store, stored.source)
             if graph is None and (source.path is not None or "patch_graph" not in store):
                 graph = source.read()
         source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
@@ -112,11 +112,11 @@ class Job:
             stored = None
         if stored is not None:
             settings = replace(settings, source=stored.source)
-        job = cls(store, settings, graph)
-        if stored is None and graph is not None:
+        if stored is None and graph is not None and isinstance(store, DirectoryStore):
             with locked(store):
-                job._keep_graph(graph)
-        job._revise(stored, job.settings, None)
+                settings = replace(settings, source=keep_graph(store, settings.source, graph))
+        job = cls(store, settings, graph)
+        job._revise(stored, settings, None)
         return job
 
     @classmethod
@@ -137,7 +137,7 @@ class Job:
             )
         if settings is None:
             raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).")
-        return cls(store, settings, _open_graph(store, settings))
+        return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
         """Return the job with other settings, which the store then keeps.
@@ -161,25 +161,10 @@ class Job:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
         with locked(self.store, share_name(only)):
-            stored = _readable_settings(self.store)  # again: another run may have written them
+            stored = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
-                _check_change(self.store, stored, settings)
+                check_change(self.store, stored, settings)
             keep_settings(self.store, settings)
-
-    def _keep_graph(self, graph: Graph) -> None:
-        """Keep the graph of a job on disk, unless it is in a graph folder of its own, and the ids of its nodes."""
-        if not isinstance(self.store, DirectoryStore):
-            return
-        self.store.start()  # first: a folder with a graph and nothing else in it is not known as a job
-        source = self.settings.source
-        if source.is_graph_folder:
-            source = replace(source, graph=source.path)
-        else:
-            with explained(self.store.path):
-                graph.save(self.store.path / "graph")
-            source = replace(source, graph="graph")
-        self.settings = replace(self.settings, source=source)
-        _keep_node_ids(self.store, graph)
 
     @property
     def patch_graph(self) -> PatchGraph:
@@ -292,7 +277,7 @@ class Job:
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:
-            _check_change(self.store, stored, settings)  # another share may have begun with other settings meanwhile
+            check_change(self.store, stored, settings)  # another share may have begun with other settings meanwhile
         return patches
 
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
@@ -371,7 +356,10 @@ class Job:
 
     def _need_graph(self) -> Graph:
         if self.graph is None:
-            raise JobError(f"{self.name} has no graph, because it was made from patches alone; give it the graph.")
+            raise JobError(
+                f"{self.name} has no graph, because it was made from patches alone: in Python, Job(store, settings, "
+                "graph) is the job with a graph that you have."
+            )
         return self.graph
 
     @contextlib.contextmanager
@@ -396,64 +384,6 @@ def in_words(counts: Sequence[int], wanted: int) -> str:
     """
     words = [f"{count} of {wanted}" for count in counts]
     return words[0] if len(words) == 1 else ", ".join(f"round {t}: {text}" for t, text in enumerate(words))
-
-
-def _readable_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store; unreadable ones of a job that has made nothing count as none."""
-    try:
-        return stored_settings(store)
-    except FormatError:
-        if "patch_graph" in store:
-            raise
-        return None
-
-
-def _open_graph(store: Store, settings: JobSettings) -> Graph | None:
-    folder = settings.source.graph
-    if folder is None or not isinstance(store, DirectoryStore):
-        return None
-    path = store.path / folder
-    graph = Graph.open(path)
-    if graph_fingerprint(graph) != settings.source.fingerprint:
-        raise JobError(
-            f"{store_name(store)} was begun with another graph than the one that is now in {path} (fingerprint "
-            f"{settings.source.fingerprint}, now {graph_fingerprint(graph)}). Put the first one back, or use another "
-            "folder for the job."
-        )
-    return graph
-
-
-def _check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
-    """Refuse settings that do not go with what has been made."""
-    if "patch_graph" not in store:
-        return
-    old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
-    changes = differences(old, new)
-    if changes:
-        raise JobError(
-            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-        )
-    old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
-    changes = differences(old, new)
-    if changes:
-        n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
-        if any(patch_key(k, "embedding") in store for k in range(n_patches)):
-            raise JobError(
-                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
-                "settings, or another folder."
-            )
-
-
-def _keep_node_ids(store: DirectoryStore, graph: Graph) -> None:
-    """Write the id that each row of the embedding has outside."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    ids = np.arange(graph.n_nodes) if graph.node_ids is None else graph.node_ids
-    path = Path(store.path / "node_ids.parquet")
-    with explained(store.path), beside(path) as part:
-        pq.write_table(pa.table({"node_id": pa.array(ids)}), part)
-        os.replace(part, path)
 
 
 def _alignment_fingerprint(record: Record) -> str:

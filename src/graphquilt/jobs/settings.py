@@ -13,12 +13,13 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.source import Source
 from graphquilt.linalg.motions import Motions
-from graphquilt.pipeline.cutting import Cutting
-from graphquilt.pipeline.description import describe, plain
+from graphquilt.pipeline.cutting import Cutting, stored_patch_graph
+from graphquilt.pipeline.description import describe, differences, plain
 from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
-from graphquilt.pipeline.store import Parameters, Record, Store
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Parameters, Record, Store, store_name
 
-__all__ = ["JobSettings", "Unknown", "stored_settings"]
+__all__ = ["JobSettings", "Unknown", "check_change", "keep_settings", "readable_settings", "stored_settings"]
 
 VERSION = 1
 _KEY = "settings"
@@ -170,9 +171,40 @@ def stored_settings(store: Store) -> JobSettings | None:
         return None
 
 
+def readable_settings(store: Store) -> JobSettings | None:
+    """Return the settings in a store; unreadable ones of a job that has made nothing count as none."""
+    try:
+        return stored_settings(store)
+    except FormatError:
+        if "patch_graph" in store:
+            raise
+        return None
+
+
 def keep_settings(store: Store, settings: JobSettings) -> None:
     """Write the settings into a store."""
     store[_KEY] = Record({}, settings.to_parameters())
+
+
+def check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
+    """Refuse settings that do not go with what has been made."""
+    if "patch_graph" not in store:
+        return
+    old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
+    changes = differences(old, new)
+    if changes:
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+        )
+    old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
+    changes = differences(old, new)
+    if changes:
+        n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
+        if any(patch_key(k, "embedding") in store for k in range(n_patches)):
+            raise JobError(
+                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
+                "settings, or another folder."
+            )
 
 
 def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
