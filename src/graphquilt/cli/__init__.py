@@ -9,6 +9,7 @@ The flags of a command are the fields of the frozen values that it takes (``valu
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
@@ -49,6 +50,18 @@ def main() -> None:
         sys.stdout = None
         sys.exit(1)
     sys.exit(0)
+
+
+@app.command(name="--install-completion")
+def install_completion() -> None:
+    """Make the shell complete commands and flags."""
+    print(app.install_completion())
+
+
+@app.command(name="--show-completion")
+def show_completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, /) -> None:
+    """Print the code that makes the shell complete commands and flags."""
+    print(app.generate_completion(shell=shell))
 
 
 def _fail(text: str) -> None:

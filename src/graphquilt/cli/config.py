@@ -39,7 +39,7 @@ def sentence(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
         name = error.argument.name.lstrip("-").upper()
         command = " ".join(("graphquilt", *(error.command_chain or ())))
-        return f"{command} needs {name}; {command} --help says what that is."
+        return f"{name} is missing; {command} --help says what it is."
     return " ".join(str(error).split())
 
 

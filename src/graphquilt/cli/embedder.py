@@ -9,9 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from graphquilt.cli.values import T, changed, named_class
+from graphquilt.cli.values import named_class
 from graphquilt.errors import InputError
 from graphquilt.jobs.settings import Unknown
 
@@ -28,18 +28,15 @@ def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe)
     """Return the embedder of a name, tuned by the recipe, or the one that ``module:factory`` makes."""
     if ":" in word:
         return _from_factory(word, dim, settings)
-    embedder = recipe.tuned(named_class(word, EMBEDDERS, "an embedder")(dim))
-    return _with_settings(embedder, word, settings)
+    return _with_settings(recipe.tuned(named_class(word, EMBEDDERS, "an embedder")(dim)), word, settings)
 
 
-def changed_embedder(current: object, dim: int | None, settings: Sequence[str]) -> Embedder:
+def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, settings: Sequence[str]) -> Embedder:
     """Return the embedder that a job has, with another dimension or other settings."""
-    if not dataclasses.is_dataclass(current) or isinstance(current, type | Unknown):
-        name = current.description["name"] if isinstance(current, Unknown) else repr(current)
+    if isinstance(current, tuple | Unknown):
+        name = f"{len(current)} embedders" if isinstance(current, tuple) else current.description["name"]
         raise InputError(f"--dim and --set cannot change {name}; name the embedder with --embedder.")
-    if dim is not None:
-        current = dataclasses.replace(current, dim=dim)
-    return _with_settings(current, type(current).__name__.lower(), settings)
+    return _with_settings(current, type(current).__name__.lower(), settings, **({} if dim is None else {"dim": dim}))
 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
@@ -61,10 +58,10 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
     return embedder
 
 
-def _with_settings(embedder: T, word: str, settings: Sequence[str]) -> T:
+def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:
+    """Return an embedder, which is a dataclass, with these changes and settings."""
     hints = get_type_hints(type(embedder))
     known = {field.name for field in dataclasses.fields(embedder) if field.name not in ("dim", "motions")}
-    values: dict[str, object] = {}
     for text in settings:
         name, value = _setting(text)
         if name not in known:
@@ -72,8 +69,9 @@ def _with_settings(embedder: T, word: str, settings: Sequence[str]) -> T:
         if not _fits(value, hints[name]):
             kind = getattr(hints[name], "__name__", hints[name])
             raise InputError(f"{name} of {word} takes {kind}, as --set {name}=VALUE; this is '{text}'.")
-        values[name] = value
-    return changed(embedder, values)
+        changes[name] = value
+    changed: Embedder = dataclasses.replace(embedder, **changes)
+    return changed
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -23,6 +23,7 @@ from graphquilt.cli.values import (
     job_settings,
     share,
 )
+from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job
@@ -45,10 +46,11 @@ def _begin(
     from graphquilt.jobs import DirectoryStore, Job
 
     store = DirectoryStore(out)
-    if "settings" in store:
-        print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
+    resumed = "settings" in store
     settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     job = Job.begin(store, settings)
+    if resumed:
+        print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
     n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
     if n_patches < wanted:
         print(
@@ -134,6 +136,11 @@ def embed(
     settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = share(shard, total)
+    if only is not None and settings.recipe.rounds:
+        raise InputError(
+            f"--shard: {settings.recipe.rounds} consensus rounds need all patches aligned between them; embed all "
+            "patches from one place, or add --rounds 0."
+        )
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:

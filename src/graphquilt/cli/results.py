@@ -61,6 +61,10 @@ def inspect(
         return
     status["embedded"] = in_words(status["embedded"], status.pop("wanted")) if status["embedded"] else "not yet"
     records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
+    for record in (records["labels"], records["patch_graph"]):
+        if isinstance(record, dict):  # the settings have these too
+            record.pop("cutting", None)
+            record.pop("seed", None)
     if status["damaged"] is None:
         del status["damaged"]
     show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
@@ -47,10 +48,12 @@ OutFolder = Annotated[
     Path, Parameter(name=["--out", "-o"], help="The folder of the job. A job that is there is continued.")
 ]
 
+POSITIVE = Number(gte=1)
 PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 
 
+_TUNED = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # by a recipe
 _READING = ("directed", "largest_component")
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -182,7 +185,7 @@ class EmbedderFlags:
 
     embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
     """svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
-    dim: Annotated[int | None, Parameter(name=["--dim", "-d"])] = None
+    dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
     """Dimensions of the embedding. [default: 64, or that of the job]"""
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     """A setting of the embedder, as NAME=VALUE; may be repeated."""
@@ -191,8 +194,6 @@ class EmbedderFlags:
         """Return the embedder that the flags name, or the one of the settings with what they change."""
         from graphquilt.cli.embedder import changed_embedder, named_embedder
 
-        if self.dim is not None and self.dim < 1:
-            raise InputError(f"--dim is at least 1, not {self.dim}.")
         if self.embedder is not None:
             return named_embedder(self.embedder, self.dim or settings.dim, self.set, recipe)
         if self.dim is None and not self.set:
@@ -254,7 +255,7 @@ class RecipeFlags:
 class Workers:
     """Who does the work."""
 
-    workers: Annotated[int | None, Parameter(name=["--workers", "-w"])] = None
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE)] = None
     """Processes on this machine. [default: one per core]"""
     dask: str | None = None
     """Address of a Dask scheduler whose workers do the work."""
@@ -263,8 +264,6 @@ class Workers:
 
     def count(self, n_tasks: int) -> int:
         """Return how many processes to use: as many as asked for, or one for each core that has a task."""
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"--workers is at least 1, not {self.workers}.")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.workers or max(1, min(cores, n_tasks))
 
@@ -330,20 +329,31 @@ def job_settings(
 ) -> JobSettings:
     """Return the settings of the job in the store, or those of a new job, with what the flags change."""
     from graphquilt.embedders import SVD
+    from graphquilt.embedders.contract import check_accepts_target
     from graphquilt.jobs import JobSettings
     from graphquilt.jobs.settings import stored_settings
 
     before = stored_settings(store) or JobSettings(embedder=SVD(64))
     training = recipe.applied(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
+    model = embedder.applied(before, training)
+    # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
+    by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
+    training = training.changed(
+        **{name: getattr(model, name) for name in by_hand & _values(training, *_TUNED).keys() if hasattr(model, name)}
+    )
     settings = JobSettings(
-        embedder=embedder.applied(before, training),
+        embedder=model,
         cutting=cutting.applied(before.cutting, seed),
         recipe=training,
         seed=seed,
         source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
     )
-    if settings.dim != before.dim and cutting.overlap is None and "patch_graph" not in store:
+    if settings.recipe.rounds:
+        for each in settings.embedders:
+            check_accepts_target(each)
+    depends_on = [(each.dim, each.source.directed, each.source.largest_component) for each in (before, settings)]
+    if "patch_graph" not in store and cutting.overlap is None and depends_on[0] != depends_on[1]:
         settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})
     return stitching.applied(settings)
 

@@ -42,6 +42,10 @@ class Unknown:
             "again (--embedder module:factory), or go on in Python with the same object."
         )
 
+    def fit(self, graph: Graph, seed: int, progress: object = None, target: object = None) -> NoReturn:  # noqa: ARG002
+        """Refuse in the same words."""
+        self(graph, seed)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
-from os import PathLike
 from pathlib import Path
 from time import process_time
 
@@ -75,7 +74,7 @@ class AblationCell:
     dim: int = 32
     seed: int = 0
     splits: int = 50
-    data: str | PathLike[str] | None = None
+    data: Path | None = None
 
     @property
     def name(self) -> str:
@@ -127,7 +126,7 @@ def ablation_cells(
     dim: int = 32,
     seed: int = 0,
     splits: int = 50,
-    data: str | PathLike[str] | None = None,
+    data: Path | None = None,
 ) -> list[AblationCell]:
     """List the cells of all series, each cut once: run by run, data set by data set."""
     if runs < 1 or dim < 1:

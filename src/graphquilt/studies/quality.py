@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from time import process_time
 from typing import Literal
@@ -100,7 +99,7 @@ class QualityCell:
     column: str
     links: bool = False
     seed: int = 0
-    data: str | PathLike[str] | None = None
+    data: Path | None = None
     splits: int = 50
 
     @property
@@ -174,7 +173,7 @@ def quality_cells(
     links: bool = False,
     seed: int = 0,
     splits: int = 50,
-    data: str | PathLike[str] | None = None,
+    data: Path | None = None,
 ) -> list[QualityCell]:
     """List the cells; columns that a model does not know (held-out edges are VGAE's) are left out."""
     check_names(datasets, PROTOCOL, "data set")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from time import process_time
 
@@ -49,7 +48,7 @@ class SmallScaleCell:
     dim: int
     run_number: int
     seed: int = 0
-    data: str | PathLike[str] | None = None
+    data: Path | None = None
     splits: int = 50
     keep: bool = False
 
@@ -120,7 +119,7 @@ def small_cells(
     *,
     seed: int = 0,
     splits: int = 50,
-    data: str | PathLike[str] | None = None,
+    data: Path | None = None,
 ) -> list[SmallScaleCell]:
     """List the cells: data set by data set, run by run, small dimensions first."""
     check_names(datasets, PROTOCOL, "data set")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +106,7 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def write_report(out: Path, *, data: str | PathLike[str] | None = None, maps: bool = True) -> list[Row]:
+def write_report(out: Path, *, data: Path | None = None, maps: bool = True) -> list[Row]:
     """Write ``results.json``, ``tables.md`` and the figures from the finished cells in ``out``; return the summary."""
     results = [result for result in read_cells(out) if "routes" in result]
     if not results:
@@ -152,7 +151,7 @@ def draw_curves(rows: Sequence[Row], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: str | PathLike[str] | None = None) -> None:
+def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: Path | None = None) -> None:
     """Draw UMAP pictures of the best runs at the largest dimension, coloured by class, as ``MODEL-umap.png``."""
     chosen = [r for r in rows if r["model"] == model and r["route"] in ROUTES]
     top = max(r["dim"] for r in chosen)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -36,19 +35,19 @@ PROTOCOL: Mapping[str, Cutting] = {
 
 
 @cache
-def study_graph(name: str, data: str | PathLike[str] | None) -> Graph:
+def study_graph(name: str, data: Path | None) -> Graph:
     """Open a data set, once."""
     return load_dataset(name, data=data)
 
 
 @cache
-def held_out(name: str, data: str | PathLike[str] | None, seed: int) -> tuple[Graph, Int64Array]:
+def held_out(name: str, data: Path | None, seed: int) -> tuple[Graph, Int64Array]:
     """Return a data set without a tenth of its edges, and those edges."""
     return hold_out_edges(study_graph(name, data), fraction=0.1, seed=seed)
 
 
 @cache
-def study_patches(name: str, data: str | PathLike[str] | None, seed: int, *, links: bool = False) -> PatchGraph:
+def study_patches(name: str, data: Path | None, seed: int, *, links: bool = False) -> PatchGraph:
     """Cut a data set as the protocol says; the same for every model, dimension and run."""
     graph = held_out(name, data, seed)[0] if links else study_graph(name, data)
     return cut(graph, PROTOCOL[name], dim=1, seed=seed)  # whether overlaps suffice for a dimension is seen in training
