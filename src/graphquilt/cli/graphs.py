@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import Output, SourceFlags, read_array
+from graphquilt.cli.values import Output, SourceFlags
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def ingest(
     """Turn a file of edges into a graph folder that opens memory-mapped."""
     from graphquilt.ingest import read_edges
     from graphquilt.jobs import Source
-    from graphquilt.jobs.source import read_features
+    from graphquilt.jobs.source import read_array, read_features
 
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():

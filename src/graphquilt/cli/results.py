@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings, read_array
+from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 
 @app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
@@ -28,6 +28,7 @@ def evaluate(
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
     from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job, evaluate_job
+    from graphquilt.jobs.source import read_array
 
     evaluation = evaluate_job(
         Job.open(job),

@@ -20,7 +20,6 @@ from graphquilt.errors import InputError, JobError, MissingExtraError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from graphquilt.arrays import AnyArray
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import JobSettings, Source
     from graphquilt.partition import Partitioner
@@ -39,7 +38,6 @@ __all__ = [
     "changed",
     "job_settings",
     "named_class",
-    "read_array",
     "share",
 ]
 
@@ -364,18 +362,6 @@ def _columns(text: str) -> tuple[int | str, ...]:
     if not 2 <= len(words) <= 3 or not all(words):
         raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
     return tuple(int(word) if word.isdigit() else word for word in words)
-
-
-def read_array(path: str | Path | None, content: str) -> AnyArray | None:
-    """Read an array (.npy) without unpickling anything."""
-    import numpy as np
-
-    from graphquilt.jobs.source import read_matrix
-
-    matrix = read_matrix(path, content)
-    if matrix is None or isinstance(matrix, np.ndarray):
-        return matrix
-    raise InputError(f"{path} is a sparse matrix and cannot be read as {content}; save an array (.npy).")
 
 
 def share(text: str | None, n_patches: int) -> range | None:
