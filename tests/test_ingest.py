@@ -151,7 +151,7 @@ def test_numpy_files(tmp_path):
     np.save(tmp_path / "e.npy", np.array([[0, 1], [0, 2], [0, 1]]))
     assert read_edges(tmp_path / "e.npy").adjacency.toarray().tolist() == TRIANGLE
     np.save(tmp_path / "f.npy", ends.astype(float))
-    with pytest.raises(FormatError, match="these are float64"):
+    with pytest.raises(FormatError, match="not float64"):
         read_edges(tmp_path / "f.npy")
     data = (tmp_path / "e.npy").read_bytes()
     (tmp_path / "e.npy").write_bytes(data[:-8])
