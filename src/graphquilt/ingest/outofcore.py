@@ -48,7 +48,9 @@ def build_csr(
     columns: tuple[str | int, ...] = (0, 1),
     progress: ProgressCallback | None = None,
 ) -> Graph:
-    """Build a graph on disk from edges that may be larger than memory.
+    """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
+
+    Self loops and duplicates are removed, and the log says how many.
 
     Parameters
     ----------
@@ -68,11 +70,6 @@ def build_csr(
         The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
     progress : callable, optional
 
-    Returns
-    -------
-    Graph
-        Memory-mapped; self loops and duplicates are removed, and the log says how many.
-
     Examples
     --------
     >>> import tempfile
@@ -87,7 +84,7 @@ def build_csr(
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         work.mkdir(exist_ok=True)
-        plan = _plan(source, work, n_nodes=n_nodes, directed=directed, memory=memory, progress=progress)
+        plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
         n_entries = _sort_buckets(work, plan, progress)
@@ -119,10 +116,8 @@ class _Plan:
     @property
     def arrays(self) -> dict[str, np.dtype[Any]]:
         """The arrays of each bucket."""
-        types = {"rows": np.uint32, "columns": index_type(self.n_nodes)} | (
-            {"weights": np.float64} if self.weighted else {}
-        )
-        return {name: np.dtype(kind) for name, kind in types.items()}
+        dtypes = {"rows": np.dtype(np.uint32), "columns": np.dtype(index_type(self.n_nodes))}
+        return dtypes | ({"weights": np.dtype(np.float64)} if self.weighted else {})
 
 
 def _load_state(work: Path) -> dict[str, Any]:
@@ -139,11 +134,11 @@ def _save_state(work: Path, state: dict[str, Any]) -> None:
 def _plan(
     source: EdgeSource,
     work: Path,
+    progress: ProgressCallback | None,
     *,
     n_nodes: int | None,
     directed: bool,
     memory: int,
-    progress: ProgressCallback | None,
 ) -> _Plan:
     """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
     fingerprint = source.fingerprint | {"n_edges": source.n_edges}
@@ -160,8 +155,7 @@ def _plan(
     n = n_nodes if n_nodes is not None else 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
     shift = max(0, int(n - 1).bit_length() - 16)
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
-    loops = done = 0
-    weighted = False
+    loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
         more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
         if bad >= 0:
