@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -35,7 +35,7 @@ DESCRIPTION = "graph.json"
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
-def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: list[str]) -> None:
+def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Iterable[str]) -> None:
     """Write ``graph.json``: from then on the folder is a graph."""
     description = {
         "format": FORMAT,
@@ -75,21 +75,17 @@ def attach(folder: str | PathLike[str], *, features: Features | None = None, lab
     if features is not None:  # which may be sparse where the old ones are dense
         present = [name for name in present if not name.startswith("features")]
     with explained(target):
-        _write(graph, target, {"labels": labels} | _feature_arrays(features), present=present)
+        _write(graph, target, {"labels": labels} | _feature_arrays(features), present)
 
 
-def _write(
-    graph: Graph, target: Path, arrays: Mapping[str, AnyArray | None], *, present: list[str] | None = None
-) -> None:
+def _write(graph: Graph, target: Path, arrays: Mapping[str, AnyArray | None], present: Iterable[str] = ()) -> None:
     """Write the arrays that are not None, and then the description, which also lists those that are ``present``."""
-    names = set(present or ())
+    names = set(present)
     for name, values in arrays.items():
         if values is not None:
             save_arrays(target / f"{name}.npy", {name: values.astype(str) if values.dtype.hasobject else values})
             names.add(name)
-    write_description(
-        target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=sorted(names)
-    )
+    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=names)
 
 
 def _feature_arrays(features: Features | None) -> dict[str, AnyArray | None]:

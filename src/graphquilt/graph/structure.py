@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from os import PathLike
 from typing import TypeAlias, cast
 
@@ -61,7 +62,6 @@ class Graph:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> path.n_nodes, path.n_edges, path.degrees.tolist()
     (3, 4, [1, 2, 1])
@@ -180,7 +180,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> ring = Graph(sp.csr_array(np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)))
         >>> part = ring.subgraph([0, 1, 4])
         >>> part.n_edges, part.node_ids.tolist()
@@ -192,11 +191,8 @@ class Graph:
         counts = np.empty(len(rows), dtype=np.int64)
         columns: list[IntArray] = []
         data: list[FloatArray] = []
-        ends = np.cumsum(degrees)
-        first = 0
-        while first < len(rows):
-            before = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
+        cuts = np.searchsorted(np.cumsum(degrees), np.arange(_CHUNK, degrees.sum(), _CHUNK))
+        for first, last in pairwise(np.unique([0, *cuts, len(rows)])):
             length = degrees[first:last]
             within = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
             entries = np.repeat(np.asarray(self.indptr[rows[first:last]], dtype=np.int64), length) + within
@@ -211,17 +207,14 @@ class Graph:
             columns.append(column.astype(index_type(len(rows))))
             if self.weights is not None:
                 data.append(np.asarray(self.weights[entries[inside]]))
-            first = last
-        features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
-        return Graph.from_arrays(
+        csr = (
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             np.concatenate(columns) if columns else np.empty(0, dtype=np.int32),
             None if self.weights is None else np.concatenate([*data, np.empty(0)]),
-            features=features,
-            labels=labels,
-            node_ids=rows if self.node_ids is None else self.node_ids[rows],
-            directed=self.directed,
         )
+        features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
+        node_ids = rows if self.node_ids is None else self.node_ids[rows]
+        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed)
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)
@@ -243,7 +236,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> Graph(sp.csr_array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])).components().tolist()
         [0, 0, 1]
         """
@@ -256,7 +248,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> part, nodes = Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component()
         >>> part.n_nodes, nodes.tolist()
         (2, [1, 2])
@@ -275,7 +266,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
         >>> path.quotient([0, 0, 1, 1]).adjacency.toarray().tolist()
         [[0.0, 1.0], [1.0, 0.0]]
@@ -292,7 +282,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> Graph(sp.csr_array([[0, 2], [1, 0]])).undirected().weights.tolist()
         [2.0, 2.0]
         """
@@ -323,7 +312,7 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp, tempfile
+        >>> import tempfile
         >>> folder = tempfile.mkdtemp()
         >>> Graph(sp.csr_array([[0, 1], [1, 0]])).save(folder)
         >>> Graph.open(folder).n_edges

@@ -37,6 +37,9 @@ def read_edges(
 ) -> Graph:
     r"""Read a file of edges into memory; the ending of its name tells the kind of file.
 
+    Self loops and duplicates are removed, and the log says how many. Of an edge given more than once the largest weight
+    stays.
+
     Parameters
     ----------
     path : path
@@ -60,12 +63,6 @@ def read_edges(
         The kind of ids in a text file; by default that of most of the first rows, and text where an id has a leading
         zero.
     features, labels : arrays with n rows, optional
-
-    Returns
-    -------
-    Graph
-        Without self loops and duplicates; the log says how many were removed. Of an edge given more than once the
-        largest weight stays.
 
     Examples
     --------

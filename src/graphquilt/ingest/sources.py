@@ -18,7 +18,7 @@ from graphquilt.graph.files import open_array
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["EdgeSource", "array_source", "edge_ends", "edge_source", "read_parquet"]
+__all__ = ["EdgeSource", "array_source", "column_place", "edge_ends", "edge_source", "read_parquet"]
 
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 
@@ -102,19 +102,25 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
         raise FormatError(f"{path} {problem} It may have been cut short; write it again.") from error
 
 
+def column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
+    """Return the position of a column, which is given by position or by name, in a file of ``width`` columns."""
+    if isinstance(column, str):
+        if names is None or column not in names:
+            known = ", ".join(names) if names else f"{width} columns without names"
+            raise InputError(f"{path} has no column {column!r}; it has {known}.")
+        return names.index(column)
+    if not 0 <= column < width:
+        raise FormatError(f"{path} has {width} columns; column {column} (from 0) is not there.")
+    return column
+
+
 def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[AnyArray]]:
     """Yield the wanted columns in batches; a missing value is an error that names the row."""
     import pyarrow as pa
 
     file = _open_parquet(path)
     known = file.schema_arrow.names
-    names = []
-    for column in columns:
-        if isinstance(column, str) and column not in known:
-            raise InputError(f"{path} has no column {column!r}; it has {', '.join(known)}.")
-        if isinstance(column, int) and not 0 <= column < len(known):
-            raise FormatError(f"{path} has {len(known)} columns; column {column} (from 0) is not there.")
-        names.append(column if isinstance(column, str) else known[column])
+    names = [known[column_place(path, column, known, len(known))] for column in columns]
     done = 0
     try:
         for piece in file.iter_batches(batch_size=batch, columns=names):

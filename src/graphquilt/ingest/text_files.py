@@ -14,8 +14,9 @@ from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError
 from graphquilt.ingest.assembly import Columns
+from graphquilt.ingest.sources import column_place
 
 __all__ = ["read_text"]
 
@@ -89,7 +90,7 @@ def _layout(
     if header is None:
         header = any(isinstance(column, str) for column in columns) or _looks_like_header(rows, len(columns))
     names, body = (rows[0], rows[1:]) if header else (None, rows)
-    places = tuple(_place(path, column, names, len(rows[0])) for column in columns)
+    places = tuple(column_place(path, column, names, len(rows[0])) for column in columns)
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
@@ -111,16 +112,6 @@ def _looks_like_header(rows: list[list[str]], wanted: int) -> bool:
             return True
     common = {"source", "target", "src", "dst", "from", "to", "node1", "node2", "head", "tail"}
     return sum(cell.lower() in common for cell in rows[0][: max(wanted, 2)]) >= 2
-
-
-def _place(path: Path, column: Column, names: list[str] | None, width: int) -> int:
-    if isinstance(column, str):
-        if names is None or column not in names:
-            raise InputError(f"{path} has no column {column!r}; it has {names or f'{width} columns without names'}.")
-        return names.index(column)
-    if not 0 <= column < width:
-        raise FormatError(f"{path} has {width} columns in its first row; column {column} (from 0) is not there.")
-    return column
 
 
 def read_text(
@@ -192,19 +183,14 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
                 )
             ids.append(int(cell) if layout.integer else cell)
         if len(layout.columns) > 2:
-            weights.append(_weight(path, number, row[layout.columns[2]]))
+            cell = row[layout.columns[2]]
+            if not _is_number(cell):
+                raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.")
+            if not 0 <= float(cell) < np.inf:
+                raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
+            weights.append(float(cell))
     try:
         source, target = (np.array(ids, dtype=np.int64 if layout.integer else str) for ids in ends)
     except OverflowError as error:
         raise FormatError(f'{path} holds ids beyond 64 bits; read them as text with ids="text".') from error
     return Columns(source, target, np.array(weights) if len(layout.columns) > 2 else None)
-
-
-def _weight(path: Path, number: int, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError as error:
-        raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.") from error
-    if not np.isfinite(value) or value < 0:
-        raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
-    return value

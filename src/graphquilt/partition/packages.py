@@ -30,7 +30,6 @@ class Metis:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
     >>> np.bincount(Metis(n_patches=2)(path)).tolist()
     [3, 3]
@@ -70,7 +69,6 @@ class KaMinPar:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
     >>> np.bincount(KaMinPar(n_patches=2)(path)).tolist()
     [3, 3]
@@ -131,7 +129,6 @@ class Louvain:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
     >>> np.bincount(Louvain()(two)).tolist()
     [4, 4]
@@ -163,7 +160,6 @@ class Leiden(Louvain):
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
     >>> np.bincount(Leiden()(two)).tolist()
     [4, 4]

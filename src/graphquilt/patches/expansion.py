@@ -54,7 +54,8 @@ class Limits:
 
     def room(self, sizes: Int64Array) -> Int64Array:
         """Return how many nodes each patch may add to its cluster, (p,)."""
-        return np.minimum((self.growth - 1) * np.maximum(sizes, sizes.mean()), 2.0**62).astype(np.int64)
+        room = np.minimum((self.growth - 1) * np.maximum(sizes, sizes.mean()), 2.0**62)
+        return np.asarray(room, dtype=np.int64)
 
     def degrees(self, sizes: Int64Array, half: int) -> Int64Array:
         """Return the largest degree of each patch, (p,), where each edge adds at least ``half`` nodes."""
