@@ -15,7 +15,7 @@ from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest import build_csr, outofcore
 from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.sources import ArraySource
+from graphquilt.ingest.sources import array_source
 
 
 def same(a, b):
@@ -39,7 +39,7 @@ def test_out_of_core_equals_in_memory(tmp_path_factory, n, m, directed, seed):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Many batches and buckets, as a graph a thousand times larger would have."""
-    monkeypatch.setattr(outofcore, "edge_source", lambda edges, columns, batch: ArraySource(np.asanyarray(edges), 700))
+    monkeypatch.setattr(outofcore, "edge_source", lambda edges, columns, batch: array_source(np.asanyarray(edges), 700))
     cut = outofcore._cut
     monkeypatch.setattr(outofcore, "_cut", lambda counts, shift, n, most: cut(counts, shift, n, 1500))
 

@@ -68,9 +68,8 @@ class Kernel(Generic[P, R]):
             # A warning is seen without any setting; one per process is enough.
             level = logging.INFO if Kernel._announced else logging.WARNING
             Kernel._announced = True
-            logger.log(
-                level, "%s: compiling, which takes some seconds the first time and is kept for later", self._work
-            )
+            message = "%s: compiling, which takes some seconds the first time and is kept for later"
+            logger.log(level, message, self._work)
         return dispatcher
 
     @property
@@ -82,10 +81,8 @@ class Kernel(Generic[P, R]):
         """Compile the function if this is its first call, and run it."""
         if kwargs:
             raise TypeError(f"the kernel {self._function.__name__} takes positional arguments only.")
-        arguments = [
-            _view(value) if read_only else value for value, read_only in zip(args, self._read_only, strict=True)
-        ]
-        return cast(R, self._dispatcher(*arguments))
+        pairs = zip(args, self._read_only, strict=True)
+        return cast(R, self._dispatcher(*[_view(value) if read_only else value for value, read_only in pairs]))
 
 
 def kernel(

@@ -91,18 +91,12 @@ def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
     if values.min() < 0:
         raise InputError(f"cluster labels must not be negative; node {int(values.argmin())} has {int(values.min())}.")
     p = int(values.max()) + 1
+    remedy = "Number the clusters without gaps: np.unique(labels, return_inverse=True)[1]."
     if p > n_nodes:
-        raise InputError(
-            f"the cluster labels run to {p - 1} but there are only {n_nodes} nodes, so some clusters are empty. "
-            "Number the clusters 0..p-1: np.unique(labels, return_inverse=True)[1]."
-        )
-    sizes = np.bincount(values, minlength=p)
-    if not sizes.all():
-        empty = np.flatnonzero(sizes == 0)
-        raise InputError(
-            f"{len(empty)} of the clusters 0..{p - 1} have no nodes, the first is {empty[0]}. "
-            "Number them without gaps: np.unique(labels, return_inverse=True)[1]."
-        )
+        raise InputError(f"some of the clusters 0..{p - 1} are empty, as there are only {n_nodes} nodes. {remedy}")
+    empty = np.flatnonzero(np.bincount(values, minlength=p) == 0)
+    if len(empty):
+        raise InputError(f"{len(empty)} of the clusters 0..{p - 1} have no nodes, the first is {empty[0]}. {remedy}")
     return values.astype(np.int64)
 
 

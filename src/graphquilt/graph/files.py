@@ -2,18 +2,19 @@
 
 ::
 
-    graph.json        format, version, n_nodes, n_edges, directed, names and checks of the arrays; written last
+    graph.json        format, version, n_nodes, n_edges, directed, names of the arrays; written last
     indptr.npy        int64 (n + 1,)
     indices.npy       int32 where the ids fit, else int64 (m,)
     weights.npy       float (m,), only if the edges carry weights
-    features.npy      (n, f); or features_data.npy, features_indices.npy, features_indptr.npy for sparse ones
+    features.npy      (n, f); or features_data.npy, features_indices.npy, features_indptr.npy and
+                      features_shape.npy for sparse ones
     labels.npy        (n,)          node_ids.npy  (n,)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, save_arrays, write_text
+from graphquilt.files import explained, map_arrays, save_arrays, write_text
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.structure import Features, Graph
 
@@ -31,9 +32,10 @@ __all__ = ["DESCRIPTION", "attach", "open_array", "open_graph", "save", "sparse_
 FORMAT = "graphquilt-graph"
 VERSION = 1
 DESCRIPTION = "graph.json"
+_CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
-def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: list[str]) -> None:
+def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Iterable[str]) -> None:
     """Write ``graph.json``: from then on the folder is a graph."""
     description = {
         "format": FORMAT,
@@ -73,64 +75,41 @@ def attach(folder: str | PathLike[str], *, features: Features | None = None, lab
     if features is not None:  # which may be sparse where the old ones are dense
         present = [name for name in present if not name.startswith("features")]
     with explained(target):
-        _write(graph, target, {"labels": labels} | _feature_arrays(features), present=present)
+        _write(graph, target, {"labels": labels} | _feature_arrays(features), present)
 
 
-def _write(
-    graph: Graph, target: Path, arrays: Mapping[str, AnyArray | None], *, present: list[str] | None = None
-) -> None:
+def _write(graph: Graph, target: Path, arrays: Mapping[str, AnyArray | None], present: Iterable[str] = ()) -> None:
     """Write the arrays that are not None, and then the description, which also lists those that are ``present``."""
-    names = set(present or ())
+    names = set(present)
     for name, values in arrays.items():
         if values is not None:
             save_arrays(target / f"{name}.npy", {name: values.astype(str) if values.dtype.hasobject else values})
             names.add(name)
-    write_description(
-        target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=sorted(names)
-    )
+    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=names)
 
 
 def _feature_arrays(features: Features | None) -> dict[str, AnyArray | None]:
     if not isinstance(features, sp.sparray | sp.spmatrix):
         return {"features": features}
     X = sp.csr_array(features)
-    shape = np.array(X.shape, dtype=np.int64)
-    return {
-        "features_data": X.data,
-        "features_indices": X.indices,
-        "features_indptr": X.indptr,
-        "features_shape": shape,
-    }
+    return {f"features_{part}": np.asarray(getattr(X, part)) for part in _CSR_PARTS}
 
 
 def sparse_features(arrays: Mapping[str, AnyArray], prefix: str) -> sp.csr_array | None:
     """Return the CSR matrix whose parts are named ``<prefix>_data`` and so on; None where they are not there."""
     if f"{prefix}_data" not in arrays:
         return None
-    data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+    data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in _CSR_PARTS)
     return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
 
 
 def open_array(path: Path) -> AnyArray:
     """Open a ``.npy`` file memory-mapped; a file that is missing, cut short or not NumPy is an error that names it."""
     try:
-        mapped: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
-        return mapped
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} is missing; write the graph again.") from error
-    except (ValueError, OSError, EOFError) as error:
-        size = path.stat().st_size if path.exists() else 0
-        # An empty array cannot be mapped, and need not be.
-        try:
-            with path.open("rb") as file:
-                whole = np.load(file, allow_pickle=False)
-            if isinstance(whole, np.ndarray):
-                return whole
-        except (ValueError, OSError, EOFError):
-            pass
-        raise FormatError(
-            f"{path} ({size} bytes) is not a complete .npy file: {error}. It may have been cut short; write it again."
-        ) from error
+        return map_arrays(path, (path.stem,))[path.stem]
+    except OSError as error:
+        problem = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise FormatError(f"{path} {problem}; write the graph again.") from error
 
 
 def open_graph(folder: str | PathLike[str]) -> Graph:

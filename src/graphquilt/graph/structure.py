@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from os import PathLike
 from typing import TypeAlias, cast
 
@@ -19,7 +20,9 @@ __all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric"]
 
 SparseMatrix: TypeAlias = sp.sparray | sp.spmatrix
 Features: TypeAlias = AnyArray | sp.csr_array
+Rows: TypeAlias = npt.ArrayLike | SparseMatrix | None  # one per node
 
+_Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
 _CHUNK = 1 << 22  # entries gathered at once by subgraph: some 100 MB of working memory
 
 
@@ -59,7 +62,6 @@ class Graph:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> path.n_nodes, path.n_edges, path.degrees.tolist()
     (3, 4, [1, 2, 1])
@@ -76,7 +78,7 @@ class Graph:
     def __init__(
         self,
         adjacency: SparseMatrix,
-        features: npt.ArrayLike | SparseMatrix | None = None,
+        features: Rows = None,
         *,
         labels: npt.ArrayLike | None = None,
         node_ids: npt.ArrayLike | None = None,
@@ -93,15 +95,8 @@ class Graph:
         A.eliminate_zeros()
         A.sort_indices()
         weights = np.asarray(A.data, dtype=np.float64)
-        self._set(
-            A.indptr.astype(np.int64),
-            A.indices,
-            None if bool(np.all(weights == 1)) else weights,
-            features=features,
-            labels=labels,
-            node_ids=node_ids,
-            directed=not is_symmetric(A),
-        )
+        csr = A.indptr.astype(np.int64), A.indices, None if bool(np.all(weights == 1)) else weights
+        self._set(csr, features, labels, node_ids, directed=not is_symmetric(A))
 
     @classmethod
     def from_arrays(
@@ -110,7 +105,7 @@ class Graph:
         indices: IntArray,
         weights: FloatArray | None = None,
         *,
-        features: npt.ArrayLike | SparseMatrix | None = None,
+        features: Rows = None,
         labels: npt.ArrayLike | None = None,
         node_ids: npt.ArrayLike | None = None,
         directed: bool = False,
@@ -120,21 +115,11 @@ class Graph:
         The rows must be sorted and unique, which is checked unless they are a memory map; and, unless ``directed``,
         symmetric, which is not checked.
         """
-        graph = cls.__new__(cls)
-        graph._set(indptr, indices, weights, features=features, labels=labels, node_ids=node_ids, directed=directed)
-        return graph
+        return cls.__new__(cls)._set((indptr, indices, weights), features, labels, node_ids, directed=directed)
 
-    def _set(
-        self,
-        indptr: IntArray,
-        indices: IntArray,
-        weights: FloatArray | None,
-        *,
-        features: npt.ArrayLike | SparseMatrix | None,
-        labels: npt.ArrayLike | None,
-        node_ids: npt.ArrayLike | None,
-        directed: bool,
-    ) -> None:
+    def _set(self, csr: _Csr, features: Rows, labels: Rows, node_ids: Rows, *, directed: bool) -> Graph:
+        """Check all arrays and make them the fields of this graph."""
+        indptr, indices, weights = csr
         n = len(indptr) - 1
         check_csr(indptr, indices)
         if weights is not None:
@@ -143,24 +128,21 @@ class Graph:
             # A memory map was checked when it was written; reading it all here would defeat it.
             if not isinstance(weights, np.memmap):
                 check_weights(weights)
-        matrix: Features | None = None
-        if features is not None:
-            if isinstance(features, sp.sparray | sp.spmatrix):
-                matrix = features if isinstance(features, sp.csr_array) else _to_csr(features)
-            else:
-                matrix = np.asanyarray(features)
-            if matrix.ndim != 2 or matrix.shape[0] != n:
-                raise InputError(
-                    f"the graph has {n} nodes and the features are of shape {matrix.shape}; give one row per node."
-                )
-        per_node = {"labels": labels, "node_ids": node_ids}
-        arrays = {name: None if values is None else np.asarray(values) for name, values in per_node.items()}
-        for name, values in arrays.items():
+        if isinstance(features, sp.sparray | sp.spmatrix):
+            features = features if isinstance(features, sp.csr_array) else _to_csr(features)
+        elif features is not None:
+            features = np.asanyarray(features)
+        if features is not None and (features.ndim != 2 or features.shape[0] != n):
+            raise InputError(
+                f"the graph has {n} nodes and the features are of shape {features.shape}; give one row per node."
+            )
+        arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]
+        for name, values in zip(("labels", "node_ids"), arrays, strict=True):
             if values is not None and len(values) != n:
                 raise InputError(f"the graph has {n} nodes and there are {len(values)} {name}.")
-        fields = {"indptr": indptr, "indices": indices, "weights": weights, "features": matrix, "directed": directed}
-        for field, value in (fields | arrays).items():
-            object.__setattr__(self, field, value)
+        for field, value in zip(fields(Graph), (*csr, features, *arrays, directed), strict=True):
+            object.__setattr__(self, field.name, value)
+        return self
 
     @property
     def n_nodes(self) -> int:
@@ -193,21 +175,11 @@ class Graph:
     def subgraph(self, nodes: npt.ArrayLike) -> Graph:
         """Return the subgraph induced by ``nodes``, in their order, with their features, labels and ids.
 
-        Costs the degrees of ``nodes``, whatever the size of the graph, and works on memory maps.
-
-        Parameters
-        ----------
-        nodes : int array (k,)
-            Unique node ids, or a mask of n booleans.
-
-        Returns
-        -------
-        Graph
-            Its node r is ``nodes[r]`` of this graph, which ``node_ids`` names.
+        ``nodes`` are unique ids (k,), or a mask of n booleans; ``node_ids`` of the result names them. The work is
+        proportional to their degrees, whatever the size of the graph, and also done on memory maps.
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> ring = Graph(sp.csr_array(np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)))
         >>> part = ring.subgraph([0, 1, 4])
         >>> part.n_edges, part.node_ids.tolist()
@@ -219,11 +191,8 @@ class Graph:
         counts = np.empty(len(rows), dtype=np.int64)
         columns: list[IntArray] = []
         data: list[FloatArray] = []
-        ends = np.cumsum(degrees)
-        first = 0
-        while first < len(rows):
-            before = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK, side="right")))
+        cuts = np.searchsorted(np.cumsum(degrees), np.arange(_CHUNK, degrees.sum(), _CHUNK))
+        for first, last in pairwise(np.unique([0, *cuts, len(rows)])):
             length = degrees[first:last]
             within = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
             entries = np.repeat(np.asarray(self.indptr[rows[first:last]], dtype=np.int64), length) + within
@@ -238,16 +207,14 @@ class Graph:
             columns.append(column.astype(index_type(len(rows))))
             if self.weights is not None:
                 data.append(np.asarray(self.weights[entries[inside]]))
-            first = last
-        return Graph.from_arrays(
+        csr = (
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             np.concatenate(columns) if columns else np.empty(0, dtype=np.int32),
             None if self.weights is None else np.concatenate([*data, np.empty(0)]),
-            features=None if self.features is None else self.features[rows],
-            labels=None if self.labels is None else self.labels[rows],
-            node_ids=rows if self.node_ids is None else self.node_ids[rows],
-            directed=self.directed,
         )
+        features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
+        node_ids = rows if self.node_ids is None else self.node_ids[rows]
+        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed)
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)
@@ -269,7 +236,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> Graph(sp.csr_array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])).components().tolist()
         [0, 0, 1]
         """
@@ -282,7 +248,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> part, nodes = Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component()
         >>> part.n_nodes, nodes.tolist()
         (2, [1, 2])
@@ -291,26 +256,16 @@ class Graph:
             raise InputError("the graph has no nodes, so that it has no largest component.")
         component = self.components()
         nodes = np.flatnonzero(component == np.bincount(component).argmax())
-        if len(nodes) == self.n_nodes:
-            return self, nodes
-        return self.subgraph(nodes), nodes
+        return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
 
     def quotient(self, labels: npt.ArrayLike) -> Graph:
         """Return the graph of clusters: i and j are joined by the sum of the weights of the edges between them.
 
-        Parameters
-        ----------
-        labels : int array (n,)
-            The cluster of each node, 0..p-1 without gaps.
-
-        Returns
-        -------
-        Graph
-            It has p nodes, weights and no self loops; no p × p table is made.
+        ``labels`` (n,) are the clusters of the nodes, 0..p-1 without gaps. The result has p nodes, weights and no self
+        loops; no p × p table is made.
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
         >>> path.quotient([0, 0, 1, 1]).adjacency.toarray().tolist()
         [[0.0, 1.0], [1.0, 0.0]]
@@ -327,7 +282,6 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp
         >>> Graph(sp.csr_array([[0, 2], [1, 0]])).undirected().weights.tolist()
         [2.0, 2.0]
         """
@@ -335,26 +289,13 @@ class Graph:
             return self
         A = sp.csr_array(self.adjacency.maximum(self.adjacency.T))
         A.sort_indices()
-        return Graph.from_arrays(
-            A.indptr.astype(np.int64),
-            A.indices,
-            None if self.weights is None else A.data,
-            features=self.features,
-            labels=self.labels,
-            node_ids=self.node_ids,
-        )
+        csr = A.indptr.astype(np.int64), A.indices, None if self.weights is None else A.data
+        return Graph.__new__(Graph)._set(csr, self.features, self.labels, self.node_ids, directed=False)
 
     def renamed(self, node_ids: npt.ArrayLike | None) -> Graph:
         """Return the same graph with other ``node_ids``."""
-        return Graph.from_arrays(
-            self.indptr,
-            self.indices,
-            self.weights,
-            features=self.features,
-            labels=self.labels,
-            node_ids=node_ids,
-            directed=self.directed,
-        )
+        csr = self.indptr, self.indices, self.weights
+        return Graph.__new__(Graph)._set(csr, self.features, self.labels, node_ids, directed=self.directed)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.
@@ -371,7 +312,7 @@ class Graph:
 
         Examples
         --------
-        >>> import scipy.sparse as sp, tempfile
+        >>> import tempfile
         >>> folder = tempfile.mkdtemp()
         >>> Graph(sp.csr_array([[0, 1], [1, 0]])).save(folder)
         >>> Graph.open(folder).n_edges

@@ -12,21 +12,25 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.structure import SparseMatrix, is_symmetric
+from graphquilt.graph.structure import Features, Rows, is_symmetric
 from graphquilt.ingest import kernels
 
-__all__ = ["Columns", "assemble"]
+__all__ = ["Columns", "assemble", "log_removed"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """An edge list as read: ids (integers or text) of both ends, and weights where there are any."""
+    """An edge list as read: ids (integers or text) of both ends, and what else the file says of edges and nodes."""
 
     source: AnyArray
     target: AnyArray
     weights: Float64Array | None = None
+    n_nodes: int | None = None
+    features: Features | None = None
+    labels: AnyArray | None = None
+    node_ids: AnyArray | None = None
 
 
 def number_nodes(
@@ -50,12 +54,18 @@ def number_nodes(
     return number[:m].astype(np.int64), number[m:].astype(np.int64), len(names), None if plain else names
 
 
+def log_removed(n_edges: int, loops: int, duplicates: int, n_nodes: int, entries: int) -> None:
+    """Log how many edges were read, what was removed, and what is left."""
+    message = "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries"
+    logger.info(message, n_edges, loops, duplicates, n_nodes, entries)
+
+
 def assemble(
     columns: Columns,
     *,
     directed: bool = False,
     n_nodes: int | None = None,
-    features: npt.ArrayLike | SparseMatrix | None = None,
+    features: Rows = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:
     """Make a Graph of an edge list; of an edge given more than once the largest weight stays.
@@ -77,14 +87,7 @@ def assemble(
     )
     indptr, indices, values = kernels.sort_rows(rows, entries, values, n)
     loops = len(source) - len(rows) // (1 if directed else 2)
-    logger.info(
-        "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries",
-        len(source),
-        loops,
-        len(rows) - len(indices),
-        n,
-        len(indices),
-    )
+    log_removed(len(source), loops, len(rows) - len(indices), n, len(indices))
     weights = None if weights is None else values
     if directed:
         directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)

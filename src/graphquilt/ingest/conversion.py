@@ -25,7 +25,7 @@ def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
     Parameters
     ----------
     network : networkx.Graph or DiGraph
-        A multigraph's parallel edges become one.
+        Of a multigraph, parallel edges become one.
     weight : str, optional
         The edge attribute that holds the weight; an edge without it weighs 1.
 
@@ -115,8 +115,7 @@ def to_pyg(graph: Graph) -> Any:
     data.num_nodes = graph.n_nodes
     if graph.weights is not None:
         data.edge_weight = torch.from_numpy(np.array(graph.weights))
-    if graph.features is not None:
-        X = graph.features
+    if (X := graph.features) is not None:
         data.x = torch.from_numpy(np.array(X) if isinstance(X, np.ndarray) else X.toarray())
     if graph.labels is not None:
         data.y = torch.from_numpy(np.array(graph.labels))
@@ -136,18 +135,12 @@ def read_mag240m(
     ----------
     folder : path
         The folder that holds ``processed/paper___cites___paper/edge_index.npy`` (2, m), and
-        ``processed/paper/node_feat.npy`` and ``node_label.npy``; or its parent.
+        ``processed/paper/node_feat.npy`` and ``node_label.npy``; or its parent. Features and labels of the graph are
+        memory maps of these files; papers without a class have the label NaN there and -1 here.
     out : path
         Where the CSR goes (some 11 GB, and 21 GB more while it is built). A graph that is there is opened.
-    memory : int
+    memory, progress
         As for :func:`graphquilt.ingest.build_csr`.
-    progress : callable, optional
-
-    Returns
-    -------
-    Graph
-        Features and labels are memory maps of the original files; papers without a class have the label NaN there
-        and -1 here.
     """
     root = Path(folder)
     if not (root / "processed").is_dir():
@@ -162,8 +155,7 @@ def read_mag240m(
         graph = Graph.open(target)
     else:
         graph = build_csr(edges, target, n_nodes=len(features), memory=memory, progress=progress)
-    labels = None
-    path = processed / "paper" / "node_label.npy"
+    labels, path = None, processed / "paper" / "node_label.npy"
     if path.is_file():
         labels = np.asarray(open_array(path))
         if labels.dtype.kind == "f":

@@ -42,15 +42,9 @@ def distribute(
 ) -> tuple[IntArray, IntArray, Float64Array, Int64Array]:
     """Sort a batch of edges by bucket of rows, dropping self loops.
 
-    Parameters
-    ----------
-    bucket : the bucket of each block of 2^shift rows
-    first : the first row of each bucket
-    columns : an empty array of the type that columns are to have
-
-    Returns
-    -------
-    rows (from the first of the bucket), columns, weights, and where each bucket starts
+    ``bucket`` is that of each block of 2^shift rows, ``first`` the first row of each bucket, and ``columns`` an empty
+    array of the type that columns are to have. Return rows, counted from the first of their bucket, columns, weights,
+    and where each bucket starts.
     """
     starts = np.zeros(len(first) + 1, np.int64)
     for k in range(len(source)):

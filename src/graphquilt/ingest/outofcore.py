@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, write_description
 from graphquilt.ingest import kernels
+from graphquilt.ingest.assembly import log_removed
 from graphquilt.ingest.sources import EdgeSource, edge_source
 from graphquilt.progress import ProgressCallback, report
 
@@ -34,7 +36,6 @@ __all__ = ["build_csr"]
 logger = logging.getLogger(__name__)
 _BLOCKS = 1 << 16
 _STATE = "progress.json"
-Type = np.dtype[Any]
 
 
 def build_csr(
@@ -47,7 +48,9 @@ def build_csr(
     columns: tuple[str | int, ...] = (0, 1),
     progress: ProgressCallback | None = None,
 ) -> Graph:
-    """Build a graph on disk from edges that may be larger than memory.
+    """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
+
+    Self loops and duplicates are removed, and the log says how many.
 
     Parameters
     ----------
@@ -67,11 +70,6 @@ def build_csr(
         The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
     progress : callable, optional
 
-    Returns
-    -------
-    Graph
-        Memory-mapped; self loops and duplicates are removed, and the log says how many.
-
     Examples
     --------
     >>> import tempfile
@@ -86,23 +84,26 @@ def build_csr(
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         work.mkdir(exist_ok=True)
-        plan = _plan(source, work, n_nodes=n_nodes, directed=directed, memory=memory, progress=progress)
+        plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
-        _sort_buckets(work, plan, progress)
-        _finish(target, work, plan)
+        n_entries = _sort_buckets(work, plan, progress)
+        for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
+            path.replace(target / path.name)
+        log_removed(source.n_edges, plan.loops, plan.entries - n_entries, plan.n_nodes, n_entries)
+        arrays = ["indptr", "indices"] + ["weights"] * plan.weighted
+        write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
+        shutil.rmtree(work)
     return Graph.open(target)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The settings of a build, and how the rows are cut into buckets; a build with an equal plan is continued."""
+    """How the rows are cut into buckets, and what the first pass counted."""
 
-    source: dict[str, object]
     n_nodes: int
     directed: bool
     weighted: bool
-    memory: int
     shift: int
     first: list[int]  # first row of each bucket, and n
     loops: int
@@ -113,30 +114,17 @@ class _Plan:
         return len(self.first) - 1
 
     @property
-    def column_type(self) -> Type:
-        return np.dtype(index_type(self.n_nodes))
-
-    @property
-    def arrays(self) -> dict[str, Type]:
+    def arrays(self) -> dict[str, np.dtype[Any]]:
         """The arrays of each bucket."""
-        return {"rows": np.dtype(np.uint32), "columns": self.column_type} | self._weights
-
-    @property
-    def results(self) -> dict[str, Type]:
-        """The arrays of the graph."""
-        return {"indptr": np.dtype(np.int64), "indices": self.column_type} | self._weights
-
-    @property
-    def _weights(self) -> dict[str, Type]:
-        return {"weights": np.dtype(np.float64)} if self.weighted else {}
+        dtypes = {"rows": np.dtype(np.uint32), "columns": np.dtype(index_type(self.n_nodes))}
+        return dtypes | ({"weights": np.dtype(np.float64)} if self.weighted else {})
 
 
 def _load_state(work: Path) -> dict[str, Any]:
     try:
-        state: dict[str, Any] = json.loads((work / _STATE).read_text())
+        return dict(json.loads((work / _STATE).read_text()))
     except (FileNotFoundError, ValueError):
         return {}
-    return state
 
 
 def _save_state(work: Path, state: dict[str, Any]) -> None:
@@ -146,16 +134,17 @@ def _save_state(work: Path, state: dict[str, Any]) -> None:
 def _plan(
     source: EdgeSource,
     work: Path,
+    progress: ProgressCallback | None,
     *,
     n_nodes: int | None,
     directed: bool,
     memory: int,
-    progress: ProgressCallback | None,
 ) -> _Plan:
     """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
-    settings = {"source": source.fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
+    fingerprint = source.fingerprint | {"n_edges": source.n_edges}
+    settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
     state = _load_state(work)
-    if state.get("asked") == settings:
+    if state.get("settings") == settings:
         logger.info("continuing the build in %s", work)
         return _Plan(**state["plan"])
     for old in work.iterdir():
@@ -163,11 +152,10 @@ def _plan(
     total = source.n_edges
     if total == 0 and n_nodes is None:
         raise InputError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
-    n = n_nodes if n_nodes is not None else source.largest_id() + 1
+    n = n_nodes if n_nodes is not None else 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
     shift = max(0, int(n - 1).bit_length() - 16)
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
-    loops = done = 0
-    weighted = False
+    loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
         more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
         if bad >= 0:
@@ -183,8 +171,8 @@ def _plan(
         report(progress, "counting edges", done, total)
     width = 12 if not weighted and index_type(n) is np.int32 else 20
     first = _cut(counts, shift, n, max(1, memory // (3 * width)))
-    plan = _Plan(source.fingerprint, n, directed, weighted, memory, shift, first, loops, int(counts.sum()))
-    _save_state(work, {"asked": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
+    plan = _Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
+    _save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
     return plan
 
 
@@ -212,7 +200,7 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
                 file.truncate(int(lengths[b]) * kind.itemsize)
     first = np.array(plan.first[:-1], dtype=np.int64)
     bucket = np.searchsorted(first, np.arange(_BLOCKS + 1, dtype=np.int64) << plan.shift, side="right") - 1
-    columns_like = np.empty(0, dtype=plan.column_type)
+    columns_like = np.empty(0, dtype=plan.arrays["columns"])
     done = 0
     for number, (u, v, w) in enumerate(source.batches()):
         done += len(u)
@@ -233,8 +221,12 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
     _save_state(work, state | {"batches": -1, "lengths": lengths.tolist(), "sorted": 0, "written": 0})
 
 
-def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
-    """Turn one bucket after the other into rows of the CSR; after each the state says what has been written."""
+def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> int:
+    """Turn one bucket after the other into rows of the CSR, and return how many entries it has.
+
+    After each bucket the state says what has been written, and the headers of the files say the same: NumPy leaves
+    room in a header for the length to grow.
+    """
     state = _load_state(work)
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
@@ -243,53 +235,19 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts
         written = state["written"]
-        values: dict[str, AnyArray] = {"indptr": ends[b > 0 :] + written, "indices": indices, "weights": weights}
-        places = {"indptr": plan.first[b] + (b > 0), "indices": written, "weights": written}
-        for name, kind in plan.results.items():
-            with (work / f"{name}.npy").open("ab" if b else "wb") as file:
-                _go_to(file, places[name], kind)
-                file.write(values[name].data.cast("B"))
+        results: list[tuple[str, int, AnyArray]] = [
+            ("indptr", plan.first[b] + (b > 0), ends[b > 0 :] + written),
+            ("indices", written, indices),
+        ]
+        if plan.weighted:
+            results.append(("weights", written, weights))
+        for name, place, values in results:
+            header = {"descr": values.dtype.str, "fortran_order": False, "shape": (place + len(values),)}
+            with (work / f"{name}.npy").open("r+b" if b else "wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                file.seek(place * values.itemsize, os.SEEK_CUR)
+                file.write(values.data.cast("B"))
         state |= {"sorted": b + 1, "written": written + len(indices)}
         _save_state(work, state)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
-
-
-def _header(kind: Type, length: int) -> dict[str, object]:
-    return {"descr": kind.str, "fortran_order": False, "shape": (length,)}
-
-
-def _go_to(file: BinaryIO, place: int, kind: Type) -> None:
-    """Cut the file after ``place`` entries. NumPy leaves room in a header for the length to grow."""
-    if file.tell() == 0:
-        np.lib.format.write_array_header_1_0(file, _header(kind, 0))
-        file.flush()
-        return
-    with open(file.name, "rb") as head:
-        np.lib.format.read_magic(head)
-        np.lib.format.read_array_header_1_0(head)
-        start = head.tell()
-    file.truncate(start + place * kind.itemsize)
-    file.seek(0, 2)
-
-
-def _finish(target: Path, work: Path, plan: _Plan) -> None:
-    state = _load_state(work)
-    for name, kind in plan.results.items():
-        path = work / f"{name}.npy"
-        if path.exists():  # not yet moved by a build that was stopped right here
-            with path.open("r+b") as file:
-                length = plan.n_nodes + 1 if name == "indptr" else state["written"]
-                np.lib.format.write_array_header_1_0(file, _header(kind, length))
-            path.replace(target / path.name)
-    logger.info(
-        "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries",
-        plan.source["n_edges"],
-        plan.loops,
-        plan.entries - state["written"],
-        plan.n_nodes,
-        state["written"],
-    )
-    write_description(
-        target, n_nodes=plan.n_nodes, n_edges=state["written"], directed=plan.directed, arrays=list(plan.results)
-    )
-    shutil.rmtree(work)
+    return int(state["written"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,138 +18,75 @@ from graphquilt.graph.files import open_array
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["ArraySource", "EdgeSource", "ParquetSource", "edge_ends", "edge_source", "read_parquet"]
+__all__ = ["EdgeSource", "array_source", "column_place", "edge_ends", "edge_source", "read_parquet"]
 
-Batch = tuple[AnyArray, AnyArray, Float64Array | None]
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 
 
-class EdgeSource(ABC):
-    """The edges of a build, which it reads as often as it needs to."""
+@dataclass(frozen=True, eq=False)
+class EdgeSource:
+    """Edges that a build reads in the same batches as often as it needs to."""
 
-    @property
-    @abstractmethod
-    def n_edges(self) -> int:
-        """Number of edges."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> dict[str, object]:
-        """What tells this source from another when an interrupted build is continued."""
-
-    @abstractmethod
-    def batches(self) -> Iterator[Batch]:
-        """Yield source, target and weights or None."""
-
-    def largest_id(self) -> int:
-        """Return the largest id."""
-        return max(int(max(u.max(), v.max())) for u, v, _ in self.batches())
+    n_edges: int
+    fingerprint: dict[str, object]  # what tells this source from another when an interrupted build is continued
+    batches: Callable[[], Iterator[Batch]]
 
 
 def edge_source(
     edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...], *, batch: int
 ) -> EdgeSource:
-    """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, Parquet."""
-    if isinstance(edges, str | PathLike):
-        path = Path(edges)
-        if path.suffix == ".npy":
-            return ArraySource(open_array(path), batch)
-        return ParquetSource(_parquet_files(path), columns, batch)
-    return ArraySource(np.asanyarray(edges), batch)
-
-
-def _parquet_files(path: Path) -> tuple[Path, ...]:
+    """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, a Parquet file or a folder of them."""
+    if not isinstance(edges, str | PathLike):
+        return array_source(np.asanyarray(edges), batch)
+    path = Path(edges)
+    if path.suffix == ".npy":
+        return array_source(open_array(path), batch)
     files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise FormatError(f"{path} is neither a Parquet file nor a folder that holds any.")
-    return tuple(files)
+    return _parquet_source(files, columns, batch)
 
 
-def edge_ends(edges: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return both ends of the edges in an array (2, m) or (m, 2)."""
+def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyArray]:
+    """Return both ends of the edges in an array (2, m) or (m, 2) of integers, which was read from ``path``."""
+    if edges.ndim != 2 or 2 not in edges.shape or not np.issubdtype(edges.dtype, np.integer):
+        message = f"edges are integers of shape (2, m) or (m, 2), not {edges.dtype} of shape {edges.shape}."
+        raise InputError(message) if path is None else FormatError(f"{path}: {message}")
     return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
 
 
-@dataclass(frozen=True, eq=False)
-class ArraySource(EdgeSource):
-    """A (2, m) or (m, 2) array of integers, mapped or not."""
+def array_source(edges: AnyArray, batch: int) -> EdgeSource:
+    """Return a source of the edges in an array, mapped or not, which copies ``batch`` of them at a time."""
+    u, v = edge_ends(edges)
 
-    edges: AnyArray
-    batch: int
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(u), batch):
+            yield np.array(u[start : start + batch]), np.array(v[start : start + batch]), None
 
-    def __post_init__(self) -> None:
-        if self.edges.ndim != 2 or 2 not in self.edges.shape:
-            raise InputError(f"edges are an array (2, m) or (m, 2); this one is {self.edges.shape}.")
-        if not np.issubdtype(self.edges.dtype, np.integer):
-            raise InputError(f"edges must be integer ids, not {self.edges.dtype}.")
-
-    @cached_property
-    def _ends(self) -> tuple[AnyArray, AnyArray]:
-        return edge_ends(self.edges)
-
-    @property
-    def n_edges(self) -> int:
-        """Number of edges."""
-        return len(self._ends[0])
-
-    @property
-    def fingerprint(self) -> dict[str, object]:
-        """Shape, type, and a few of the values."""
-        u, v = self._ends
-        probe = np.linspace(0, max(len(u) - 1, 0), 64).astype(np.int64) if len(u) else np.empty(0, dtype=np.int64)
-        return {
-            "shape": list(self.edges.shape),
-            "dtype": self.edges.dtype.str,
-            "batch": self.batch,
-            "n_edges": len(u),
-            "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
-        }
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield copies of ``batch`` edges at a time."""
-        u, v = self._ends
-        for start in range(0, len(u), self.batch):
-            yield np.array(u[start : start + self.batch]), np.array(v[start : start + self.batch]), None
+    probe = np.linspace(0, len(u) - 1, 64 if len(u) else 0).astype(np.int64)
+    fingerprint = {
+        "shape": list(edges.shape),
+        "dtype": edges.dtype.str,
+        "batch": batch,
+        "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
+    }
+    return EdgeSource(len(u), fingerprint, batches)
 
 
-@dataclass(frozen=True, eq=False)
-class ParquetSource(EdgeSource):
-    """Two or three columns of Parquet files."""
-
-    files: tuple[Path, ...]
-    columns: tuple[str | int, ...]
-    batch: int
-
-    @cached_property
-    def _rows(self) -> list[int]:
-        return [_open_parquet(path).metadata.num_rows for path in self.files]
-
-    @property
-    def n_edges(self) -> int:
-        """Number of rows in all files."""
-        return sum(self._rows)
-
-    @property
-    def fingerprint(self) -> dict[str, object]:
-        """Names, sizes and times of change of the files."""
-        stats = [(path, path.stat()) for path in self.files]
-        return {
-            "files": [[str(path), s.st_size, s.st_mtime_ns] for path, s in stats],
-            "columns": list(self.columns),
-            "batch": self.batch,
-            "n_edges": self.n_edges,
-        }
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield record batches of at most ``batch`` rows."""
-        for path in self.files:
-            for values in read_parquet(path, self.columns, self.batch):
-                u, v = values[:2]
+def _parquet_source(files: list[Path], columns: tuple[str | int, ...], batch: int) -> EdgeSource:
+    def batches() -> Iterator[Batch]:
+        for path in files:
+            for u, v, *weights in read_parquet(path, columns, batch):
                 if not (np.issubdtype(u.dtype, np.integer) and np.issubdtype(v.dtype, np.integer)):
                     raise InputError(
                         f"{path}: ids out of core must be integers, not {u.dtype} and {v.dtype}. Number them first, or "
                         "read the file in memory with read_edges."
                     )
-                yield u, v, values[2].astype(np.float64) if len(values) > 2 else None
+                yield u, v, weights[0].astype(np.float64) if weights else None
+
+    stats = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    n_edges = sum(_open_parquet(path).metadata.num_rows for path in files)
+    return EdgeSource(n_edges, {"files": stats, "columns": list(columns), "batch": batch}, batches)
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
@@ -163,10 +98,20 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
     except (pa.ArrowInvalid, OSError) as error:
-        size = path.stat().st_size
-        raise FormatError(
-            f"{path} ({size} bytes) is not a complete Parquet file: {error} It may have been cut short; write it again."
-        ) from error
+        problem = f"({path.stat().st_size} bytes) is not a complete Parquet file: {error}"
+        raise FormatError(f"{path} {problem} It may have been cut short; write it again.") from error
+
+
+def column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
+    """Return the position of a column, which is given by position or by name, in a file of ``width`` columns."""
+    if isinstance(column, str):
+        if names is None or column not in names:
+            known = ", ".join(names) if names else f"{width} columns without names"
+            raise InputError(f"{path} has no column {column!r}; it has {known}.")
+        return names.index(column)
+    if not 0 <= column < width:
+        raise FormatError(f"{path} has {width} columns; column {column} (from 0) is not there.")
+    return column
 
 
 def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[AnyArray]]:
@@ -175,13 +120,7 @@ def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iter
 
     file = _open_parquet(path)
     known = file.schema_arrow.names
-    names = []
-    for column in columns:
-        if isinstance(column, str) and column not in known:
-            raise InputError(f"{path} has no column {column!r}; it has {', '.join(known)}.")
-        if isinstance(column, int) and not 0 <= column < len(known):
-            raise FormatError(f"{path} has {len(known)} columns; column {column} (from 0) is not there.")
-        names.append(column if isinstance(column, str) else known[column])
+    names = [known[column_place(path, column, known, len(known))] for column in columns]
     done = 0
     try:
         for piece in file.iter_batches(batch_size=batch, columns=names):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError
 from graphquilt.ingest.assembly import Columns
+from graphquilt.ingest.sources import column_place
 
 __all__ = ["read_text"]
 
@@ -30,22 +33,21 @@ class _Layout:
     """How a file is written."""
 
     delimiter: str | None  # None: any run of blanks
-    names: list[str] | None  # the header, if there is one
     width: int  # columns
     integer: bool  # whether ids are integers
     skip: int  # lines before the first row of data
     columns: tuple[int, ...]  # positions of source, target and, if wanted, weight
 
 
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that is neither blank nor a comment."""
     number = 0
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as file
-        ):
+        with io.TextIOWrapper(_open(path), encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 text = line.strip("\r\n")
                 if text.strip() and not text.lstrip().startswith(_COMMENTS):
@@ -62,14 +64,8 @@ def _split(text: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return text.split()
     if '"' in text:
-        import csv
-
         return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True))
     return [cell.strip() for cell in text.split(delimiter)]
-
-
-def _guess_delimiter(text: str) -> str | None:
-    return next((delimiter for delimiter in ("\t", ",", ";", "|") if delimiter in text), None)
 
 
 def _is_number(cell: str) -> bool:
@@ -86,14 +82,15 @@ def _layout(
     sample = list(islice(_lines(path), _SAMPLE))
     if not sample:
         raise FormatError(f"{path} is empty: it holds no edges.")
-    delimiter = _guess_delimiter(sample[0][1]) if delimiter is None else (None if delimiter == " " else delimiter)
+    if delimiter is None:
+        delimiter = next((mark for mark in ("\t", ",", ";", "|") if mark in sample[0][1]), None)
+    elif delimiter == " ":
+        delimiter = None
     rows = [_split(text, delimiter) for _, text in sample]
-    by_name = any(isinstance(column, str) for column in columns)
     if header is None:
-        header = by_name or _looks_like_header(rows, len(columns))
-    names = rows[0] if header else None
-    body = rows[1:] if header else rows
-    places = tuple(_place(path, column, names, len(rows[0])) for column in columns)
+        header = any(isinstance(column, str) for column in columns) or _looks_like_header(rows, len(columns))
+    names, body = (rows[0], rows[1:]) if header else (None, rows)
+    places = tuple(column_place(path, column, names, len(rows[0])) for column in columns)
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
@@ -101,30 +98,20 @@ def _layout(
     # 007 and 7 are two names: ids with leading zeros are text.
     integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.match(e) for e in ends))
     skip = sample[1 if header else 0][0] - 1
-    return _Layout(delimiter, names, len(rows[0]), integer, skip, places)
+    return _Layout(delimiter, len(rows[0]), integer, skip, places)
 
 
 def _looks_like_header(rows: list[list[str]], wanted: int) -> bool:
     """Guess: the first row is a header where it has words and the rows below have numbers."""
-    if len(rows) == 1:
+    below = rows[1:20]
+    if not below:
         return False
-    below = rows[1 : min(len(rows), 20)]
-    for c in range(len(rows[0])):
+    for c, cell in enumerate(rows[0]):
         numbers = sum(c < len(row) and _is_number(row[c]) for row in below)
-        if not _is_number(rows[0][c]) and numbers > len(below) / 2:
+        if not _is_number(cell) and numbers > len(below) / 2:
             return True
     common = {"source", "target", "src", "dst", "from", "to", "node1", "node2", "head", "tail"}
     return sum(cell.lower() in common for cell in rows[0][: max(wanted, 2)]) >= 2
-
-
-def _place(path: Path, column: Column, names: list[str] | None, width: int) -> int:
-    if isinstance(column, str):
-        if names is None or column not in names:
-            raise InputError(f"{path} has no column {column!r}; it has {names or f'{width} columns without names'}.")
-        return names.index(column)
-    if not 0 <= column < width:
-        raise FormatError(f"{path} has {width} columns in its first row; column {column} (from 0) is not there.")
-    return column
 
 
 def read_text(
@@ -138,11 +125,11 @@ def read_text(
 def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
     """Read with Arrow's parser; None where it cannot (comments further down, runs of blanks, a bad row)."""
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow
 
     delimiter = layout.delimiter
     if delimiter is None:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with _open(path) as file:
             for _ in range(layout.skip):
                 file.readline()
             sample = file.read(1 << 16)
@@ -155,11 +142,11 @@ def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
     if len(layout.columns) > 2:
         kinds[names[layout.columns[2]]] = pa.float64()
     try:
-        table = csv.read_csv(
+        table = arrow.read_csv(
             path,
-            read_options=csv.ReadOptions(column_names=names, skip_rows=layout.skip, use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-            convert_options=csv.ConvertOptions(
+            read_options=arrow.ReadOptions(column_names=names, skip_rows=layout.skip, use_threads=False),
+            parse_options=arrow.ParseOptions(delimiter=delimiter),
+            convert_options=arrow.ConvertOptions(
                 column_types=kinds, include_columns=list(kinds), null_values=[], strings_can_be_null=False
             ),
         )
@@ -176,7 +163,6 @@ def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
 
 
 def _read_carefully(path: Path, layout: _Layout) -> Columns:
-    """Read line by line."""
     ends: tuple[list[int | str], list[int | str]] = [], []
     weights: list[float] = []
     for number, text in _lines(path):
@@ -197,19 +183,14 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
                 )
             ids.append(int(cell) if layout.integer else cell)
         if len(layout.columns) > 2:
-            weights.append(_weight(path, number, row[layout.columns[2]]))
+            cell = row[layout.columns[2]]
+            if not _is_number(cell):
+                raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.")
+            if not 0 <= float(cell) < np.inf:
+                raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
+            weights.append(float(cell))
     try:
         source, target = (np.array(ids, dtype=np.int64 if layout.integer else str) for ids in ends)
     except OverflowError as error:
         raise FormatError(f'{path} holds ids beyond 64 bits; read them as text with ids="text".') from error
     return Columns(source, target, np.array(weights) if len(layout.columns) > 2 else None)
-
-
-def _weight(path: Path, number: int, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError as error:
-        raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.") from error
-    if not np.isfinite(value) or value < 0:
-        raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
-    return value

@@ -15,14 +15,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
 from graphquilt.partition import kernels
 
-__all__ = [
-    "Partitioner",
-    "check_n_patches",
-    "edge_cut",
-    "fill_empty",
-    "merge_small",
-    "whole_weights",
-]
+__all__ = ["Partitioner", "check_n_patches", "edge_cut", "fill_empty", "merge_small", "whole_weights"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,18 +75,7 @@ def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Arra
     The smallest is merged first, into the cluster j with the largest cut(i, j) / |C_j|, so that a very large cluster
     does not take in all that touch it; a cluster without neighbours is merged into the smallest other cluster. The
     clusters are then numbered anew in their old order. A graph of fewer than ``min_size`` nodes becomes one cluster.
-
-    Parameters
-    ----------
-    graph : Graph
-    labels : int array (n,)
-        0..p-1 without gaps.
-    min_size : int
-        :func:`graphquilt.patches.smallest_cluster` of the least overlap that the patches are to have.
-
-    Returns
-    -------
-    int array (n,)
+    To cut patches with a given overlap, ``min_size`` is :func:`graphquilt.patches.smallest_cluster` of it.
 
     Examples
     --------
@@ -106,10 +88,9 @@ def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Arra
     sizes = np.bincount(clusters)
     if sizes.min() >= min_size or len(sizes) == 1:
         return clusters
-    Q = graph.undirected().quotient(clusters)
-    weights = np.ones(Q.n_edges) if Q.weights is None else Q.weights
+    indptr, indices, weights = graph.undirected().quotient(clusters).csr
     ties: list[dict[int, float]] = [
-        dict(zip(Q.indices[a:b].tolist(), weights[a:b].tolist(), strict=True)) for a, b in pairwise(Q.indptr.tolist())
+        dict(zip(indices[a:b].tolist(), weights[a:b].tolist(), strict=True)) for a, b in pairwise(indptr.tolist())
     ]
     size = sizes.tolist()
     into = list(range(len(size)))

@@ -26,8 +26,8 @@ class Fennel:
 
     Node v goes to the cluster C below the cap that maximises ``|N(v) ∩ C| - alpha gamma |C|^(gamma - 1)`` with
     gamma = 1.5 and alpha = m p^(gamma - 1) / n^gamma, m the number (or total weight) of undirected edges. The cap
-    is max(floor(balance n / p), ceil(n / p)); no cluster exceeds it. A later pass takes each
-    node out of its cluster first.
+    is max(floor(balance n / p), ceil(n / p)); no cluster exceeds it. A later pass first takes each node out of its
+    cluster.
 
     Parameters
     ----------
@@ -71,23 +71,21 @@ class Fennel:
         check_n_patches(p, n)
         graph = graph.undirected()
         cap = max(int(self.balance * n / p), -(-n // p))
-        csr, visits = graph.csr, self._visits(graph)
+        csr = graph.csr
+        visits = np.empty(0, dtype=np.int64)  # the natural order
+        if self.order != "natural":
+            visits = np.random.default_rng(self.seed).permutation(n)
+        if self.order == "breadth-first":
+            visits = breadth_first(graph.indptr, graph.indices, visits)
         m = (graph.n_edges if graph.weights is None else float(csr[2].sum())) / 2
         penalty = 1.5 * (m * p**0.5 / n**1.5) * np.sqrt(np.arange(cap + 1))
         labels = np.full(n, -1, dtype=np.int32)
         sizes = np.zeros(p, dtype=np.int64)
-        by_size = kernels.sizes_in_order(sizes, cap)
+        order, place = np.arange(p), np.arange(p)  # all clusters are empty, so any order is one by size
+        first = np.where(np.arange(cap + 2) > 0, p, 0)
         for number in range(self.passes):
-            moved = kernels.fennel_pass(csr, visits, penalty, labels, sizes, *by_size)
+            moved = kernels.fennel_pass(csr, visits, penalty, labels, sizes, order, place, first)
             logger.info("Fennel pass %d: %d of %d nodes changed cluster", number + 1, moved, n)
             if moved == 0:
                 break
         return fill_empty(graph, labels.astype(np.int64), p)
-
-    def _visits(self, graph: Graph) -> Int64Array:
-        if self.order == "natural":
-            return np.empty(0, dtype=np.int64)
-        shuffled = np.random.default_rng(self.seed).permutation(graph.n_nodes)
-        if self.order == "random":
-            return shuffled
-        return breadth_first(graph.indptr, graph.indices, shuffled)

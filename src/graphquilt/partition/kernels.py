@@ -7,16 +7,7 @@ import numpy as np
 from graphquilt.arrays import Float64Array, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = ["cut", "fennel_pass", "sizes_in_order"]
-
-
-def sizes_in_order(sizes: Int64Array, cap: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return clusters by size, each one's place, and where each size starts: what :func:`fennel_pass` keeps up."""
-    order = np.argsort(sizes, kind="stable").astype(np.int64)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    first = np.searchsorted(sizes[order], np.arange(cap + 2)).astype(np.int64)
-    return order, place, first
+__all__ = ["cut", "fennel_pass"]
 
 
 @jit
@@ -71,9 +62,9 @@ def fennel_pass(
     """Put every node, in the order of ``visits``, where Fennel's rule wants it; return how many changed cluster.
 
     Only the clusters of a node's neighbours and the least loaded one can win, so that the work for a node
-    is proportional to its degree. Clusters are in ``order`` by size and ``first[s]`` is where size s begins: a size
-    that changes by one moves its cluster across one border, in O(1). Of equal scores the first cluster wins, in a first
-    pass strictly. ``labels``, ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
+    is proportional to its degree. Clusters are in ``order`` by size, at their ``place``, and ``first[s]`` is where size
+    s begins: a size that changes by one moves its cluster across one border, in O(1). Of equal scores the first cluster
+    wins, in a first pass strictly. ``labels``, ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
     """
     indptr, indices, weights = csr
     p = len(sizes)

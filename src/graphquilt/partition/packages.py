@@ -30,7 +30,6 @@ class Metis:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
     >>> np.bincount(Metis(n_patches=2)(path)).tolist()
     [3, 3]
@@ -47,12 +46,10 @@ class Metis:
         if self.n_patches == 1:
             return np.zeros(graph.n_nodes, dtype=np.int64)
         graph = graph.undirected()
-        _, labels = pymetis.part_graph(
-            self.n_patches,
-            pymetis.CSRAdjacency(np.asarray(graph.indptr, dtype=np.int64), np.asarray(graph.indices, dtype=np.int64)),
-            eweights=None if graph.weights is None else whole_weights(graph.weights),
-            options=pymetis.Options(seed=self.seed),
-        )
+        adjacency = pymetis.CSRAdjacency(*(np.asarray(part, dtype=np.int64) for part in (graph.indptr, graph.indices)))
+        weights = None if graph.weights is None else whole_weights(graph.weights)
+        options = pymetis.Options(seed=self.seed)
+        _, labels = pymetis.part_graph(self.n_patches, adjacency, eweights=weights, options=options)
         return fill_empty(graph, np.asarray(labels, dtype=np.int64), self.n_patches)
 
 
@@ -72,7 +69,6 @@ class KaMinPar:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
     >>> np.bincount(KaMinPar(n_patches=2)(path)).tolist()
     [3, 3]
@@ -104,17 +100,15 @@ class KaMinPar:
             loaded = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP)
         kaminpar.reseed(self.seed)
         context = kaminpar.largek_context() if self.n_patches > 1024 else kaminpar.default_context()
-        solver = kaminpar.KaMinPar(self.threads, context)
-        labels = solver.compute_partition(loaded, self.n_patches, self.balance - 1)
+        labels = kaminpar.KaMinPar(self.threads, context).compute_partition(loaded, self.n_patches, self.balance - 1)
         return fill_empty(graph, np.asarray(labels, dtype=np.int64), self.n_patches)
 
 
 def _write_parhip(path: Path, graph: Graph) -> None:
     """Write the binary format of ParHIP: version bits, n, m, byte offsets of the rows, neighbours, edge weights."""
-    n, m = graph.n_nodes, graph.n_edges
-    weighted = graph.weights is not None
+    n = graph.n_nodes
     with path.open("wb") as file:
-        np.array([2 if weighted else 3, n, m], dtype=np.uint64).tofile(file)
+        np.array([3 if graph.weights is None else 2, n, graph.n_edges], dtype=np.uint64).tofile(file)
         (24 + 8 * (n + 1) + 8 * np.asarray(graph.indptr, dtype=np.uint64)).tofile(file)
         np.asarray(graph.indices, dtype=np.uint64).tofile(file)
         if graph.weights is not None:
@@ -135,7 +129,6 @@ class Louvain:
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
     >>> np.bincount(Louvain()(two)).tolist()
     [4, 4]
@@ -167,7 +160,6 @@ class Leiden(Louvain):
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
     >>> np.bincount(Leiden()(two)).tolist()
     [4, 4]

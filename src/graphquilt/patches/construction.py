@@ -34,7 +34,7 @@ def patch_graph(
     seed: int = 0,
     progress: ProgressCallback | None = None,
 ) -> PatchGraph:
-    """Turn a partition into overlapping patches (Algorithms 1 and 2).
+    """Turn a partition into overlapping patches (Algorithms 1 and 2), and report where a limit applied.
 
     Parameters
     ----------
@@ -58,11 +58,6 @@ def patch_graph(
         Seed of the sampled patch edges and of the sampled nodes. The same seed gives the same patches.
     progress : callable, optional
 
-    Returns
-    -------
-    PatchGraph
-        Its ``report`` says where a limit applied, its ``summary()`` gives sizes, overlaps and oversampling.
-
     Examples
     --------
     >>> import scipy.sparse as sp
@@ -71,8 +66,10 @@ def patch_graph(
     >>> patches.edges.tolist(), patches.overlaps.tolist()
     ([[0, 1], [0, 3], [1, 2], [2, 3]], [6, 6, 6, 6])
     """
-    overlap = _check_overlap(overlap)
-    limits = limits or Limits()
+    overlap = int(overlap[0]), int(overlap[1])
+    if not 1 <= overlap[0] <= overlap[1]:
+        raise InputError(f"the overlap (l, u) needs 1 <= l <= u; it is {overlap}.")
+    limits, edge_weight = limits or Limits(), edge_weight or Resistance()
     graph = graph.undirected()
     clusters = check_labels(labels, graph.n_nodes)
     sizes = np.bincount(clusters)
@@ -82,7 +79,7 @@ def patch_graph(
     if component.max() > 0 and components == "error":
         raise disconnected(component, sizes)
     report(progress, "patch graph", 1, 3)
-    weights = (edge_weight or Resistance())(pairs, conductances, len(sizes))
+    weights = edge_weight(pairs, conductances, len(sizes))
     report(progress, "patch graph", 2, 3)
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
     bounds = limits.degrees(sizes, smallest_cluster(overlap))
@@ -97,7 +94,7 @@ def patch_graph(
         "overlap_asked": [*overlap],
         "degree_asked": float(degree),
         "seed": int(seed),
-        "edge_weight": repr(edge_weight or Resistance()),
+        "edge_weight": repr(edge_weight),
         "edge_oversampling": entries_inside(graph, sets) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
@@ -110,17 +107,9 @@ def patch_graph(
         "edges_reseeded": reseeded,
     }
     if len(overgrown):
-        logger.warning(
-            "%d patches grew beyond %g times their cluster, the largest to %d nodes: the clusters leave no other way",
-            len(overgrown),
-            limits.growth,
-            patch_sizes.max(),
+        largest = patch_sizes.max()
+        message = (
+            "%d patches grew beyond %g times their cluster, the largest to %d nodes: the clusters leave no other way"
         )
+        logger.warning(message, len(overgrown), limits.growth, largest)
     return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
-
-
-def _check_overlap(overlap: tuple[int, int]) -> tuple[int, int]:
-    least, most = (int(value) for value in overlap)
-    if least < 1 or most < least:
-        raise InputError(f"the overlap (l, u) needs 1 <= l <= u; it is ({least}, {most}).")
-    return least, most

@@ -115,9 +115,8 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
     need[missing > 0] = half
     wish = np.array([most - most // 2, most // 2])
     cap = np.minimum(np.maximum(np.minimum(wish, share), need), giving)
-    return Demand(
-        need, cap, int((share < np.minimum(wish, giving)).any(axis=1).sum()), int((need > half).any(axis=1).sum())
-    )
+    capped, shifted = (share < np.minimum(wish, giving)).any(axis=1), (need > half).any(axis=1)
+    return Demand(need, cap, int(capped.sum()), int(shifted.sum()))
 
 
 def expand(
@@ -134,13 +133,8 @@ def expand(
     Clusters are disjoint, so that growing patch i into cluster j depends on no other pair: each pair has a random
     stream of its own and the order does not matter. First, one scan of each cluster's edges finds where its patch
     touches the others; then one cluster after the other is cut out of the graph, and every patch that still needs
-    some of its nodes grows inside it, ring by ring.
-
-    Returns
-    -------
-    patches : NodeSets
-    reseeded : int
-        Pairs (i, j) where the frontier was exhausted and had to be seeded again.
+    some of its nodes grows inside it, ring by ring. Return the patches, and the number of pairs (i, j) where the
+    frontier was exhausted and had to be seeded again.
     """
     members, starts = group(labels)
     p = len(starts) - 1
@@ -180,12 +174,10 @@ def expand(
 
 
 def _collect(members: Int64Array, starts: Int64Array, taken: list[Int64Array], ends: Int64Array) -> NodeSets:
-    p = len(starts) - 1
-    sizes = np.diff(starts) + np.array([sum(len(t) for t in taken[ends[i] : ends[i + 1]]) for i in range(p)])
-    stops = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    parts = [[members[starts[i] : starts[i + 1]], *taken[a:b]] for i, (a, b) in enumerate(pairwise(ends))]
+    stops = np.cumsum([0, *(sum(map(len, arrays)) for arrays in parts)])
     nodes = np.empty(stops[-1], dtype=np.int64)
-    for i in range(p):
-        patch = nodes[stops[i] : stops[i + 1]]
-        np.concatenate([members[starts[i] : starts[i + 1]], *taken[ends[i] : ends[i + 1]]], out=patch)
-        patch.sort()
+    for arrays, start, stop in zip(parts, stops[:-1], stops[1:], strict=True):
+        np.concatenate(arrays, out=nodes[start:stop])
+        nodes[start:stop].sort()
     return NodeSets(nodes, stops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -111,9 +112,8 @@ class PatchGraph:
         if len(sets) == 0:
             raise CoverError("there are no patches.")
         n = int(sets.nodes.max()) + 1 if n_nodes is None else n_nodes
-        if edges is None:
-            edges = _sharing_pairs(sets, min_overlap)
-        return cls(sets, np.asarray(edges, dtype=np.int64).reshape(-1, 2), n, components)
+        pairs = _sharing_pairs(sets, min_overlap) if edges is None else np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        return cls(sets, pairs, n, components)
 
     @property
     def n_patches(self) -> int:
@@ -168,14 +168,9 @@ class PatchGraph:
         if runs == 1:
             return self
         p, sets = self.n_patches, NodeSets.gather(self.node_sets)
-        ends = np.asarray(sets.starts[1:], dtype=np.int64)
-        starts = np.concatenate([[0], *(ends + r * len(sets.nodes) for r in range(runs))])
+        starts = np.concatenate([[0], *(sets.starts[1:] + r * len(sets.nodes) for r in range(runs))])
         inside = [self.edges + r * p for r in range(runs)]
-        between = [
-            np.stack([np.arange(p) + r * p, np.arange(p) + s * p], axis=1)
-            for r in range(runs)
-            for s in range(r + 1, runs)
-        ]
+        between = [np.arange(p)[:, None] + np.array(pair) * p for pair in combinations(range(runs), 2)]
         edges = np.concatenate([*inside, *between])
         report = {**self.report, "runs": int(runs)}
         return PatchGraph(NodeSets(np.tile(sets.nodes, runs), starts), edges, self.n_nodes, self.components, report)
@@ -188,26 +183,21 @@ class PatchGraph:
         >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).summary()["node_oversampling"]
         1.5
         """
-        sizes, degrees = self.sizes, self.degrees
         return {
             "n_nodes": self.n_nodes,
             "n_patches": self.n_patches,
             "n_patch_edges": len(self.edges),
             "n_components": int(self.component.max()) + 1,
             "placement_arbitrary": self.placement_arbitrary,
-            "patch_size": _spread(sizes),
-            "patch_degree": _spread(degrees),
+            "patch_size": _spread(self.sizes),
+            "patch_degree": _spread(self.degrees),
             "overlap": _spread(self.overlaps) if len(self.edges) else None,
-            "node_oversampling": float(sizes.sum() / self.n_nodes),
+            "node_oversampling": float(self.sizes.sum() / self.n_nodes),
             **self.report,
         }
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Return everything as arrays, for :meth:`from_arrays`.
-
-        They are ``nodes`` and ``starts`` (patch k is ``nodes[starts[k]:starts[k + 1]]``), ``edges``, ``n_nodes``,
-        ``components`` and ``report`` (JSON).
-        """
+        """Return everything as arrays; patch k is ``nodes[starts[k]:starts[k + 1]]`` and ``report`` is JSON."""
         sets = NodeSets.gather(self.node_sets)
         return {
             "nodes": sets.nodes,
@@ -270,14 +260,11 @@ def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
     order = np.argsort(-nodes, kind="stable")
-    named = "; ".join(
-        f"patches {_some(np.flatnonzero(component == c))} with {nodes[c]} nodes" for c in order[: min(5, len(order))]
-    )
+    named = "; ".join(f"patches {_some(np.flatnonzero(component == c))} with {nodes[c]} nodes" for c in order[:5])
     more = f"; and {len(order) - 5} more" if len(order) > 5 else ""
-    largest = order[0]
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
-        f"Keep the largest ({patches[largest]} patches): take graph.largest_component() before partitioning "
+        f"Keep the largest ({patches[order[0]]} patches): take graph.largest_component() before partitioning "
         '(--largest-component); or pass components="each" and use align_components to align each alone, with their '
         "placement arbitrary."
     )
@@ -332,8 +319,7 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
 
 
 def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
-    ones = np.ones(len(sets.nodes), dtype=np.int64)
-    B = sp.csr_array((ones, sets.nodes, sets.starts))
+    B = sp.csr_array((np.ones(len(sets.nodes), dtype=np.int64), sets.nodes, sets.starts))
     shared = sp.triu(B @ B.T, k=1).tocoo()
     enough = shared.data >= min_overlap
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)

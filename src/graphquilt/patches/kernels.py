@@ -49,25 +49,13 @@ def _sample(values: Int64Array, wanted: int, state: UInt64Array) -> Int64Array:
 
 @kernel("borders of patches", writes=("mark",))
 def frontiers(
-    csr: Csr,
-    clusters: Clusters,
-    cluster: int,
-    neighbours: Int64Array,
-    demand: tuple[Int64Array, UInt64Array],
-    mark: IntArray,
+    csr: Csr, clusters: Clusters, i: int, neighbours: Int64Array, demand: tuple[Int64Array, UInt64Array], mark: IntArray
 ) -> tuple[Int64Array, Int64Array]:
-    """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the cluster's edges, none larger than its cap.
+    """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the edges of cluster i, none larger than its cap.
 
-    Parameters
-    ----------
-    cluster : the cluster C_i
-    neighbours : the clusters C_j, ascending
-    demand : for each neighbour, the largest number of nodes to take, and a random seed
-    mark : array (n,) of zeros, left so
-
-    Returns
-    -------
-    The nodes neighbour by neighbour, ascending unless sampled, and where each neighbour's end.
+    ``neighbours`` ascend, ``demand`` is the largest number of nodes to take from each and its random seed, and ``mark``
+    (n,) is zeros, and left so. Return the nodes neighbour by neighbour, ascending unless sampled, and where each
+    neighbour's end.
     """
     indptr, indices = csr
     labels, members, starts = clusters
@@ -77,7 +65,7 @@ def frontiers(
         slot[neighbours[t]] = t
     nodes = np.empty(256, np.int64)
     n_nodes = 0
-    for u in members[starts[cluster] : starts[cluster + 1]]:
+    for u in members[starts[i] : starts[i + 1]]:
         for e in range(indptr[u], indptr[u + 1]):
             v = indices[e]
             # The clusters first: most edges lead to none of the neighbours, and the table is small.
@@ -131,11 +119,8 @@ def inner_graph(csr: Csr, clusters: Clusters, cluster: int, position: IntArray) 
 def grow(inner: Csr, frontier: Int64Array, need: int, cap: int, seed: int, mark: BoolArray) -> tuple[Int64Array, int]:
     """Take nodes of a cluster, ring by ring from ``frontier``, until there are ``need``, never more than ``cap``.
 
-    The second half of Algorithm 2, in positions within the cluster; ``mark`` is False everywhere.
-
-    Returns
-    -------
-    The positions taken, and how often an exhausted frontier had to be seeded again.
+    The second half of Algorithm 2, in positions within the cluster; ``mark`` is False everywhere. Return the positions
+    taken, and how often an exhausted frontier had to be seeded again.
     """
     indptr, indices = inner
     n = len(indptr) - 1
@@ -227,12 +212,7 @@ def overlap_sizes(nodes: Int64Array, starts: Int64Array, edges: Int64Array) -> I
 
 @kernel("spanning tree of the patch graph", writes=("chosen", "degree", "parent"))
 def spanning_tree(
-    edges: Int64Array,
-    order: Int64Array,
-    limit: Int64Array,
-    chosen: BoolArray,
-    degree: Int64Array,
-    parent: Int64Array,
+    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, parent: Int64Array
 ) -> int:
     """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many.
 

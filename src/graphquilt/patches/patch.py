@@ -39,15 +39,12 @@ class Patch:
     def __post_init__(self) -> None:
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
-            raise InputError(
-                f"a patch is a vector of ids and a matrix of coordinates; these have {nodes.ndim} and {X.ndim} axes."
-            )
+            axes = f"{nodes.ndim} and {X.ndim}"
+            raise InputError(f"a patch is a vector of ids and a matrix of coordinates; these have {axes} axes.")
         if len(nodes) != len(X):
             raise InputError(f"{len(nodes)} node ids and {len(X)} rows of coordinates; each id needs one row.")
-        if len(nodes) == 0 or X.shape[1] == 0:
-            raise InputError(
-                f"a patch needs at least one node and one dimension; this one is {X.shape[0]} × {X.shape[1]}."
-            )
+        if 0 in X.shape:
+            raise InputError("a patch needs at least one node and one dimension; this one is {} × {}.".format(*X.shape))
         if not np.issubdtype(nodes.dtype, np.integer):
             raise InputError(f"node ids must be integers, not {nodes.dtype}; map other ids to 0..n-1 first.")
         if not np.issubdtype(X.dtype, np.floating):

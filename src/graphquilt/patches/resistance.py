@@ -24,19 +24,7 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
 
     r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
     and leaves every r_ij inside it unchanged, so one dense inverse of that matrix serves: O(n³) time, three n × n
-    arrays.
-
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    conductances : float array (m,)
-        Positive.
-    n : int
-        Number of vertices.
-
-    Returns
-    -------
-    float array (m,)
+    arrays. There are n vertices, ``edges`` (m, 2) and positive ``conductances`` (m,); the result is (m,).
 
     Examples
     --------
@@ -75,13 +63,7 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
 
 
 def projected_resistance(
-    edges: Int64Array,
-    conductances: Float64Array,
-    n: int,
-    *,
-    projections: int = 200,
-    tol: float = 1e-4,
-    seed: int = 0,
+    edges: Int64Array, conductances: Float64Array, n: int, *, projections: int = 200, tol: float = 1e-4, seed: int = 0
 ) -> Float64Array:
     """Estimate the resistance between the ends of each edge by random projection (Spielman and Srivastava 2011).
 
@@ -89,27 +71,8 @@ def projected_resistance(
     r_ij = |Z (e_i - e_j)|² to a relative standard deviation of about sqrt(2 / projections). Each row of Z is one
     Laplacian system, all solved at once by conjugate gradients with a diagonal preconditioner. Patch graphs are
     expanders more often than not, where that takes some tens of steps; where it takes more than 300, the graph is long
-    and thin, and a sparse factorisation, which fills in little there, solves the same systems. r_ij c_ij is at most 1
-    and estimates are clipped to that.
-
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    conductances : float array (m,)
-    n : int
-    projections : int
-    tol : float
-        Relative residual of every system.
-    seed : int
-
-    Returns
-    -------
-    float array (m,)
-
-    Raises
-    ------
-    ConvergenceError
-        If neither reaches ``tol``; it carries the residual reached.
+    and thin, and a sparse factorisation, which fills in little there, solves the same systems. If neither reaches the
+    relative residual ``tol``, a ConvergenceError is raised. r_ij c_ij is at most 1 and estimates are clipped to that.
 
     Examples
     --------
@@ -121,15 +84,10 @@ def projected_resistance(
     rng = np.random.default_rng(seed)
     squared = np.zeros(len(edges))
     block = max(1, min(projections, (1 << 27) // max(8 * n, 1)))
-    incidence = sp.csr_array(
-        (
-            np.concatenate([np.sqrt(conductances), -np.sqrt(conductances)]),
-            (edges.T.ravel(), np.tile(np.arange(len(edges)), 2)),
-        ),
-        shape=(n, len(edges)),
-    )
-    done = 0
-    while done < projections:
+    entries = np.concatenate([np.sqrt(conductances), -np.sqrt(conductances)])
+    places = edges.T.ravel(), np.tile(np.arange(len(edges)), 2)
+    incidence = sp.csr_array((entries, places), shape=(n, len(edges)))
+    for done in range(0, projections, block):
         width = min(block, projections - done)
         right = np.empty((n, width))
         for column in range(width):
@@ -138,7 +96,6 @@ def projected_resistance(
         for start in range(0, len(edges), 1 << 16):
             part = edges[start : start + (1 << 16)]
             squared[start : start + (1 << 16)] += ((Z[part[:, 0]] - Z[part[:, 1]]) ** 2).sum(axis=1)
-        done += width
     return np.minimum(squared / projections, 1 / conductances)
 
 
@@ -146,9 +103,8 @@ def _solve(L: sp.csr_array, component: Int64Array, right: Float64Array, tol: flo
     """Solve L Z = right, each column orthogonal to the constants of each component."""
     Z, residual = conjugate_gradients(L, right, tol=tol, max_iterations=CG_ITERATIONS)
     if residual > tol:
-        logger.info(
-            "conjugate gradients reached a residual of %.1e in %d steps: factorising instead", residual, CG_ITERATIONS
-        )
+        message = "conjugate gradients reached a residual of %.1e in %d steps: factorising instead"
+        logger.info(message, residual, CG_ITERATIONS)
         Z = solve_grounded(L, right, component)
         scale = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
         residual = float((np.linalg.norm(L @ Z - right, axis=0) / scale).max())

@@ -80,50 +80,27 @@ class Resistance:
             logger.info("effective resistances of %d patches: exact", n_patches)
             r = effective_resistance(edges, conductances, n_patches)
         else:
-            logger.info(
-                "effective resistances of %d patches: estimated by %d random projections (more than %d patches)",
-                n_patches,
-                self.projections,
-                self.exact_up_to,
-            )
+            message = "effective resistances of %d patches: estimated by %d random projections (more than %d patches)"
+            logger.info(message, n_patches, self.projections, self.exact_up_to)
             r = projected_resistance(edges, conductances, n_patches, projections=self.projections, seed=self.seed)
         return r * conductances
 
 
 @dataclass(frozen=True, eq=False)
 class Sparsified:
-    """The edges that Algorithm 1 kept.
+    """The edges that Algorithm 1 kept."""
 
-    Attributes
-    ----------
-    edges : int array (m, 2)
-        i < j, in lexicographic order.
-    weights : float array (m,)
-    wanted : int
-        How many edges give the mean degree; fewer were kept only where a degree limit did not allow them.
-    at_limit : int array
-        Patches that have reached their degree limit.
-    beyond_limit : int array
-        Patches that had to exceed their limit to keep the patch graph connected.
-    """
-
-    edges: Int64Array
-    weights: Float64Array
-    wanted: int
-    at_limit: Int64Array
-    beyond_limit: Int64Array
+    edges: Int64Array  # (m, 2), i < j, in lexicographic order
+    weights: Float64Array  # (m,)
+    wanted: int  # how many edges give the mean degree; fewer were kept only where a degree limit did not allow them
+    at_limit: Int64Array  # patches that have reached their degree limit
+    beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
 
 
 def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float64Array]:
-    """Return the pairs of clusters joined by an edge, and the conductance of each.
+    """Return the pairs (m, 2) of clusters joined by an edge, i < j in lexicographic order, and their conductances (m,).
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
-
-    Returns
-    -------
-    edges : int array (m, 2)
-        i < j, in lexicographic order.
-    conductances : float array (m,)
 
     Examples
     --------
@@ -135,12 +112,12 @@ def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float6
     graph = graph.undirected()
     clusters = check_labels(labels, graph.n_nodes)
     Q = graph.quotient(clusters)
+    _, columns, cuts = Q.csr
     volume = volumes(graph.csr, clusters, Q.n_nodes)
     rows = np.repeat(np.arange(Q.n_nodes), Q.degrees)
-    upper = rows < Q.indices
-    edges = np.stack([rows[upper], np.asarray(Q.indices)[upper]], axis=1).astype(np.int64)
-    cuts = np.ones(len(edges)) if Q.weights is None else np.asarray(Q.weights)[upper]
-    return edges, cuts / np.minimum(volume[edges[:, 0]], volume[edges[:, 1]])
+    upper = rows < columns
+    edges = np.stack([rows[upper], columns[upper]], axis=1).astype(np.int64)
+    return edges, cuts[upper] / volume[edges].min(axis=1)
 
 
 def sparsify(
@@ -154,26 +131,10 @@ def sparsify(
 ) -> Sparsified:
     """Keep a maximum spanning tree and a sample of the other edges, to a mean degree (Algorithm 1).
 
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    weights : float array (m,)
-        Positive and finite.
-    n_patches : int
-    degree : float
-        Mean degree k: min(m, max(p - 1, floor(k p / 2))) edges are kept, those of the tree included.
-    limit : int array (p,), optional
-        The largest degree of each patch. The tree is then Kruskal's among the edges that respect it; where none
-        connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
-    seed : int or Generator
-
-    Returns
-    -------
-    Sparsified
-
-    Notes
-    -----
-    Sampling without replacement in proportion to w is exact: the largest log w + Gumbel noise.
+    Of ``edges`` (m, 2) with positive ``weights`` (m,), min(m, max(p - 1, floor(k p / 2))) are kept for the mean degree
+    k, those of the tree included. Sampling without replacement in proportion to w is exact: the largest log w + Gumbel
+    noise. With ``limit`` (p,), the largest degree of each patch, the tree is Kruskal's among the edges that respect it;
+    where none connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
 
     Examples
     --------
