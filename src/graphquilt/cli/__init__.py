@@ -9,6 +9,7 @@ The flags of a command are the fields of the frozen values that it takes (``valu
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -19,6 +20,7 @@ __all__ = ["app", "main"]
 app = App(
     name="graphquilt",
     help="Graph embeddings stitched from independently embedded patches.",
+    help_format="plaintext",  # anything else imports a parser of Markdown, which takes longer than all commands
     version=f"graphquilt {graphquilt.__version__}",
     print_error=False,
     exit_on_error=False,
@@ -35,24 +37,38 @@ def main() -> None:
 
     try:
         config.run(app, sys.argv[1:])
-    except (QuiltError, CycloptsError) as error:
-        text = " ".join(str(error).split()) if isinstance(error, CycloptsError) else str(error)
-        print(f"graphquilt: {text}", file=sys.stderr)
-        sys.exit(2)
+        sys.stdout.flush()
+    except QuiltError as error:
+        _fail(str(error))
+    except CycloptsError as error:
+        _fail(config.sentence(error))
     except KeyboardInterrupt:
         from graphquilt.cli.display import resume_command
 
         print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {resume_command()}", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # as in: graphquilt inspect job | head -1
+        sys.stdout = None
+        sys.exit(1)
     sys.exit(0)
 
 
+@app.command(name="--install-completion")
+def install_completion() -> None:
+    """Make the shell complete commands and flags."""
+    print(app.install_completion())
+
+
+@app.command(name="--show-completion")
+def show_completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, /) -> None:
+    """Print the code that makes the shell complete commands and flags."""
+    print(app.generate_completion(shell=shell))
+
+
+def _fail(text: str) -> None:
+    print(f"graphquilt: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
 # Each adds its commands to ``app``.
-from graphquilt.cli import (  # noqa: E402, F401
-    demo,
-    graphs,
-    jobs,
-    results,
-    studies,
-    temporal,
-)
+from graphquilt.cli import demo, graphs, jobs, results, studies, temporal  # noqa: E402, F401

@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cyclopts import App
+from cyclopts import App, CycloptsError, MissingArgumentError
 from cyclopts.config import Toml
 
 from graphquilt.cli.values import Output
 from graphquilt.errors import InputError
 
-__all__ = ["run"]
+__all__ = ["run", "sentence"]
 
 
 def run(app: App, tokens: Sequence[str]) -> None:
@@ -27,16 +27,26 @@ def run(app: App, tokens: Sequence[str]) -> None:
     command, bound, *_ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
     output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
     if output is not None and output.save_config is not None:
-        _save(command.__name__, bound, output.save_config)
+        name = " ".join(app.parse_commands(list(tokens))[0])
+        _save(name, bound, output.save_config)
         print(output.save_config)
         return
     command(*bound.args, **bound.kwargs)
 
 
+def sentence(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a call, in one line."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
+        name = error.argument.name.lstrip("-").upper()
+        command = " ".join(("graphquilt", *(error.command_chain or ())))
+        return f"{name} is missing; {command} --help says what it is."
+    return " ".join(str(error).split())
+
+
 def _value_after(tokens: Sequence[str], flag: str) -> str | None:
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        if token == flag and following is not None:
-            return following
+    for place, token in enumerate(tokens):
+        if token == flag and place + 1 < len(tokens):
+            return tokens[place + 1]
         if token.startswith(f"{flag}="):
             return token.partition("=")[2]
     return None
@@ -56,7 +66,7 @@ def _save(name: str, bound: inspect.BoundArguments, path: Path) -> None:
     """Write every flag of a call as TOML; read back by ``--config`` they make the same call."""
     from graphquilt.files import write_text
 
-    lines = [f"# graphquilt {name.replace('_', '-')} --config {path}"]
+    lines = [f"# graphquilt {name} --config {path}"]
     for flag, value in _flags(bound):
         if value is not None and value != () and flag not in ("config", "save_config"):
             lines.append(f"{flag.replace('_', '-')} = {_text(value)}")

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import watching
-from graphquilt.cli.values import Workers
+from graphquilt.cli.display import show, watching
+from graphquilt.cli.values import Output, Workers
 
 
 @app.command(help_epilogue="Example: graphquilt demo --out demo")
@@ -25,37 +25,41 @@ def demo(
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Where to write the results.")] = Path("demo"),
     seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
     workers: Workers = Workers(),
+    output: Output = Output(),
 ) -> None:
     """Run built-in examples end to end and say where the results are."""
+    results: dict[str, object] = {}
     if example in ("all", "quilt"):
-        _quilt(out, seed)
+        results["quilt"] = _quilt(out, seed, quiet=output.json)
     if example in ("all", "digits"):
-        _digits(out, seed, workers)
+        results["digits"] = _digits(out, seed, workers, quiet=output.json)
+    if output.json:
+        show(results, as_json=True)
 
 
-def _quilt(out: Path, seed: int) -> None:
+def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
     from graphquilt.studies.quilt_demo import quilt_demo
 
     figures = quilt_demo(out, seed=seed)
-    print("\n".join(figures["in words"]))
-    print(
-        f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
-        f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
-    )
-    print(f"Picture: {out / 'quilt.png'}   figures: {out / 'quilt.json'}")
+    if not quiet:
+        print("\n".join(figures["in words"]))
+        print(
+            f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
+            f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
+        )
+        print(f"Picture: {out / 'quilt.png'}   figures: {out / 'quilt.json'}")
+    return figures
 
 
-def _digits(out: Path, seed: int, workers: Workers) -> None:
-    from graphquilt.studies.demo import digits_demo
+def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
+    from graphquilt.studies.demo import PATCHES, TITLES, digits_demo
 
-    with watching() as progress, workers.executor(8) as pool:
+    with watching() as progress, workers.executor(PATCHES) as pool:
         figures = digits_demo(out, seed=seed, executor=pool, progress=progress)
-    print(f"{figures['data']}")
-    for name, words in (
-        ("full", "one model of the whole graph"),
-        ("stitched", "stitched from patches"),
-        ("no-trans", "the same patches, not aligned"),
-    ):
-        route = figures[name]
-        print(f"  {words:<30} AUC {route['auc']:.3f}   accuracy {route['accuracy']:.3f}")
-    print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
+    if not quiet:
+        print(figures["data"])
+        for route, title in TITLES.items():
+            measured = figures[route]
+            print(f"  {title:<30} AUC {measured['auc']:.3f}   accuracy {measured['accuracy']:.3f}")
+        print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
+    return figures

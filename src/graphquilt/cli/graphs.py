@@ -12,12 +12,15 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import Output, SourceFlags, columns_of
+from graphquilt.cli.values import Output, SourceFlags
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from graphquilt.arrays import AnyArray
     from graphquilt.graph import Graph
+    from graphquilt.jobs import Source
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -50,21 +53,21 @@ def ingest(
 ) -> None:
     """Turn a file of edges into a graph folder that opens memory-mapped."""
     from graphquilt.ingest import read_edges
+    from graphquilt.jobs import Source
     from graphquilt.jobs.source import read_array, read_features
 
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
-    features, labels = read_features(source.features), read_array(source.labels, "labels")
+    origin = source.applied(Source(), edges)
+    features, labels = read_features(origin.features), read_array(origin.labels, "labels")
     if reading.memory is not None or edges.is_dir():
-        if source.largest_component:
-            raise InputError("--largest-component needs the graph in memory; leave out --memory, or take it later.")
-        graph = _out_of_core(edges, out, source, reading, features, labels)
+        graph = _out_of_core(origin, out, reading, features, labels)
     else:
         graph = read_edges(
             edges,
-            columns=columns_of(source.columns or "0,1"),
-            directed=bool(source.directed),
+            columns=origin.columns,
+            directed=origin.directed,
             n_nodes=reading.nodes,
             header=reading.header,
             delimiter=reading.delimiter,
@@ -72,25 +75,22 @@ def ingest(
             features=features,
             labels=labels,
         )
-        graph = graph.largest_component()[0] if source.largest_component else graph
+        graph = graph.largest_component()[0] if origin.largest_component else graph
         graph.save(out)
     show({"graph": str(out), **_summary(graph)}, as_json=output.json)
 
 
 def _out_of_core(
-    edges: Path,
-    out: Path,
-    source: SourceFlags,
-    reading: ReadingFlags,
-    features: AnyArray | None,
-    labels: AnyArray | None,
+    origin: Source, out: Path, reading: ReadingFlags, features: AnyArray | csr_array | None, labels: AnyArray | None
 ) -> Graph:
     """Build the graph folder within the memory that is allowed."""
     from graphquilt.graph import Graph
     from graphquilt.graph.files import attach
     from graphquilt.ingest import build_csr, read_mag240m
 
-    memory = _bytes(reading.memory or "1G")
+    if origin.largest_component:
+        raise InputError("--largest-component needs the graph in memory; leave out --memory, or take it later.")
+    edges, memory = Path(str(origin.path)), _bytes(reading.memory or "1G")
     with watching() as progress:
         if edges.is_dir() and not any(edges.glob("**/*.parquet")):
             graph = read_mag240m(edges, out, memory=memory, progress=progress)
@@ -99,14 +99,15 @@ def _out_of_core(
                 edges,
                 out,
                 n_nodes=reading.nodes if features is None else features.shape[0],
-                directed=bool(source.directed),
+                directed=origin.directed,
                 memory=memory,
-                columns=columns_of(source.columns or "0,1"),
+                columns=origin.columns,
                 progress=progress,
             )
     if graph.features is not None and features is None:
         logging.warning(
-            "The features (%s × %s) were left where they are; to have them in %s too, add --features %s/…/node_feat.npy.",
+            "The features (%s × %s) were left where they are; to have them in %s too, add "
+            "--features %s/…/node_feat.npy.",
             *graph.features.shape,
             out,
             edges,

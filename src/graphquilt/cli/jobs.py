@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,31 +23,42 @@ from graphquilt.cli.values import (
     job_settings,
     share,
 )
+from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job, JobSettings
+    from graphquilt.jobs import Job
+    from graphquilt.progress import ProgressCallback
 
 Edges = Annotated[Path, Parameter(help="A file of edges, or a graph folder.")]
 
 
-def _begin(edges: Path, out: Path, settings: JobSettings, source: SourceFlags) -> Job:
+def _begin(
+    out: Path,
+    edges: tuple[Path, SourceFlags],
+    cutting: CuttingFlags,
+    embedder: EmbedderFlags,
+    *,
+    recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
+    progress: ProgressCallback | None,
+) -> Job:
+    """Begin a job, or go on with the one that is there, and cut its graph."""
     from graphquilt.jobs import DirectoryStore, Job
 
     store = DirectoryStore(out)
-    if "settings" in store:
+    resumed = "settings" in store
+    settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
+    job = Job.begin(store, settings)
+    if resumed:
         print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
-    return Job.begin(store, replace(settings, source=source.source(edges)))
-
-
-def _cut(job: Job, progress: object) -> None:
-    patch_graph = job.cut(progress=progress)  # type: ignore[arg-type]
-    asked = job.settings.cutting.n_patches
-    if patch_graph.n_patches < asked:
+    n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
+    if n_patches < wanted:
         print(
-            f"graphquilt: {asked} patches were asked for and {patch_graph.n_patches} made: clusters with less than "
-            "half of the least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
+            f"graphquilt: {wanted} patches were asked for and {n_patches} made: clusters with less than half of the "
+            "least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
             file=sys.stderr,
         )
+    return job
 
 
 def _fit(job: Job) -> dict[str, object]:
@@ -78,19 +88,15 @@ def run(
     output: Output = Output(),
 ) -> None:
     """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
-    from graphquilt.jobs import DirectoryStore
-
-    settings = job_settings(DirectoryStore(out), cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     with watching() as progress:
-        job = _begin(edges, out, settings, source)
-        _cut(job, progress)
-        n_patches, embedders = job.patch_graph.n_patches, job.settings.embedders
-        with workers.executor(job.settings.recipe.runs * n_patches, embedders) as pool:
+        job = _begin(out, (edges, source), cutting, embedder, recipe=recipe, stitching=stitching, progress=progress)
+        training, n_patches = job.settings.recipe, job.patch_graph.n_patches
+        with workers.executor(training.runs * n_patches, job.settings.embedders) as pool:
             job.run(executor=pool, progress=progress)
-    graph, train = job.graph, job.settings.recipe
+    graph = job.graph
     assert graph is not None
     result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
-    result |= {"dim": job.settings.dim, "recipe": train.name, "runs": train.runs, "rounds": train.rounds}
+    result |= {"dim": job.settings.dim, "recipe": training.name, "runs": training.runs, "rounds": training.rounds}
     show(result | _fit(job), as_json=output.json)
 
 
@@ -105,14 +111,8 @@ def patch(
     output: Output = Output(),
 ) -> None:
     """Cut a graph into overlapping patches, each a folder that can be embedded on its own."""
-    from graphquilt.jobs import DirectoryStore
-
-    settings = job_settings(
-        DirectoryStore(out), cutting=cutting, embedder=embedder, recipe=RecipeFlags(), stitching=StitchingFlags()
-    )
     with watching() as progress:
-        job = _begin(edges, out, settings, source)
-        _cut(job, progress)
+        job = _begin(out, (edges, source), cutting, embedder, progress=progress)
         job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
@@ -133,13 +133,17 @@ def embed(
     from graphquilt.jobs import Job
 
     opened = Job.open(job)
-    settings = job_settings(opened.store, cutting=CuttingFlags(), embedder=embedder, recipe=recipe, stitching=stitching)
-    settings = replace(settings, source=opened.settings.source)
+    settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = share(shard, total)
+    if only is not None and settings.recipe.rounds:
+        raise InputError(
+            f"--shard: {settings.recipe.rounds} consensus rounds need all patches aligned between them; embed all "
+            "patches from one place, or add --rounds 0."
+        )
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
-    with watching() as progress, workers.executor(max(n_patches, 1), settings.embedders) as pool:
+    with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
     rounds = opened.settings.recipe.rounds
     show({"job": str(job), "embedded": n_patches, "patches": total, "rounds": rounds}, as_json=output.json)
@@ -158,6 +162,6 @@ def align(
 
     opened = Job.open(job)
     opened = opened.revise(stitching.applied(opened.settings))
-    with watching() as progress, workers.executor(2) as pool:
+    with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     show({"job": str(job), **_fit(opened)}, as_json=output.json)

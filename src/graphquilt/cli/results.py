@@ -10,16 +10,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import (
-    CuttingFlags,
-    EmbedderFlags,
-    JobFolder,
-    Output,
-    RecipeFlags,
-    StitchingFlags,
-    Workers,
-    job_settings,
-)
+from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 
 @app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
@@ -71,6 +62,10 @@ def inspect(
         return
     status["embedded"] = in_words(status["embedded"], status.pop("wanted")) if status["embedded"] else "not yet"
     records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
+    for record in (records["labels"], records["patch_graph"]):
+        if isinstance(record, dict):  # the settings have these too
+            record.pop("cutting", None)
+            record.pop("seed", None)
     if status["damaged"] is None:
         del status["damaged"]
     show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)
@@ -106,14 +101,11 @@ def plan(
     from graphquilt.jobs import Job, plan_job
 
     opened = Job.open(job)
-    settings = job_settings(
-        opened.store, cutting=CuttingFlags(), embedder=embedder, recipe=recipe, stitching=StitchingFlags()
-    )
-    train = settings.recipe.without_copies(settings.embedders)
-    planned = Job(opened.store, replace(settings, recipe=train, source=opened.settings.source), opened.graph)
-    n_workers = workers.count(train.runs * opened.patch_graph.n_patches)
+    settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
+    settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
+    n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
     with watching() as progress:
-        estimate = plan_job(planned, workers=n_workers, progress=progress)
+        estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return

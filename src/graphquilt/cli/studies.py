@@ -16,16 +16,16 @@ from graphquilt.cli.values import Output, Workers
 if TYPE_CHECKING:
     from graphquilt.progress import Progress
 
-reproduce = App(name="reproduce", help="Repeat a study of the paper.")
-datasets = App(name="datasets", help="List, read and download data sets.")
-app.command(reproduce)
-app.command(datasets)
+reproduce_app = App(name="reproduce", help="Repeat a study of the paper.")
+datasets_app = App(name="datasets", help="List, read and download data sets.")
+app.command(reproduce_app)
+app.command(datasets_app)
 
 DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder with data sets.")]
 OutFolder = Annotated[
     Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study goes on from there.")
 ]
-Names = Annotated[str, Parameter(name="--datasets", help="Names of data sets, with commas.")]
+Names = Annotated[str, Parameter(help="Names of data sets, with commas.")]
 Models = Annotated[str, Parameter(help="vgae, dgi or both, with a comma.")]
 Dims = Annotated[str, Parameter(help="Dimensions, with commas.")]
 
@@ -59,11 +59,11 @@ def _report(event: Progress) -> None:
     print(f"{event.stage}: {event.done} of {event.total}", file=sys.stderr)
 
 
-@reproduce.command
+@reproduce_app.command
 def small(
     *,
     out: OutFolder = Path("small-scale"),
-    names: Names = "cora,amazon-photo,pubmed",
+    datasets: Names = "cora,amazon-photo,pubmed",
     models: Models = "vgae,dgi",
     dims: Dims = "2,4,8,16,32,64,128",
     runs: Annotated[int, Parameter(help="Trainings, of which the best is kept.")] = 10,
@@ -77,18 +77,18 @@ def small(
     from graphquilt.studies.small_scale_report import tables
 
     cells = small_cells(
-        _words(names), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
+        _words(datasets), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
     )
     with workers.executor(len(cells)) as pool:
         rows = reproduce_small(cells, out, executor=pool, progress=_report, maps=maps)
     print(json.dumps(rows) if output.json else tables(rows))
 
 
-@reproduce.command
+@reproduce_app.command
 def quality(
     *,
     out: OutFolder = Path("quality"),
-    names: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
+    datasets: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
     models: Models = "vgae,dgi",
     dims: Dims = "8,32,128",
     columns: Annotated[str, Parameter(help="Ways to an embedding, with semicolons. [default: all]")] = "",
@@ -96,12 +96,14 @@ def quality(
     links: Annotated[bool, Parameter(help="Hold out a tenth of the edges and predict them.")] = False,
     study: StudyFlags = StudyFlags(),
     workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
     """Measure what closes the gap to full training: aligned runs, regularised training, coverage, consensus."""
     from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+    from graphquilt.studies.quality_report import quality_tables
 
     cells = quality_cells(
-        _words(names),
+        _words(datasets),
         _words(models),
         _numbers(dims),
         _words(columns, ";") or list(COLUMNS),
@@ -112,28 +114,31 @@ def quality(
         data=study.data,
     )
     with workers.executor(len(cells)) as pool:
-        print(reproduce_quality(cells, out, executor=pool, progress=_report))
+        rows = reproduce_quality(cells, out, executor=pool, progress=_report)
+    print(json.dumps(rows) if output.json else quality_tables(rows))
 
 
-@reproduce.command
+@reproduce_app.command
 def ablation(
     *,
     out: OutFolder = Path("ablation"),
-    names: Names = "cora,amazon-photo",
+    datasets: Names = "cora,amazon-photo",
     dim: Annotated[int, Parameter(help="Dimensions of the embedding.")] = 32,
     runs: Annotated[int, Parameter(help="Trainings, which are averaged.")] = 3,
     study: StudyFlags = StudyFlags(),
     workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
     """Change how the graph is cut, one choice at a time, and measure what that does."""
-    from graphquilt.studies.ablation import ablation_cells, reproduce_ablation
+    from graphquilt.studies.ablation import ablation_cells, ablation_table, reproduce_ablation
 
-    cells = ablation_cells(_words(names), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
+    cells = ablation_cells(_words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
     with workers.executor(len(cells)) as pool:
-        print(reproduce_ablation(cells, out, executor=pool, progress=_report))
+        rows = reproduce_ablation(cells, out, executor=pool, progress=_report)
+    print(json.dumps(rows) if output.json else ablation_table(rows))
 
 
-@datasets.command(name="list")
+@datasets_app.command(name="list")
 def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
     """List the data sets that have a name here, and which of them are in the folder."""
     from graphquilt.datasets import dataset_files, dataset_names
@@ -152,23 +157,26 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
         print(f"{name:14} {form or '–'}")
 
 
-@datasets.command(name="show")
-def show_dataset(name: str, *, data: DataFolder = None) -> None:
+@datasets_app.command(name="show")
+def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
     from graphquilt.datasets import load_dataset
 
     graph = load_dataset(name, data=data)
-    classes = 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist()))
-    width = 0 if graph.features is None else graph.features.shape[1]
-    print(
-        f"{name}: {graph.n_nodes} nodes, {graph.n_edges} edges (both directions), {width} features, {classes} classes"
-    )
+    counts = {
+        "nodes": graph.n_nodes,
+        "edges (both directions)": graph.n_edges,
+        "features": 0 if graph.features is None else graph.features.shape[1],
+        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
+    }
+    words = ", ".join(f"{count} {content}" for content, count in counts.items())
+    print(json.dumps(counts) if output.json else f"{name}: {words}")
 
 
-@datasets.command
-def fetch(name: str, *, data: DataFolder = None) -> None:
+@datasets_app.command
+def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Download a data set into the folder, and check it."""
     from graphquilt.datasets import fetch_dataset
 
-    for path in fetch_dataset(name, data=data, progress=_report):
-        print(path)
+    paths = [str(path) for path in fetch_dataset(name, data=data, progress=_report)]
+    print(json.dumps(paths) if output.json else "\n".join(paths))

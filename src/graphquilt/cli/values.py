@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import JobSettings, Source
     from graphquilt.partition import Partitioner
@@ -29,12 +29,15 @@ __all__ = [
     "CuttingFlags",
     "EmbedderFlags",
     "JobFolder",
+    "OutFolder",
     "Output",
     "RecipeFlags",
     "SourceFlags",
+    "StitchingFlags",
     "Workers",
-    "columns_of",
+    "changed",
     "job_settings",
+    "named_class",
     "share",
 ]
 
@@ -43,18 +46,34 @@ OutFolder = Annotated[
     Path, Parameter(name=["--out", "-o"], help="The folder of the job. A job that is there is continued.")
 ]
 
-EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
+POSITIVE = Number(gte=1)
 PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 
 
-def _class(word: str, table: dict[str, str], kind: str) -> type:
+_TUNED = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # by a recipe
+_READING = ("directed", "largest_component")
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
+    """Return the public class of graphquilt that a word of the command line stands for."""
     import graphquilt
 
     if word not in table:
         raise InputError(f"'{word}' is not {kind}; choose one of {', '.join(table)}.")
-    found: type = getattr(graphquilt, table[word])
-    return found
+    named: type[Any] = getattr(graphquilt, table[word])
+    return named
+
+
+def changed(value: T, changes: Mapping[str, object]) -> T:
+    """Return a dataclass with other values in some of its fields."""
+    return dataclasses.replace(value, **changes)
+
+
+def _values(flags: object, *names: str) -> dict[str, object]:
+    """Return the flags of these names that are given."""
+    return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
 
 
 @Parameter(name="*")
@@ -62,8 +81,8 @@ def _class(word: str, table: dict[str, str], kind: str) -> type:
 class Output:
     """How the result is printed, and where flags come from."""
 
-    json: bool = False
-    """Print the result as one JSON object."""
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print the result as JSON."""
     config: Path | None = None
     """Take flags from this TOML file; flags on the command line win."""
     save_config: Path | None = None
@@ -86,18 +105,14 @@ class SourceFlags:
     largest_component: bool | None = None
     """Keep only the largest connected component."""
 
-    def source(self, path: Path) -> Source:
-        """Return the source of a job."""
+    def applied(self, source: Source, path: Path) -> Source:
+        """Return a source at this path, read as the flags say and else as before."""
         from graphquilt.jobs import Source
 
-        return Source(
-            path=str(path),
-            columns=columns_of(self.columns or "0,1"),
-            features=None if self.features is None else str(self.features),
-            labels=None if self.labels is None else str(self.labels),
-            directed=bool(self.directed),
-            largest_component=bool(self.largest_component),
-        )
+        files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
+        columns = {} if self.columns is None else {"columns": _columns(self.columns)}
+        before = {name: getattr(source, name) for name in ("columns", "features", "labels", *_READING)}
+        return changed(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
 
 
 @Parameter(name="*")
@@ -125,33 +140,31 @@ class CuttingFlags:
         from graphquilt.patches import Limits
 
         changes: dict[str, object] = {}
-        if self.patches is not None or self.partition is not None or self.seed is not None:
+        if _values(self, "patches", "partition", "seed"):
             n_patches = cutting.n_patches if self.patches is None else self.patches
-            word = self.partition or _word_of(cutting.partitioner, PARTITIONERS)
             changes["n_patches"] = n_patches
-            changes["partitioner"] = cutting.partitioner if word is None else _partitioner(word, n_patches, seed)
-            if self.patches not in (None, cutting.n_patches):
+            changes["partitioner"] = _partitioner(self.partition, cutting.partitioner, n_patches, seed)
+            if n_patches != cutting.n_patches:
                 changes |= {"degree": None, "overlap": None}
-        if self.degree is not None:
-            changes["degree"] = self.degree
+        changes |= _values(self, "degree")
         if self.overlap is not None:
             changes["overlap"] = _overlap(self.overlap)
         if self.edge_weight is not None:
-            changes["edge_weight"] = _class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
+            changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
         if self.growth is not None:
             changes["limits"] = Limits(growth=self.growth)
-        return dataclasses.replace(cutting, **changes)  # type: ignore[arg-type]
+        return changed(cutting, changes)
 
 
-def _word_of(value: object, table: dict[str, str]) -> str | None:
-    return next((word for word, name in table.items() if type(value).__name__ == name), None)
-
-
-def _partitioner(word: str, n_patches: int, seed: int) -> Partitioner:
-    kind = _class(word, PARTITIONERS, "a partitioner")
+def _partitioner(word: str | None, current: Partitioner | None, n_patches: int, seed: int) -> Partitioner | None:
+    """Return the named partitioner, or the current one, for this many patches and this seed."""
+    word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
+    if word is None:
+        return current
+    kind = named_class(word, PARTITIONERS, "a partitioner")
     known = {field.name for field in dataclasses.fields(kind)}
-    values = {"n_patches": n_patches, "seed": seed}
-    partitioner: Partitioner = kind(**{name: value for name, value in values.items() if name in known})
+    values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
+    partitioner: Partitioner = changed(current, values) if isinstance(current, kind) else kind(**values)
     return partitioner
 
 
@@ -170,83 +183,20 @@ class EmbedderFlags:
 
     embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
     """svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
-    dim: Annotated[int | None, Parameter(name=["--dim", "-d"])] = None
+    dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
     """Dimensions of the embedding. [default: 64, or that of the job]"""
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     """A setting of the embedder, as NAME=VALUE; may be repeated."""
 
-    def applied(
-        self, current: Embedder | tuple[Embedder, ...] | None, recipe: Recipe
-    ) -> Embedder | tuple[Embedder, ...]:
-        """Return the embedder that the flags name, or the current one with what they change."""
-        if self.dim is not None and self.dim < 1:
-            raise InputError(f"--dim is at least 1, not {self.dim}.")
-        if self.embedder is None and current is not None:
-            if self.dim is None and not self.set:
-                return current
-            if isinstance(current, tuple) or not dataclasses.is_dataclass(current):
-                raise InputError(f"--dim and --set cannot change {current!r}; name the embedder with --embedder.")
-            changed = current if self.dim is None else dataclasses.replace(current, dim=self.dim)  # type: ignore[type-var]
-            return _with_settings(changed, type(current).__name__, self.set)
-        first = current[0] if isinstance(current, tuple) else current
-        dim = self.dim or (64 if first is None else first.dim)
-        word = self.embedder or "svd"
-        if ":" in word:
-            return _from_factory(word, dim, self.set)
-        return _with_settings(recipe.tuned(_class(word, EMBEDDERS, "an embedder")(dim)), word, self.set)
+    def applied(self, settings: JobSettings, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
+        """Return the embedder that the flags name, or the one of the settings with what they change."""
+        from graphquilt.cli.embedder import changed_embedder, named_embedder
 
-
-def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
-    """Import a module and let its factory make the embedder; modules of the current folder are found too."""
-    module, _, name = word.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"--embedder {word} cannot be imported: {error}.") from error
-    options = dict(_setting(text) for text in settings)
-    try:
-        embedder: Embedder = factory(dim, **options)
-    except TypeError as error:
-        raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
-    if getattr(embedder, "dim", None) != dim or not callable(embedder):
-        raise InputError(f"{word} returned {embedder!r}, which is not an embedder of {dim} dimensions.")
-    return embedder
-
-
-def _with_settings(embedder: Embedder, word: str, settings: Sequence[str]) -> Embedder:
-    hints = get_type_hints(type(embedder))
-    known = {field.name for field in dataclasses.fields(embedder) if field.name not in ("dim", "motions")}  # type: ignore[arg-type]
-    values: dict[str, object] = {}
-    for text in settings:
-        name, value = _setting(text)
-        if name not in known:
-            raise InputError(f"'{name}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
-        if not _fits(value, hints[name]):
-            kind = getattr(hints[name], "__name__", hints[name])
-            raise InputError(f"{name} of {word} takes {kind}, as --set {name}=VALUE; this is '{text}'.")
-        values[name] = value
-    return dataclasses.replace(embedder, **values) if values else embedder  # type: ignore[type-var]
-
-
-def _setting(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"--set takes NAME=VALUE; this is '{text}'.")
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = {"true": True, "false": False, "none": None}.get(value.strip().lower(), value.strip())
-    return name.strip().replace("-", "_"), parsed
-
-
-def _fits(value: object, kind: type | UnionType) -> bool:
-    """Return whether a value is of the type of a field; whole numbers are numbers, truth values are not."""
-    kinds = kind.__args__ if isinstance(kind, UnionType) else (kind,)
-    if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
+        if self.embedder is not None:
+            return named_embedder(self.embedder, self.dim or settings.dim, self.set, recipe)
+        if self.dim is None and not self.set:
+            return settings.embedder
+        return changed_embedder(settings.embedder, self.dim, self.set)
 
 
 @Parameter(name="*")
@@ -269,21 +219,13 @@ class StitchingFlags:
     branching: int | None = None
     """Align level by level, this many patches at a time. [default: all at once]"""
 
-    def changes(self, settings: JobSettings) -> dict[str, object]:
-        """Return the fields of the recipe that the flags change."""
-        changes: dict[str, object] = {}
-        for name in ("robust", "coverage", "refine", "branching"):
-            if getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
-        motions = {name: getattr(self, name) for name in ("scale", "rotate", "translate")}
-        motions = {name: value for name, value in motions.items() if value is not None}
-        if motions:
-            changes["motions"] = dataclasses.replace(settings.recipe.motions or settings.motions, **motions)
-        return changes
-
     def applied(self, settings: JobSettings) -> JobSettings:
         """Return settings with what the flags change."""
-        return dataclasses.replace(settings, recipe=settings.recipe.changed(**self.changes(settings)))
+        changes = _values(self, "robust", "coverage", "refine", "branching")
+        motions = _values(self, "scale", "rotate", "translate")
+        if motions:
+            changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)
+        return changed(settings, {"recipe": settings.recipe.changed(**changes)})
 
 
 @Parameter(name="*")
@@ -303,8 +245,7 @@ class RecipeFlags:
         from graphquilt.pipeline import Recipe
 
         base = recipe if self.recipe is None else Recipe.named(self.recipe)
-        counts = {name: getattr(self, name) for name in ("runs", "rounds")}
-        return base.changed(**{name: value for name, value in counts.items() if value is not None})
+        return base.changed(**_values(self, "runs", "rounds"))
 
 
 @Parameter(name="*")
@@ -312,7 +253,7 @@ class RecipeFlags:
 class Workers:
     """Who does the work."""
 
-    workers: Annotated[int | None, Parameter(name=["--workers", "-w"])] = None
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE)] = None
     """Processes on this machine. [default: one per core]"""
     dask: str | None = None
     """Address of a Dask scheduler whose workers do the work."""
@@ -321,8 +262,6 @@ class Workers:
 
     def count(self, n_tasks: int) -> int:
         """Return how many processes to use: as many as asked for, or one for each core that has a task."""
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"--workers is at least 1, not {self.workers}.")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.workers or max(1, min(cores, n_tasks))
 
@@ -378,26 +317,46 @@ def _loose_modules(values: Sequence[object]) -> list[str]:
 
 
 def job_settings(
-    store: Store, *, cutting: CuttingFlags, embedder: EmbedderFlags, recipe: RecipeFlags, stitching: StitchingFlags
+    store: Store,
+    *,
+    edges: tuple[Path, SourceFlags] | None = None,
+    cutting: CuttingFlags = CuttingFlags(),
+    embedder: EmbedderFlags = EmbedderFlags(),
+    recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
 ) -> JobSettings:
-    """Return the settings of a new job, or of the job in the store, with what the flags change."""
+    """Return the settings of the job in the store, or those of a new job, with what the flags change."""
+    from graphquilt.embedders import SVD
+    from graphquilt.embedders.contract import check_accepts_target
     from graphquilt.jobs import JobSettings
     from graphquilt.jobs.settings import stored_settings
-    from graphquilt.pipeline import Cutting, Recipe
 
-    stored = stored_settings(store)
-    train = recipe.applied(Recipe() if stored is None else stored.recipe)
-    seed = cutting.seed if cutting.seed is not None else 0 if stored is None else stored.seed
-    settings = JobSettings(
-        embedder=embedder.applied(None if stored is None else stored.embedder, train),
-        cutting=cutting.applied(Cutting() if stored is None else stored.cutting, seed),
-        recipe=train,
-        seed=seed,
+    before = stored_settings(store) or JobSettings(embedder=SVD(64))
+    training = recipe.applied(before.recipe)
+    seed = before.seed if cutting.seed is None else cutting.seed
+    model = embedder.applied(before, training)
+    # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
+    by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
+    training = training.changed(
+        **{name: getattr(model, name) for name in by_hand & _values(training, *_TUNED).keys() if hasattr(model, name)}
     )
+    settings = JobSettings(
+        embedder=model,
+        cutting=cutting.applied(before.cutting, seed),
+        recipe=training,
+        seed=seed,
+        source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
+    )
+    if settings.recipe.rounds:
+        for each in settings.embedders:
+            check_accepts_target(each)
+    depends_on = [(each.dim, each.source.directed, each.source.largest_component) for each in (before, settings)]
+    if "patch_graph" not in store and cutting.overlap is None and depends_on[0] != depends_on[1]:
+        settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})
     return stitching.applied(settings)
 
 
-def columns_of(text: str) -> tuple[int | str, ...]:
+def _columns(text: str) -> tuple[int | str, ...]:
     """Return which columns of a file of edges are source, target and perhaps weight, by position or name."""
     words = [word.strip() for word in text.split(",")]
     if not 2 <= len(words) <= 3 or not all(words):
