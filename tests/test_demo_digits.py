@@ -24,6 +24,6 @@ def test_stitched_digits_are_near_full_training_and_above_no_trans(tmp_path):
     figures = digits_demo(tmp_path, seed=0)
     assert figures["stitched"]["accuracy"] > figures["no-trans"]["accuracy"] + 0.02
     assert figures["stitched"]["accuracy"] > figures["full"]["accuracy"] - 0.03
-    assert figures["stitched"]["reconstruction AUC"] > figures["no-trans"]["reconstruction AUC"]
+    assert figures["stitched"]["auc"] > figures["no-trans"]["auc"]
     assert json.loads((tmp_path / "digits.json").read_text())["data"].startswith("1797 digits")
     assert (tmp_path / "digits.png").stat().st_size > 20_000
