@@ -24,8 +24,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.linalg.eigen import Preconditioner
-from graphquilt.linalg.laplacian import DENSE_LIMIT, spanning_tree
-from graphquilt.linalg.systems import adjacency
+from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
 
 __all__ = ["Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
 
