@@ -34,13 +34,14 @@ __all__ = [
     "coordinates",
     "edge_errors",
     "index_patches",
+    "results",
     "row_weights",
-    "select_patches",
     "shared_rows",
 ]
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
+Apply: TypeAlias = Callable[[int, npt.ArrayLike], Float64Array]
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
@@ -91,20 +92,15 @@ def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
     dim = 0
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
-        if k == 0:
-            dim = patch.dim
-        elif patch.dim != dim:
+        dim = dim or patch.dim
+        if patch.dim != dim:
             raise InputError(
                 f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
             )
-        ids = patch.nodes
-        if np.all(ids[1:] > ids[:-1]):
-            nodes.append(np.asarray(ids))
-            rows.append(None)
-        else:
-            order = np.argsort(ids)
-            nodes.append(np.asarray(ids)[order])
-            rows.append(order)
+        ids = np.asarray(patch.nodes)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        nodes.append(ids if order is None else ids[order])
+        rows.append(order)
     return PatchIndex(nodes, rows, dim)
 
 
@@ -121,26 +117,6 @@ def checked_patch(patch: PatchLike, k: int) -> Patch:
 def coordinates(patch: PatchLike) -> FloatArray:
     """Return the coordinates of a patch or pair."""
     return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
-
-
-class _SelectedPatches(Sequence[PatchLike]):
-    """Some of the patches of a lazy sequence, each opened when it is asked for."""
-
-    def __init__(self, patches: Sequence[PatchLike], numbers: Int64Array) -> None:
-        self.patches, self.numbers = patches, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
-        return self.patches[int(self.numbers[k])]
-
-
-def select_patches(patches: Sequence[PatchLike], numbers: Int64Array) -> Sequence[PatchLike]:
-    """Return the patches with these ``numbers``, in that order; a lazy sequence gives a lazy sequence."""
-    if isinstance(patches, list | tuple):
-        return [patches[k] for k in numbers.tolist()]
-    return _SelectedPatches(patches, numbers)
 
 
 def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
@@ -277,13 +253,8 @@ def compare_overlaps(
     """
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
-    result = Measurements(
-        np.empty(m),
-        np.empty(m),
-        np.empty((m, d, d), dtype=dtype),
-        np.empty((m, 2, d)),
-        np.empty(m, np.int64),
-    )
+    rotations, means = np.empty((m, d, d), dtype=dtype), np.empty((m, 2, d))
+    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m, np.int64))
     compare = partial(_compare_chunk, least=least, dtype=dtype)
     start = 0
     for piece in _map_chunks(compare, patches, index, edges, executor):
@@ -327,7 +298,7 @@ def edge_errors(
     patches: Sequence[PatchLike],
     index: PatchIndex,
     edges: Int64Array,
-    apply: Callable[[int, npt.ArrayLike], Float64Array],
+    apply: Apply,
     *,
     executor: Executor | None = None,
 ) -> Float64Array:
@@ -339,13 +310,7 @@ def edge_errors(
     return np.concatenate([np.empty(0), *chunks])
 
 
-def _errors_chunk(
-    patches: Patches,
-    index: PatchIndex,
-    edges: Int64Array,
-    *,
-    apply: Callable[[int, npt.ArrayLike], Float64Array],
-) -> Float64Array:
+def _errors_chunk(patches: Patches, index: PatchIndex, edges: Int64Array, *, apply: Apply) -> Float64Array:
     errors = np.empty(len(edges))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
@@ -371,17 +336,24 @@ def _map_chunks(
         size = max(1, min(size, -(-len(edges) // 16)))
     chunks = [edges[start : start + size] for start in range(0, len(edges), size)]
     if executor is None:
-        return (function(patches, index, chunk) for chunk in chunks)
-    futures = []
-    for chunk in chunks:
-        numbers = np.unique(chunk).tolist()
-        # A lazy sequence is sent as it is, and the worker opens the patches that it needs.
-        part: Patches = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
-        part_index = PatchIndex(
-            {k: index.nodes[k] for k in numbers},
-            {k: index.rows[k] for k in numbers},
-            index.dim,
-            None if index.weights is None else {k: index.weights[k] for k in numbers},
-        )
-        futures.append(executor.submit(function, part, part_index, chunk))
+        return results(None, function, [(patches, index, chunk) for chunk in chunks])
+    return results(executor, function, [(*_needed(patches, index, chunk), chunk) for chunk in chunks])
+
+
+def _needed(patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array) -> tuple[Patches, PatchIndex]:
+    """Return what ``edges`` need; a lazy sequence stays as it is, and the worker opens the patches that it needs."""
+    numbers = np.unique(edges).tolist()
+    nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
+    weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
+    part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
+    return part, PatchIndex(nodes, rows, index.dim, weights)
+
+
+def results(
+    executor: Executor | None, function: Callable[..., Result], tasks: Sequence[tuple[object, ...]]
+) -> Iterator[Result]:
+    """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
+    if executor is None:
+        return (function(*task) for task in tasks)
+    futures = [executor.submit(function, *task) for task in tasks]
     return (future.result() for future in futures)
