@@ -35,21 +35,15 @@ def align_components(
 ) -> tuple[Alignment, Int64Array]:
     """Align each component of a patch graph alone, for patch graphs made with ``components="each"``.
 
-    Nothing relates one component to another: each has a position, rotation and scale of its own. Compare positions
-    only within a component.
-
-    Parameters
-    ----------
-    patches, options, weights, executor, progress
-        As for :func:`graphquilt.align`.
-    edges : int array (m, 2)
+    The parameters are those of :func:`align`. Nothing relates one component to another: each has a position, rotation
+    and scale of its own. Compare positions only within a component.
 
     Returns
     -------
     alignment : Alignment
         Of all patches; ``eigenvalues`` are those of the largest component, ``residual`` is the worst of all.
     component : int array (p,)
-        The component of each patch. Where it has more than one value, their placement is arbitrary, and the log warns.
+        The component of each patch; the log warns if there are several.
 
     Examples
     --------

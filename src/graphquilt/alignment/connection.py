@@ -37,23 +37,15 @@ COLUMNS = 64  # the polynomial preconditioner takes this many columns at a time,
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """Rotations on the edges of a graph, each stored once.
+    """Rotations on the edges of a graph, each stored once: ``rotations[e]`` estimates ``S_i @ S_j.T``.
 
-    Attributes
-    ----------
-    edges : int array (m, 2)
-        Sorted by the second vertex, so that the rotations of one vertex are stored next to each other.
-    rotations : float array (m, d, d)
-        ``rotations[e]`` estimates ``S_i @ S_j.T`` for ``edges[e] = (i, j)``.
-    weights : float array (m,)
-    n : int
-        Number of vertices.
+    Edges are sorted by their second vertex, so that the rotations of one vertex are stored next to each other.
     """
 
-    edges: Int64Array
-    rotations: FloatArray
-    weights: Float64Array
-    n: int
+    edges: Int64Array  # (m, 2), vertices i and j
+    rotations: FloatArray  # (m, d, d)
+    weights: Float64Array  # (m,)
+    n: int  # the number of vertices
 
     @property
     def dim(self) -> int:
@@ -63,8 +55,7 @@ class Connection:
     @cached_property
     def degrees(self) -> Float64Array:
         """The total weight of the edges of each vertex, (n,)."""
-        both = np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n)
-        return np.asarray(both, dtype=np.float64)
+        return np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n).astype(np.float64)
 
     @cached_property
     def coupling(self) -> Float64Array:
@@ -182,8 +173,8 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
     def apply(R: FloatArray, values: Float64Array) -> None:
         lowest, width = float(values[0]), HIGHEST - float(values[0])
         distance = max(float(values[-1] - values[0]), 0.0)
-        # Degree k resolves a distance of about width / k^2 at the end of the spectrum. A shorter interval below the
-        # damped one would give the polynomial zeros, and the basis would lose what they remove.
+        # Degree k resolves a distance of about width / k^2 at the end of the spectrum; a shorter interval below the
+        # damped one would give the polynomial zeros.
         degree = int(np.clip(np.sqrt(width / max(distance, 1e-12)), *DEGREES))
         low = max(distance, width / degree**2)
         solve = _chebyshev(lambda X: np.asarray(image(X) - lowest * X), low, width, degree)

@@ -1,7 +1,6 @@
 """Group synchronization: measurements on edges in, one group element for each vertex out.
 
-The groups are scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches: a vertex is
-a number, and an edge carries a measured ratio, rotation or offset.
+The groups are scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches.
 """
 
 from __future__ import annotations
@@ -57,28 +56,16 @@ Solution = TypeVar("Solution")
 class Rotations:
     """One rotation per vertex, and how accurately the eigenproblem behind them was solved.
 
-    Attributes
-    ----------
-    rotations : float array (n, d, d)
-    eigenvalues : float array (d + 1,)
-        The d leading eigenvalues of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next one. All d are 1
-        without noise; the further the next one lies below them, the more stable the answer.
-    residual : float
-        The largest residual norm of the d eigenvectors, in float64.
-    next_residual : float
-        The residual norm behind the last eigenvalue: an eigenvalue lies within this distance of it.
-    iterations : int
-        The steps of all stages together; 0 where the matrix was diagonalised whole.
-    vectors : float array (n*d, d)
-        The eigenvectors. They are a good ``start`` for a similar problem.
+    The eigenvalues are the d leading ones of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next. All d are 1
+    without noise; the further the next one lies below them, the more stable the answer.
     """
 
-    rotations: Float64Array
-    eigenvalues: Float64Array
-    residual: float
-    next_residual: float
-    iterations: int
-    vectors: FloatArray
+    rotations: Float64Array  # (n, d, d)
+    eigenvalues: Float64Array  # (d + 1,)
+    residual: float  # the largest residual norm of the d eigenvectors, in float64
+    next_residual: float  # an eigenvalue lies within this distance of the last one
+    iterations: int  # of all stages together; 0 where the matrix was diagonalised whole
+    vectors: FloatArray  # (n*d, d) eigenvectors, a good start for a similar problem
 
 
 def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
@@ -259,15 +246,9 @@ def _guarded(
         gap = values[d] - values[d - 1]
         return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
 
-    return lowest_eigenpairs(
-        connection,
-        block[:, :width],
-        preconditioner=polynomial_preconditioner(connection),
-        tol=0.0,
-        max_iterations=max_iterations,
-        stop=solved,
-        patience=2 * PATIENCE if n * d <= DENSE_RESCUE else None,
-    )
+    iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)
+    patience = 2 * PATIENCE if n * d <= DENSE_RESCUE else None
+    return iterate(connection, block[:, :width], max_iterations=max_iterations, patience=patience)
 
 
 def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotations:
@@ -296,12 +277,11 @@ def _guards(gauge: FloatArray, slow: Float64Array, count: int) -> Float64Array:
     """Return starting vectors ``(n*d, count)`` for the eigenvectors that follow the d lowest ones.
 
     Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of ``gauge (n, d,
-    d)``. The random part makes the vectors independent and gives them a share of every other eigenvector.
+    d)``. The random part gives the vectors a share of every other eigenvector.
     """
     n, d, _ = gauge.shape
     rng = np.random.default_rng(0)
-    spread = rng.normal(size=(d, count))
-    vectors = (slow[:, None, None] * (gauge @ spread)).reshape(n * d, count)
+    vectors = (slow[:, None, None] * (gauge @ rng.normal(size=(d, count)))).reshape(n * d, count)
     size = np.linalg.norm(vectors) / np.sqrt(vectors.size)
     return np.asarray(vectors + 0.1 * size * rng.normal(size=vectors.shape))
 

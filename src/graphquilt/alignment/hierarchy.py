@@ -48,9 +48,8 @@ def align_hierarchical(
     """Align many patches level by level: never more than about ``branching`` at a time.
 
     The patch graph is cut into clusters of about ``branching`` patches. Each cluster is aligned on its own and becomes
-    one patch, the weighted centroid of its members; the weight of a row is the sum of the weights that its members
-    give the node, each 1 without ``weights``. The clusters are then aligned in the same way. Without noise the result
-    is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
+    one patch, the weighted centroid of its members. The clusters are then aligned in the same way. Without noise the
+    result is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
 
     Parameters
     ----------
@@ -141,7 +140,6 @@ def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignmen
     p, edges = len(labels), level.edges
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
-    inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     if labels.max() == 0 or labels.max() == p - 1:
         return align(
             level.patches,
@@ -152,14 +150,12 @@ def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignmen
             progress=solver.progress,
         )
     lower, patches, weights = _align_clusters(level, labels, inside, solver)
-    pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
-    sizes = np.bincount(which.ravel(), weights=level.sizes[~inside]).astype(np.float64)
-    upper = _align_level(
-        _Level(patches, weights, pairs, sizes, level.number + 1),
-        _cut(pairs, sizes, len(patches), solver.branching),
-        solver,
-    )
-    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which.ravel())])
+    pairs, inverse = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
+    which = inverse.ravel()
+    sizes = np.bincount(which, weights=level.sizes[~inside]).astype(np.float64)
+    next_level = _Level(patches, weights, pairs, sizes, level.number + 1)
+    upper = _align_level(next_level, _cut(pairs, sizes, len(patches), solver.branching), solver)
+    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which)])
     table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
     alignment = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
     return with_worst_fit(alignment, [lower, upper])

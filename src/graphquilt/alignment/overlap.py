@@ -52,20 +52,12 @@ COLLAPSED = 1e-5  # singular values below this share of the largest leave a dire
 
 @dataclass(frozen=True, eq=False)
 class PatchIndex:
-    """The rows of the nodes in each patch.
+    """The rows of the nodes in each patch."""
 
-    Attributes
-    ----------
-    nodes : for each patch, its node ids in ascending order
-    rows : for each patch, the row of each of these, or None where the rows are in this order already
-    dim : int
-    weights : for each patch, the weights of its rows; None where they have none
-    """
-
-    nodes: Sequence[IntArray] | Mapping[int, IntArray]
-    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]
+    nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
+    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
     dim: int
-    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None
+    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None  # of the rows of each patch
 
     @property
     def n_patches(self) -> int:
@@ -121,10 +113,9 @@ def coordinates(patch: PatchLike) -> FloatArray:
 
 def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
     """Refuse weights that are not one for each patch."""
-    if len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array per patch."
-        )
+    n, p = len(weights), len(patches)
+    if n != p:
+        raise InputError(f"there are {p} patches and {n} weights; give one number or array per patch.")
 
 
 def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[Float64Array]:
@@ -153,8 +144,7 @@ def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[IntArray, IntArray]:
     """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
     a, b = index.nodes[i], index.nodes[j]
     if len(a) > len(b):
-        rows_j, rows_i = shared_rows(index, j, i)
-        return rows_i, rows_j
+        return shared_rows(index, j, i)[::-1]
     place = np.searchsorted(b, a)
     place[place == len(b)] = 0
     in_a = np.flatnonzero(b[place] == a)
@@ -188,10 +178,8 @@ def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
 
 def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     """Return ``edges (m, 2)`` with i < j, after checking that they are distinct pairs of ``p`` patches."""
-    array = np.asarray(edges)
-    if array.size == 0:
-        array = np.empty((0, 2), dtype=np.int64)
-    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
+    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
             f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
         )
@@ -215,9 +203,8 @@ def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
     node_sets = [index.nodes[k] for k in range(index.n_patches)]
     ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
     indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
-    incidence = sp.csr_array(
-        (np.ones(len(columns), dtype=np.int32), columns.ravel(), indptr), shape=(index.n_patches, len(ids))
-    )
+    ones, shape = np.ones(len(columns), dtype=np.int32), (index.n_patches, len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
     shared = sp.triu(incidence @ incidence.T, k=1).tocoo()
     enough = shared.data >= least
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
@@ -225,8 +212,7 @@ def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
 
 
 def _apart(labels: Int64Array, dim: int, *, given: bool) -> str:
-    parts = [np.flatnonzero(labels == c).tolist() for c in range(int(labels.max()) + 1)]
-    parts.sort(key=len, reverse=True)
+    parts = sorted((np.flatnonzero(labels == c).tolist() for c in np.unique(labels)), key=len, reverse=True)
     lonely = [part[0] for part in parts if len(part) == 1]
     named = "; ".join("{" + _shortened(part) + "}" for part in parts[:8]) + ("; …" if len(parts) > 8 else "")
     edge = "edge" if given else f"overlap of at least {dim + 1} nodes"

@@ -102,20 +102,9 @@ def conjugate_gradients(
 ) -> tuple[Float64Array, float]:
     """Run one Jacobi-preconditioned conjugate gradient iteration per column of ``rhs (n, c)``, all at the same time.
 
-    Parameters
-    ----------
-    L : sparse array (n, n)
-        A Laplacian. Rows of zeros are vertices without edges.
-    rhs : float array (n, c)
-        Each column sums to 0 over each component of the graph.
-    tol : float
-        The relative residual of every column at which to stop.
-
-    Returns
-    -------
-    x : float array (n, c)
-    residual : float
-        The largest relative residual of a column, as the iteration tracks it; it is for the caller to judge it.
+    L is a Laplacian (n, n), and each column of ``rhs`` sums to 0 over each component of its graph. The iteration stops
+    when the relative residual of every column is at most ``tol``. Returns the solution (n, c) and the largest relative
+    residual reached; it is for the caller to judge it.
 
     Examples
     --------
