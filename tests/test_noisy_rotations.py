@@ -71,7 +71,7 @@ def check_against_dense(edges, measured, weights, n, tol=TOL, **options):
     """Solve, and compare with all eigenpairs of the dense matrix; return the solution."""
     d = measured.shape[1]
     solution = groups.synchronize_rotations(edges, measured, weights=weights, n=n, tol=tol, **options)
-    values, vectors = np.linalg.eigh(Connection(edges, measured, weights, n).dense())
+    values, vectors = np.linalg.eigh(Connection(edges, measured, weights, n).sparse().toarray())
     assert solution.residual <= tol
     np.testing.assert_allclose(solution.eigenvalues[:d], 1 - values[:d], atol=1e-6)
     # Some eigenvalue lies within the residual of the next one; 1e-5 is for single precision.
@@ -141,7 +141,7 @@ def test_a_start_from_the_wrong_eigenvectors_is_noticed():
     edges, measured, weights = problem("chords", 30, 4, 0.3, seed=5)
     order = np.lexsort((edges[:, 0], edges[:, 1]))
     edges, measured, weights = edges[order], measured[order], weights[order]
-    _, vectors = np.linalg.eigh(Connection(edges, measured, weights, 30).dense())
+    _, vectors = np.linalg.eigh(Connection(edges, measured, weights, 30).sparse().toarray())
     check_against_dense(edges, measured, weights, 30, start=vectors[:, 4:8])
 
 

@@ -65,12 +65,12 @@ def centroid(
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
-    if out is not None and not np.issubdtype(out.dtype, np.floating):
-        raise InputError(f"out holds {out.dtype}; positions need a float type.")
-    if out is not None and out.shape != (n, alignment.dim):
-        raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
-    total: FloatArray
-    total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
+    result: FloatArray = np.empty((n, alignment.dim)) if out is None else out
+    if not np.issubdtype(result.dtype, np.floating):
+        raise InputError(f"out holds {result.dtype}; positions need a float type.")
+    if result.shape != (n, alignment.dim):
+        raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
+    total = result if result.dtype == np.float64 else np.empty(result.shape)
     total[:] = 0
     mass = np.zeros(n)
     for k in range(len(patches)):
@@ -88,10 +88,9 @@ def centroid(
         )
     mass[empty] = np.nan
     total /= mass[:, None]
-    if out is not None and total is not out:
-        out[:] = total
-        return out
-    return total
+    if total is not result:
+        result[:] = total
+    return result
 
 
 def _largest(patch: PatchLike, k: int) -> int:

@@ -7,7 +7,6 @@ eigenvalues of L lie between 0 and 2.
 References
 ----------
 Y. Saad, Iterative methods for sparse linear systems, 2nd edition, SIAM 2003, section 12.3 (Chebyshev acceleration).
-
 Y. Zhou, Y. Saad, M. L. Tiago and J. R. Chelikowsky, Self-consistent-field calculations using Chebyshev-filtered
 subspace iteration. J. Comput. Phys. 219 (2006) 172-184.
 """
@@ -24,11 +23,9 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.linalg.eigen import Preconditioner
-from graphquilt.linalg.laplacian import DENSE_LIMIT, spanning_tree
-from graphquilt.linalg.systems import adjacency
+from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
 
 __all__ = ["Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
-
 
 HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
@@ -40,23 +37,15 @@ COLUMNS = 64  # the polynomial preconditioner takes this many columns at a time,
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """Rotations on the edges of a graph, each stored once.
+    """Rotations on the edges of a graph, each stored once: ``rotations[e]`` estimates ``S_i @ S_j.T``.
 
-    Attributes
-    ----------
-    edges : int array (m, 2)
-        Sorted by the second vertex, so that the rotations of one vertex are stored next to each other.
-    rotations : float array (m, d, d)
-        ``rotations[e]`` estimates ``S_i @ S_j.T`` for ``edges[e] = (i, j)``.
-    weights : float array (m,)
-    n : int
-        Number of vertices.
+    Edges are sorted by their second vertex, so that the rotations of one vertex are stored next to each other.
     """
 
-    edges: Int64Array
-    rotations: FloatArray
-    weights: Float64Array
-    n: int
+    edges: Int64Array  # (m, 2), vertices i and j
+    rotations: FloatArray  # (m, d, d)
+    weights: Float64Array  # (m,)
+    n: int  # the number of vertices
 
     @property
     def dim(self) -> int:
@@ -66,8 +55,7 @@ class Connection:
     @cached_property
     def degrees(self) -> Float64Array:
         """The total weight of the edges of each vertex, (n,)."""
-        both = np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n)
-        return np.asarray(both, dtype=np.float64)
+        return np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n).astype(np.float64)
 
     @cached_property
     def coupling(self) -> Float64Array:
@@ -82,8 +70,8 @@ class Connection:
     def __call__(self, X: FloatArray, out: FloatArray) -> None:
         """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
 
-        Each vertex j takes two products with all its rotations at once: one for what X_j contributes to its neighbours,
-        and the transposed one for what the neighbours contribute to j.
+        Each vertex j takes two products with all its rotations at once: what it gives to its neighbours, and what they
+        give to it.
         """
         d, c = self.dim, X.shape[1]
         out[:] = X
@@ -110,32 +98,18 @@ class Connection:
         A = sp.bsr_array((blocks, columns[order], starts), shape=(n * d, n * d))
         return sp.csr_array(sp.eye_array(n * d) - A.tocsr())
 
-    def dense(self) -> Float64Array:
-        """Return L as a matrix (n*d, n*d), for small problems."""
-        n, d = self.n, self.dim
-        L = np.zeros((n, d, n, d))
-        i, j = self.edges.T
-        scaled = self.coupling[:, None, None] * self.rotations
-        L[i, :, j, :] = -scaled
-        L[j, :, i, :] = -scaled.transpose(0, 2, 1)
-        return np.asarray(L.reshape(n * d, n * d) + np.eye(n * d))
-
 
 def tree_guess(connection: Connection) -> Float64Array:
     """Multiply the rotations along a maximum spanning tree: a first guess ``(n, d, d)``, exact without noise."""
     n, d = connection.n, connection.dim
     order, parents = spanning_tree(connection.edges, connection.weights, n)
-    i, j = connection.edges.T
-    place = dict(zip(zip(i.tolist(), j.tolist(), strict=True), range(len(i)), strict=True))
+    relative: dict[tuple[int, int], FloatArray] = {}
+    for (i, j), R in zip(connection.edges.tolist(), connection.rotations, strict=True):
+        relative[i, j], relative[j, i] = R, R.T
     guess = np.empty((n, d, d))
     guess[order[0]] = np.eye(d)
-    for child in order[1:].tolist():
-        parent = int(parents[child])
-        if (child, parent) in place:
-            R = connection.rotations[place[child, parent]]
-        else:
-            R = connection.rotations[place[parent, child]].T
-        guess[child] = R.astype(np.float64) @ guess[parent]
+    for child, parent in zip(order[1:].tolist(), parents[order[1:]].tolist(), strict=True):
+        guess[child] = relative[child, parent].astype(np.float64) @ guess[parent]
     return guess
 
 
@@ -161,20 +135,17 @@ def scalar_preconditioner(
     """Return an approximate inverse of L, to be applied in place: that of the scalar Laplacian, in another frame.
 
     Let G be the block-diagonal matrix of ``gauge (n, d, d)``. If the gauge is a good guess of the answer, every
-    rotation of ``G.T @ L @ G`` is close to the identity and this matrix is close to the scalar Laplacian times the
-    identity. The inverse of that, turned back, maps the residual of an eigenvector close to its error, and the number
-    of steps does not grow with the size of the graph. A poor gauge, which noise can cause, slows the iteration down.
-
-    The scalar Laplacian of a small graph is inverted. That of a long thin one is factorised. A large well connected
-    graph (``second`` eigenvalue away from 0) would fill the factors, and a few Chebyshev steps are enough for it.
+    rotation of ``G.T @ L @ G`` is close to the identity, so this matrix is close to the scalar Laplacian times the
+    identity, and the number of steps does not grow with the graph. A poor gauge, which noise can cause, slows the
+    iteration down. The scalar Laplacian of a small graph is inverted, and that of a long thin one is factorised. A
+    large well connected graph (``second`` eigenvalue away from 0) takes a few Chebyshev steps instead.
     """
     n, d = connection.n, connection.dim
     frame = np.asarray(gauge, dtype=dtype)
     inverse = _scalar_inverse(connection, second, dtype)
 
     def apply(R: FloatArray, _values: Float64Array) -> None:
-        c = R.shape[1]
-        blocks = R.reshape(n, d, c)
+        blocks = R.reshape(n, d, -1)
         _turn(frame.transpose(0, 2, 1), blocks)
         for k in range(d):  # one row of every block at a time needs only a small copy
             blocks[:, k] = inverse(np.ascontiguousarray(blocks[:, k]))
@@ -187,10 +158,8 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
     """Return a Chebyshev polynomial in L, to be applied in place, that amplifies the lowest eigenvectors.
 
     It approximates the inverse of ``L - t I``, with t the lowest Ritz value, on the part of the spectrum above the
-    highest Ritz value, and is positive below that. So the unwanted part of the spectrum is compressed into a narrow
-    interval, and what the block still lacks of the lowest eigenvectors is amplified. No guess of the answer enters, so
-    noise does no harm. The idea is that of Chebyshev-filtered subspace iteration (Zhou, Saad, Tiago and Chelikowsky
-    2006).
+    highest Ritz value, and is positive below that. No guess of the answer enters, so noise does no harm. The idea is
+    that of Chebyshev-filtered subspace iteration (Zhou, Saad, Tiago and Chelikowsky 2006).
     """
     matrix = connection.sparse() if connection.dim <= SPARSE_DIM else None
 
@@ -204,8 +173,8 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
     def apply(R: FloatArray, values: Float64Array) -> None:
         lowest, width = float(values[0]), HIGHEST - float(values[0])
         distance = max(float(values[-1] - values[0]), 0.0)
-        # Degree k resolves a distance of about width / k^2 at the end of the spectrum. A shorter interval below the
-        # damped one would give the polynomial zeros, and the basis would lose what they remove.
+        # Degree k resolves a distance of about width / k^2 at the end of the spectrum; a shorter interval below the
+        # damped one would give the polynomial zeros.
         degree = int(np.clip(np.sqrt(width / max(distance, 1e-12)), *DEGREES))
         low = max(distance, width / degree**2)
         solve = _chebyshev(lambda X: np.asarray(image(X) - lowest * X), low, width, degree)
@@ -245,11 +214,9 @@ def _chebyshev(
     """Return ``degree`` steps of Chebyshev iteration for ``A x = b``, where ``matrix(x)`` is ``A @ x``.
 
     The result is ``p(A) b`` with ``1 - t p(t) = T((c - t) / h) / T(c / h)``, where T is the Chebyshev polynomial of
-    this degree and c and h are the centre and half the length of ``[low, high]``. No polynomial of the same degree that
-    is 1 at 0 is smaller on the interval: ``|1 - t p(t)|`` is at most ``1 / T(c / h)``, about
-    ``2 exp(-2 degree sqrt(low / high))``. So p is positive there. It is also positive from 0 to low, so p(A) is a
-    positive definite preconditioner if A has no negative eigenvalues. The three-term recurrence below is algorithm 12.1
-    of Saad (2003).
+    this degree and c and h are the centre and half the length of ``[low, high]``. On the interval ``|1 - t p(t)|`` is
+    at most ``1 / T(c / h)``, about ``2 exp(-2 degree sqrt(low / high))``. p is positive there and from 0 to low, so
+    p(A) is positive definite if A has no negative eigenvalues. This is algorithm 12.1 of Saad (2003).
     """
     centre, half = (high + low) / 2, (high - low) / 2
 

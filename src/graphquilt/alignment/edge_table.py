@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 
 __all__ = ["EdgeTable"]
@@ -16,27 +16,13 @@ __all__ = ["EdgeTable"]
 
 @dataclass(frozen=True, eq=False)
 class EdgeTable:
-    """The edges of a patch graph and what the alignment knows of each of them.
+    """The m edges of a patch graph and what the alignment knows of each of them."""
 
-    Attributes
-    ----------
-    pairs : int array (m, 2)
-        Pairs (i, j), i < j, of patches that were compared.
-    errors : float array (m,)
-        What is left on each overlap after alignment: 0 is a perfect fit, 1 is no better than unrelated.
-    weights : float array (m,)
-        The weight of each edge in the rotation step: the size of its overlap, times ``trust``.
-    trust : float array (m,)
-        1, or less where robust alignment doubted the edge.
-    undetermined : int array (m,)
-        How many of the d directions each overlap says nothing about, because its points do not extend in them.
-    """
-
-    pairs: Int64Array
-    errors: Float64Array
-    weights: Float64Array
-    trust: Float64Array
-    undetermined: Int64Array
+    pairs: Int64Array  # (m, 2) patches (i, j), i < j, that were compared
+    errors: Float64Array  # (m,) what is left on each overlap after alignment: 0 is a perfect fit, 1 is unrelated
+    weights: Float64Array  # (m,) in the rotation step: the size of the overlap, times its trust
+    trust: Float64Array  # (m,) 1, or less where robust alignment doubted the edge
+    undetermined: Int64Array  # (m,) in how many of the d directions the points of the overlap do not extend
 
     def __post_init__(self) -> None:
         m = np.size(self.errors)
@@ -56,8 +42,8 @@ class EdgeTable:
         >>> len(EdgeTable.empty())
         0
         """
-        none = np.empty(0)
-        return cls(np.empty((0, 2), dtype=np.int64), none, none, none, np.empty(0, dtype=np.int64))
+        pairs, none = np.empty((0, 2), dtype=np.int64), np.empty(0)
+        return cls(pairs, none, none, none, pairs[:, 0])
 
     @classmethod
     def concatenate(cls, tables: Iterable[EdgeTable]) -> EdgeTable:
@@ -67,5 +53,4 @@ class EdgeTable:
 
     def take(self, rows: npt.ArrayLike) -> EdgeTable:
         """Return the ``rows`` that are named (by number or by a mask (m,)), in that order."""
-        chosen: AnyArray = np.asarray(rows)
-        return EdgeTable(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return EdgeTable(*(getattr(self, field.name)[np.asarray(rows)] for field in fields(self)))

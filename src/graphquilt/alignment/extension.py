@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,28 +18,26 @@ from graphquilt.linalg import nearest_orthogonal
 if TYPE_CHECKING:
     from graphquilt.alignment.transforms import Alignment
 
-__all__ = ["Placement", "place_patch"]
+__all__ = ["place_patch"]
 
 
-class Placement(NamedTuple):
-    """The transform of a new patch, its edges, and how far the rotations may be from those of a full solve."""
-
-    scale: float
-    rotation: Float64Array
-    translation: Float64Array
-    edge_table: EdgeTable
-    drift: float
-
-
-def place_patch(patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, number: int) -> Placement:
-    """Place ``new_patch`` as patch ``number`` against every other patch that shares at least d + 1 nodes with it.
+def place_patch(
+    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None
+) -> Alignment:
+    """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
 
     Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
-    scale and translation are the weighted means of those that fit its neighbours. The ``alignment`` has no edge of
-    patch ``number``. Scales are fitted where those of the aligned patches differ.
+    scale and translation are the weighted means of those that fit its neighbours. Scales are fitted where those of the
+    aligned patches differ. The ``drift`` grows by a bound on the distance to the rotations of a full solve.
     """
+    p = alignment.n_patches
+    if len(patches) != p:
+        raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
+    if replaces is not None and not 0 <= replaces < p:
+        raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
+    number = p if replaces is None else replaces
     neighbours, overlapping = _neighbours(patches, new_patch, number)
-    at = len(overlapping) - 1
+    at = len(neighbours)
     index = index_patches(overlapping)
     if index.dim != alignment.dim:
         raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {alignment.dim}.")
@@ -48,29 +47,26 @@ def place_patch(patches: Sequence[PatchLike], new_patch: PatchLike, alignment: A
     share = measured.sizes / measured.sizes.sum()
     implied = measured.rotations @ fixed.rotations
     rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
+    scale = float(fixed.scales[0])
     if np.any(alignment.scales != alignment.scales[0]):
         # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
         scale = float(np.exp(share @ np.log(fixed.scales / measured.ratios)))
-    else:
-        scale = float(fixed.scales[0])
     centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", measured.means[:, 1], fixed.rotations)
     offsets = centres + fixed.translations - scale * measured.means[:, 0] @ rotation
-    translation = offsets.mean(axis=0)
 
-    def apply(k: int, X: npt.ArrayLike) -> Float64Array:
-        if k < at:
-            return fixed.apply(k, X)
-        return np.asarray(scale * np.asarray(X, dtype=np.float64) @ rotation + translation)
+    def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
+        return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
 
-    table = EdgeTable(
-        pairs=np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1),
-        errors=edge_errors(overlapping, index, local, apply),
-        weights=measured.sizes,
-        trust=np.ones(at),
-        undetermined=measured.undetermined,
-    )
-    drift = _drift(implied - rotation, measured.sizes, neighbours, alignment)
-    return Placement(scale, rotation, translation, table, drift)
+    scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
+    translations = put(alignment.translations, offsets.mean(axis=0))
+    placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
+    numbers = np.r_[neighbours, number]
+    pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
+    errors = edge_errors(overlapping, index, local, lambda k, X: placed.apply(int(numbers[k]), X))
+    table = EdgeTable(pairs, errors, measured.sizes, np.ones(at), measured.undetermined)
+    remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
+    drift = _drift(implied - rotation, measured.sizes, neighbours, replace(alignment, edge_table=remaining))
+    return replace(placed, edge_table=EdgeTable.concatenate([remaining, table]), drift=alignment.drift + drift)
 
 
 def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[Int64Array, list[PatchLike]]:
@@ -95,8 +91,7 @@ def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int)
 def _drift(misfit: Float64Array, weights: Float64Array, neighbours: Int64Array, alignment: Alignment) -> float:
     """Bound the distance to a full solve by (residual that the new edges leave) / (spectral gap): Davis and Kahan.
 
-    The rows of the new patch and of its neighbours no longer solve their equations exactly; each new edge leaves
-    w (R_ij S_j - S_i) in both. In the normalised problem that is divided by sqrt(D_i D).
+    Each new edge leaves w (R_ij S_j - S_i), over sqrt(D_i D), in the rows of both its patches.
     """
     d, edges = alignment.dim, alignment.edges
     p = int(max(edges.max(initial=0), neighbours.max())) + 2

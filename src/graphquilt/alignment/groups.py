@@ -1,7 +1,6 @@
 """Group synchronization: measurements on edges in, one group element for each vertex out.
 
-The groups are scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches: a vertex is
-a number, and an edge carries a measured ratio, rotation or offset.
+The groups are scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,6 @@ __all__ = [
     "synchronize_translations",
 ]
 
-
 DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
 DENSE_RESCUE = 4000  # so is one of this order if the iteration fails: about 15 s and 0.4 GB
 SINGLE_TOL = 2e-6  # down to this residual single precision usually does as well as double, in half the time
@@ -51,33 +49,23 @@ MAX_GUARDS = 32  # and at most as many as this, because each one makes every ste
 GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
 REWEIGHTINGS = 15
 
+Solution = TypeVar("Solution")
+
 
 @dataclass(frozen=True, eq=False)
 class Rotations:
     """One rotation per vertex, and how accurately the eigenproblem behind them was solved.
 
-    Attributes
-    ----------
-    rotations : float array (n, d, d)
-    eigenvalues : float array (d + 1,)
-        The d leading eigenvalues of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next one. All d are 1
-        without noise; the further the next one lies below them, the more stable the answer.
-    residual : float
-        The largest residual norm of the d eigenvectors, in float64.
-    next_residual : float
-        The residual norm behind the last eigenvalue: an eigenvalue lies within this distance of it.
-    iterations : int
-        The steps of all stages together; 0 where the matrix was diagonalised whole.
-    vectors : float array (n*d, d)
-        The eigenvectors. They are a good ``start`` for a similar problem.
+    The eigenvalues are the d leading ones of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next. All d are 1
+    without noise; the further the next one lies below them, the more stable the answer.
     """
 
-    rotations: Float64Array
-    eigenvalues: Float64Array
-    residual: float
-    next_residual: float
-    iterations: int
-    vectors: FloatArray
+    rotations: Float64Array  # (n, d, d)
+    eigenvalues: Float64Array  # (d + 1,)
+    residual: float  # the largest residual norm of the d eigenvectors, in float64
+    next_residual: float  # an eigenvalue lies within this distance of the last one
+    iterations: int  # of all stages together; 0 where the matrix was diagonalised whole
+    vectors: FloatArray  # (n*d, d) eigenvectors, a good start for a similar problem
 
 
 def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
@@ -135,9 +123,7 @@ def synchronize_rotations(
 
     The answer is made of the d leading eigenvectors of D^-1/2 (w R) D^-1/2: the orthogonal matrix nearest to each of
     their blocks. A small problem is diagonalised whole. A larger one starts from the product of rotations along a
-    spanning tree and is improved by block Rayleigh-Ritz steps, preconditioned by the Laplacian of the graph without its
-    rotations; each step costs O(m d^3). The first steps are in single precision, the last ones and the residual in
-    double. Where noise makes this converge slowly, more vectors than d are iterated, with another preconditioner.
+    spanning tree and is improved by preconditioned block Rayleigh-Ritz steps, which cost O(m d^3) each.
 
     Parameters
     ----------
@@ -183,7 +169,7 @@ def synchronize_rotations(
 
 def _dense(connection: Connection, tol: float) -> Rotations:
     d = connection.dim
-    L = connection.dense()
+    L = connection.sparse().toarray()
     # All eigenvectors are computed: LAPACK's solver for a few of them loses vectors of repeated eigenvalues, and
     # without noise all d wanted eigenvalues are equal.
     values, vectors = np.linalg.eigh(L)
@@ -200,9 +186,9 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
     2. The same in double precision, for a residual that is too small for single precision.
     3. Double precision, guard vectors, and a preconditioner that is a polynomial in L (see :func:`_guarded`).
 
-    Each stage has ``max_iterations`` steps of its own and ends early when it makes no progress. How far single
-    precision reaches depends on the order in which the processor adds numbers, and this must not decide about success.
-    If all stages fail, the matrix is diagonalised whole unless it is too large for that.
+    Each stage has ``max_iterations`` steps of its own, because how far single precision reaches depends on the order in
+    which the processor adds numbers, and this must not decide about success. If all stages fail, the matrix is
+    diagonalised whole unless it is too large for that.
     """
     n, d = connection.n, connection.dim
     gauge = tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
@@ -218,7 +204,8 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
         block, goal = start.astype(np.float32, copy=False), max(tol / 2, SINGLE_TOL)
         rough = stage(_in_single(connection), block, preconditioner=single, tol=goal)
         start, iterations = rough.vectors, rough.iterations
-    pairs = _rayleigh_ritz(connection, start)
+    # Without a step, this gives the Ritz values and the true residuals in double precision.
+    pairs = stage(connection, start.astype(np.float64), preconditioner=single, tol=np.inf, max_iterations=0)
     if tol < pairs.residuals.max() <= NEARLY_SOLVED:
         double = scalar_preconditioner(connection, gauge, second, np.float64)
         pairs = stage(connection, pairs.vectors, preconditioner=double, tol=tol)
@@ -227,7 +214,8 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
     if pairs.residuals.max() <= tol:
         following = _following_eigenpairs(connection, pairs, single, _guards(gauge, slow, min(GUARDS, d)))
         if following.values[0] > pairs.values[-1] - MISSED:
-            return _rotations(connection, _joined(pairs, following, iterations), tol)
+            values, residuals = np.r_[pairs.values, following.values], np.r_[pairs.residuals, following.residuals]
+            return _rotations(connection, Eigenpairs(values, pairs.vectors, residuals, iterations), tol)
         # All residuals are small, but a vector in the complement has a lower Rayleigh quotient, so one of the d lowest
         # eigenvectors was missed.
         block = np.hstack([block, following.vectors.astype(np.float64)])
@@ -243,13 +231,9 @@ def _guarded(
 ) -> Eigenpairs:
     """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
 
-    The scalar preconditioner assumes that the first guess is good. Where noise dominates, it is not, and vectors that
-    vary slowly in its frame are no better than any others. A Chebyshev polynomial in L itself assumes nothing.
-
-    A block of d vectors converges at a rate that depends on the distance between eigenvalues d and d + 1, which may be
-    zero. With g guard vectors the d lowest ones converge at a rate that depends on the distance between eigenvalues d
-    and d + g + 1, as in every block method (Knyazev 2001). Where eigenvalues d and d + 1 are equal, the d vectors are
-    one choice among many, and their residuals still converge.
+    The scalar preconditioner assumes that the first guess is good, which noise prevents; a Chebyshev polynomial in L
+    itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
+    d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
     """
     n, d = connection.n, connection.dim
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
@@ -262,15 +246,9 @@ def _guarded(
         gap = values[d] - values[d - 1]
         return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
 
-    return lowest_eigenpairs(
-        connection,
-        block[:, :width],
-        preconditioner=polynomial_preconditioner(connection),
-        tol=0.0,
-        max_iterations=max_iterations,
-        stop=solved,
-        patience=2 * PATIENCE if n * d <= DENSE_RESCUE else None,
-    )
+    iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)
+    patience = 2 * PATIENCE if n * d <= DENSE_RESCUE else None
+    return iterate(connection, block[:, :width], max_iterations=max_iterations, patience=patience)
 
 
 def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotations:
@@ -286,15 +264,8 @@ def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotatio
         )
     vectors = np.ascontiguousarray(pairs.vectors[:, :d])  # a copy does not keep the guard vectors in memory
     rotations = nearest_orthogonal(vectors.reshape(n, d, d))
-    return Rotations(
-        rotations, 1 - pairs.values[: d + 1], residual, float(pairs.residuals[d]), pairs.iterations, vectors
-    )
-
-
-def _joined(lowest: Eigenpairs, following: Eigenpairs, iterations: int) -> Eigenpairs:
-    """Put the values and residuals of ``following`` after those of ``lowest``; its vectors are not needed."""
-    values = np.r_[lowest.values, following.values]
-    return Eigenpairs(values, lowest.vectors, np.r_[lowest.residuals, following.residuals], iterations)
+    eigenvalues, next_residual = 1 - pairs.values[: d + 1], float(pairs.residuals[d])
+    return Rotations(rotations, eigenvalues, residual, next_residual, pairs.iterations, vectors)
 
 
 def _in_single(connection: Connection) -> Connection:
@@ -302,27 +273,15 @@ def _in_single(connection: Connection) -> Connection:
     return Connection(connection.edges, rotations, connection.weights, connection.n)
 
 
-def _rayleigh_ritz(connection: Connection, block: FloatArray) -> Eigenpairs:
-    """Return the Ritz values and the true residuals of a block, in float64."""
-    return lowest_eigenpairs(
-        connection,
-        np.asarray(block, dtype=np.float64),
-        preconditioner=lambda *_: None,
-        tol=np.inf,
-        max_iterations=0,
-    )
-
-
 def _guards(gauge: FloatArray, slow: Float64Array, count: int) -> Float64Array:
     """Return starting vectors ``(n*d, count)`` for the eigenvectors that follow the d lowest ones.
 
     Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of ``gauge (n, d,
-    d)``. The random part makes the vectors independent and gives them a share of every other eigenvector.
+    d)``. The random part gives the vectors a share of every other eigenvector.
     """
     n, d, _ = gauge.shape
     rng = np.random.default_rng(0)
-    spread = rng.normal(size=(d, count))
-    vectors = (slow[:, None, None] * (gauge @ spread)).reshape(n * d, count)
+    vectors = (slow[:, None, None] * (gauge @ rng.normal(size=(d, count)))).reshape(n * d, count)
     size = np.linalg.norm(vectors) / np.sqrt(vectors.size)
     return np.asarray(vectors + 0.1 * size * rng.normal(size=vectors.shape))
 
@@ -359,14 +318,19 @@ def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64A
 
 
 def reweighted(
-    solve: Callable[[Float64Array, Any], tuple[Any, Float64Array]], weights: Float64Array, *, floor: float = 1e-6
-) -> tuple[Any, Float64Array]:
+    solve: Callable[[Float64Array, Solution | None], Solution],
+    misfits: Callable[[Solution], Float64Array],
+    weights: Float64Array,
+    *,
+    robust: bool = True,
+    floor: float = 1e-6,
+) -> tuple[Solution, Float64Array]:
     """Solve with iteratively reweighted edges, so that a few wrong measurements do not spoil the solution.
 
-    ``solve(weights, previous)`` returns a solution and its misfits ``(m,)``. Each round divides the weight of an edge
-    by its misfit (least absolute deviations). A misfit below the median or below ``floor`` is replaced by that bound,
-    so that good edges keep their weights. Where more than half of the edges of a vertex are wrong, no method can tell
-    which ones.
+    ``solve(weights, previous)`` returns a solution and ``misfits`` its misfit on each edge ``(m,)``. Each round divides
+    the weight of an edge by its misfit (least absolute deviations). A misfit below the median or below ``floor`` is
+    replaced by that bound, so that good edges keep their weights. Where more than half of the edges of a vertex are
+    wrong, no method can tell which ones. Unless ``robust``, the first solution is final.
 
     Returns
     -------
@@ -376,13 +340,14 @@ def reweighted(
         The factor, between 0 and 1, by which each weight was reduced.
     """
     trust = np.ones_like(weights)
-    solution, misfit = solve(weights, None)
-    for _ in range(REWEIGHTINGS):
+    solution = solve(weights, None)
+    for _ in range(REWEIGHTINGS if robust else 0):
+        misfit = misfits(solution)
         usual = max(float(np.median(misfit)), floor)
         revised = usual / np.maximum(misfit, usual)
         settled = bool(np.max(np.abs(revised - trust)) < 1e-3)
         trust = revised
-        solution, misfit = solve(weights * trust, solution)
+        solution = solve(weights * trust, solution)
         if settled:
             break
     return solution, trust

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.components import join_parts, split_patches
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.overlap import (
     PatchLike,
@@ -19,11 +20,11 @@ from graphquilt.alignment.overlap import (
     checked_weights,
     edge_errors,
     index_patches,
-    select_patches,
+    results,
     shared_rows,
 )
 from graphquilt.alignment.solve import AlignOptions, align
-from graphquilt.alignment.transforms import Alignment, Part, join_parts, with_fixed_frame, with_worst_fit
+from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg import adjacency, components
@@ -47,9 +48,8 @@ def align_hierarchical(
     """Align many patches level by level: never more than about ``branching`` at a time.
 
     The patch graph is cut into clusters of about ``branching`` patches. Each cluster is aligned on its own and becomes
-    one patch, the weighted centroid of its members; the weight of a row is the sum of the weights that its members
-    give the node, each 1 without ``weights``. The clusters are then aligned in the same way. Without noise the result
-    is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
+    one patch, the weighted centroid of its members. The clusters are then aligned in the same way. Without noise the
+    result is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
 
     Parameters
     ----------
@@ -87,7 +87,14 @@ def align_hierarchical(
         rows_i, rows_j = shared_rows(index, i, j)
         check_overlap(i, j, len(rows_i), least=options.motions.points_needed(index.dim), dim=index.dim)
         sizes[e] = len(rows_i) if row_weights is None else row_weights[i][rows_i] @ row_weights[j][rows_j]
-    labels = _cut(pairs, sizes, index.n_patches, branching) if clusters is None else _labels(clusters, index.n_patches)
+    if clusters is None:
+        labels = _cut(pairs, sizes, index.n_patches, branching)
+    elif np.shape(clusters) == (index.n_patches,):
+        labels = np.asarray(clusters)
+    else:
+        raise InputError(
+            f"there are {index.n_patches} patches and clusters of shape {np.shape(clusters)}; give one per patch."
+        )
     solver = _Solver(branching, options, executor, progress)
     alignment = _align_level(_Level(patches, row_weights, pairs, sizes), labels, solver)
     errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
@@ -118,13 +125,6 @@ class _Level(NamedTuple):
     number: int = 1
 
 
-def _labels(clusters: npt.ArrayLike, n_patches: int) -> Int64Array:
-    labels = np.asarray(clusters)
-    if labels.shape != (n_patches,):
-        raise InputError(f"there are {n_patches} patches and clusters of shape {labels.shape}; give one per patch.")
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
 def _cut(edges: Int64Array, sizes: Float64Array, n: int, branching: int) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
     if n <= branching:
@@ -140,7 +140,6 @@ def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignmen
     p, edges = len(labels), level.edges
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
-    inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     if labels.max() == 0 or labels.max() == p - 1:
         return align(
             level.patches,
@@ -151,14 +150,12 @@ def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignmen
             progress=solver.progress,
         )
     lower, patches, weights = _align_clusters(level, labels, inside, solver)
-    pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
-    sizes = np.bincount(which.ravel(), weights=level.sizes[~inside]).astype(np.float64)
-    upper = _align_level(
-        _Level(patches, weights, pairs, sizes, level.number + 1),
-        _cut(pairs, sizes, len(patches), solver.branching),
-        solver,
-    )
-    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which.ravel())])
+    pairs, inverse = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
+    which = inverse.ravel()
+    sizes = np.bincount(which, weights=level.sizes[~inside]).astype(np.float64)
+    next_level = _Level(patches, weights, pairs, sizes, level.number + 1)
+    upper = _align_level(next_level, _cut(pairs, sizes, len(patches), solver.branching), solver)
+    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which)])
     table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
     alignment = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
     return with_worst_fit(alignment, [lower, upper])
@@ -169,25 +166,15 @@ def _align_clusters(
 ) -> tuple[Alignment, list[Patch], list[Float64Array]]:
     """Align every cluster on its own: all transforms as one Alignment, and each cluster as a patch with row weights."""
     edges = level.edges[inside]
-    members = [np.flatnonzero(labels == c) for c in range(int(labels.max()) + 1)]
-    rows = [np.flatnonzero(labels[edges[:, 0]] == c) for c in range(len(members))]
-    tasks = []
-    for numbers, edge_rows in zip(members, rows, strict=True):
-        weights = None if level.weights is None else [level.weights[k] for k in numbers.tolist()]
-        local = np.searchsorted(numbers, edges[edge_rows])
-        tasks.append((select_patches(level.patches, numbers), local, solver.options, weights))
-    if solver.executor is None:
-        results = (_align_cluster(*task) for task in tasks)
-    else:
-        futures = [solver.executor.submit(_align_cluster, *task) for task in tasks]
-        results = (future.result() for future in futures)
-    parts, patches, patch_weights = [], [], []
-    for numbers, edge_rows, (alignment, patch, weight) in zip(members, rows, results, strict=True):
-        parts.append(Part(numbers, edge_rows, alignment))
+    parts = split_patches(level.patches, edges, labels, level.weights)
+    tasks = [(part.patches, part.edges, solver.options, part.weights) for part in parts]
+    alignments, patches, weights = [], [], []
+    for alignment, patch, row_weights in results(solver.executor, _align_cluster, tasks):
+        alignments.append(alignment)
         patches.append(patch)
-        patch_weights.append(weight)
-        report(solver.progress, f"clusters of level {level.number}", len(parts), len(members))
-    return join_parts(parts, edges), patches, patch_weights
+        weights.append(row_weights)
+        report(solver.progress, f"clusters of level {level.number}", len(patches), len(parts))
+    return join_parts(parts, alignments, edges), patches, weights
 
 
 def _align_cluster(

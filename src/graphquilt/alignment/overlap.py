@@ -34,13 +34,14 @@ __all__ = [
     "coordinates",
     "edge_errors",
     "index_patches",
+    "results",
     "row_weights",
-    "select_patches",
     "shared_rows",
 ]
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
+Apply: TypeAlias = Callable[[int, npt.ArrayLike], Float64Array]
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
@@ -51,20 +52,12 @@ COLLAPSED = 1e-5  # singular values below this share of the largest leave a dire
 
 @dataclass(frozen=True, eq=False)
 class PatchIndex:
-    """The rows of the nodes in each patch.
+    """The rows of the nodes in each patch."""
 
-    Attributes
-    ----------
-    nodes : for each patch, its node ids in ascending order
-    rows : for each patch, the row of each of these, or None where the rows are in this order already
-    dim : int
-    weights : for each patch, the weights of its rows; None where they have none
-    """
-
-    nodes: Sequence[IntArray] | Mapping[int, IntArray]
-    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]
+    nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
+    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
     dim: int
-    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None
+    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None  # of the rows of each patch
 
     @property
     def n_patches(self) -> int:
@@ -91,20 +84,15 @@ def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
     dim = 0
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
-        if k == 0:
-            dim = patch.dim
-        elif patch.dim != dim:
+        dim = dim or patch.dim
+        if patch.dim != dim:
             raise InputError(
                 f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
             )
-        ids = patch.nodes
-        if np.all(ids[1:] > ids[:-1]):
-            nodes.append(np.asarray(ids))
-            rows.append(None)
-        else:
-            order = np.argsort(ids)
-            nodes.append(np.asarray(ids)[order])
-            rows.append(order)
+        ids = np.asarray(patch.nodes)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        nodes.append(ids if order is None else ids[order])
+        rows.append(order)
     return PatchIndex(nodes, rows, dim)
 
 
@@ -123,32 +111,11 @@ def coordinates(patch: PatchLike) -> FloatArray:
     return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
 
 
-class _SelectedPatches(Sequence[PatchLike]):
-    """Some of the patches of a lazy sequence, each opened when it is asked for."""
-
-    def __init__(self, patches: Sequence[PatchLike], numbers: Int64Array) -> None:
-        self.patches, self.numbers = patches, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
-        return self.patches[int(self.numbers[k])]
-
-
-def select_patches(patches: Sequence[PatchLike], numbers: Int64Array) -> Sequence[PatchLike]:
-    """Return the patches with these ``numbers``, in that order; a lazy sequence gives a lazy sequence."""
-    if isinstance(patches, list | tuple):
-        return [patches[k] for k in numbers.tolist()]
-    return _SelectedPatches(patches, numbers)
-
-
 def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
     """Refuse weights that are not one for each patch."""
-    if len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array per patch."
-        )
+    n, p = len(weights), len(patches)
+    if n != p:
+        raise InputError(f"there are {p} patches and {n} weights; give one number or array per patch.")
 
 
 def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[Float64Array]:
@@ -177,8 +144,7 @@ def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[IntArray, IntArray]:
     """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
     a, b = index.nodes[i], index.nodes[j]
     if len(a) > len(b):
-        rows_j, rows_i = shared_rows(index, j, i)
-        return rows_i, rows_j
+        return shared_rows(index, j, i)[::-1]
     place = np.searchsorted(b, a)
     place[place == len(b)] = 0
     in_a = np.flatnonzero(b[place] == a)
@@ -212,10 +178,8 @@ def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
 
 def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     """Return ``edges (m, 2)`` with i < j, after checking that they are distinct pairs of ``p`` patches."""
-    array = np.asarray(edges)
-    if array.size == 0:
-        array = np.empty((0, 2), dtype=np.int64)
-    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
+    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
             f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
         )
@@ -239,9 +203,8 @@ def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
     node_sets = [index.nodes[k] for k in range(index.n_patches)]
     ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
     indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
-    incidence = sp.csr_array(
-        (np.ones(len(columns), dtype=np.int32), columns.ravel(), indptr), shape=(index.n_patches, len(ids))
-    )
+    ones, shape = np.ones(len(columns), dtype=np.int32), (index.n_patches, len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
     shared = sp.triu(incidence @ incidence.T, k=1).tocoo()
     enough = shared.data >= least
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
@@ -249,8 +212,7 @@ def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
 
 
 def _apart(labels: Int64Array, dim: int, *, given: bool) -> str:
-    parts = [np.flatnonzero(labels == c).tolist() for c in range(int(labels.max()) + 1)]
-    parts.sort(key=len, reverse=True)
+    parts = sorted((np.flatnonzero(labels == c).tolist() for c in np.unique(labels)), key=len, reverse=True)
     lonely = [part[0] for part in parts if len(part) == 1]
     named = "; ".join("{" + _shortened(part) + "}" for part in parts[:8]) + ("; …" if len(parts) > 8 else "")
     edge = "edge" if given else f"overlap of at least {dim + 1} nodes"
@@ -277,13 +239,8 @@ def compare_overlaps(
     """
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
-    result = Measurements(
-        np.empty(m),
-        np.empty(m),
-        np.empty((m, d, d), dtype=dtype),
-        np.empty((m, 2, d)),
-        np.empty(m, np.int64),
-    )
+    rotations, means = np.empty((m, d, d), dtype=dtype), np.empty((m, 2, d))
+    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m, np.int64))
     compare = partial(_compare_chunk, least=least, dtype=dtype)
     start = 0
     for piece in _map_chunks(compare, patches, index, edges, executor):
@@ -327,7 +284,7 @@ def edge_errors(
     patches: Sequence[PatchLike],
     index: PatchIndex,
     edges: Int64Array,
-    apply: Callable[[int, npt.ArrayLike], Float64Array],
+    apply: Apply,
     *,
     executor: Executor | None = None,
 ) -> Float64Array:
@@ -339,13 +296,7 @@ def edge_errors(
     return np.concatenate([np.empty(0), *chunks])
 
 
-def _errors_chunk(
-    patches: Patches,
-    index: PatchIndex,
-    edges: Int64Array,
-    *,
-    apply: Callable[[int, npt.ArrayLike], Float64Array],
-) -> Float64Array:
+def _errors_chunk(patches: Patches, index: PatchIndex, edges: Int64Array, *, apply: Apply) -> Float64Array:
     errors = np.empty(len(edges))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
@@ -371,17 +322,24 @@ def _map_chunks(
         size = max(1, min(size, -(-len(edges) // 16)))
     chunks = [edges[start : start + size] for start in range(0, len(edges), size)]
     if executor is None:
-        return (function(patches, index, chunk) for chunk in chunks)
-    futures = []
-    for chunk in chunks:
-        numbers = np.unique(chunk).tolist()
-        # A lazy sequence is sent as it is, and the worker opens the patches that it needs.
-        part: Patches = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
-        part_index = PatchIndex(
-            {k: index.nodes[k] for k in numbers},
-            {k: index.rows[k] for k in numbers},
-            index.dim,
-            None if index.weights is None else {k: index.weights[k] for k in numbers},
-        )
-        futures.append(executor.submit(function, part, part_index, chunk))
+        return results(None, function, [(patches, index, chunk) for chunk in chunks])
+    return results(executor, function, [(*_needed(patches, index, chunk), chunk) for chunk in chunks])
+
+
+def _needed(patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array) -> tuple[Patches, PatchIndex]:
+    """Return what ``edges`` need; a lazy sequence stays as it is, and the worker opens the patches that it needs."""
+    numbers = np.unique(edges).tolist()
+    nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
+    weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
+    part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
+    return part, PatchIndex(nodes, rows, index.dim, weights)
+
+
+def results(
+    executor: Executor | None, function: Callable[..., Result], tasks: Sequence[tuple[object, ...]]
+) -> Iterator[Result]:
+    """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
+    if executor is None:
+        return (function(*task) for task in tasks)
+    futures = [executor.submit(function, *task) for task in tasks]
     return (future.result() for future in futures)

@@ -31,7 +31,7 @@ from graphquilt.alignment.overlap import (
     shared_rows,
 )
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions, centred
@@ -137,17 +137,31 @@ def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: Ali
 
     The errors of the edges are not known yet and are left at 0.
     """
-    d = measured.means.shape[2]
-    motions, robust = options.motions, options.robust
-    result = Alignment.identity(p, d)
-    sizes = measured.sizes
+    _, ratios, rotations, means, undetermined = measured
+    motions, robust, (i, j) = options.motions, options.robust, edges.T
+    result = Alignment.identity(p, means.shape[2])
     trust = np.ones(len(edges))
     if motions.scale:
-        distortion, trust = _scales(edges, measured.ratios, sizes, p, robust=robust)
+        distortion, trust = reweighted(
+            lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
+            lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
+            measured.sizes,
+            robust=robust,
+        )
         # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
         result = replace(result, scales=1 / distortion)
     if motions.rotate:
-        solution, doubt = _rotations(edges, measured.rotations, sizes * trust, p, robust=robust, tol=options.tol)
+
+        def rotate(weights: Float64Array, previous: Rotations | None) -> Rotations:
+            start = None if previous is None else previous.vectors
+            return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=options.tol, start=start)
+
+        solution, doubt = reweighted(
+            rotate,
+            lambda solution: rotation_misfit(edges, rotations, solution.rotations),
+            measured.sizes * trust,
+            robust=robust,
+        )
         trust = trust * doubt
         result = replace(
             result,
@@ -157,11 +171,19 @@ def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: Ali
             next_residual=solution.next_residual,
         )
     if motions.translate:
+        moved = result.scales[:, None, None] * result.rotations
+        offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
-        translations, doubt = _translations(edges, measured.means, trust, result, robust=robust)
+        translations, doubt = reweighted(
+            lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
+            lambda t: np.asarray(np.linalg.norm(t[j] - t[i] - offsets, axis=1)),
+            trust,
+            robust=robust,
+            floor=1e-6 * float(np.abs(means).max()),
+        )
         trust = trust * doubt
         result = replace(result, translations=translations)
-    table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
+    table = EdgeTable(edges, np.zeros(len(edges)), measured.sizes * trust, trust, undetermined)
     return replace(result, edge_table=table)
 
 
@@ -170,45 +192,6 @@ def _turned_back(rotations: Float64Array) -> Float64Array:
     p, d, _ = rotations.shape
     with one_blas_thread():
         return np.asarray(rotations.reshape(p * d, d) @ rotations[0].T).reshape(p, d, d)
-
-
-def _scales(
-    edges: Int64Array, ratios: Float64Array, weights: Float64Array, p: int, *, robust: bool
-) -> tuple[Float64Array, Float64Array]:
-    def solve(weights: Float64Array, _: object) -> tuple[Float64Array, Float64Array]:
-        scales = synchronize_scales(edges, ratios, weights=weights, n=p)
-        return scales, np.abs(np.log(ratios * scales[edges[:, 1]] / scales[edges[:, 0]]))
-
-    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
-
-
-def _rotations(
-    edges: Int64Array, rotations: FloatArray, weights: Float64Array, p: int, *, robust: bool, tol: float
-) -> tuple[Rotations, Float64Array]:
-    def solve(weights: Float64Array, previous: Rotations | None) -> tuple[Rotations, Float64Array]:
-        start = None if previous is None else previous.vectors
-        solution = synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol, start=start)
-        return solution, rotation_misfit(edges, rotations, solution.rotations)
-
-    if robust:
-        return reweighted(solve, weights)
-    return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol), np.ones(len(edges))
-
-
-def _translations(
-    edges: Int64Array, means: Float64Array, weights: Float64Array, placed: Alignment, *, robust: bool
-) -> tuple[Float64Array, Float64Array]:
-    i, j = edges.T
-    moved = placed.scales[:, None, None] * placed.rotations
-    offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
-
-    def solve(weights: Float64Array, _: object) -> tuple[Float64Array, Float64Array]:
-        t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
-        return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
-
-    if robust:
-        return reweighted(solve, weights, floor=1e-6 * float(np.abs(means).max()))
-    return solve(weights, None)[0], np.ones(len(edges))
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.kernels import one_blas_thread
 
-__all__ = ["Alignment", "Part", "join_parts", "with_fixed_frame", "with_worst_fit"]
-
+__all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
 
 DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
@@ -175,10 +173,8 @@ class Alignment:
     def take(self, patches: npt.ArrayLike) -> Alignment:
         """Return the transforms of the ``patches (k,)`` named, in that order, without their edges."""
         rows = np.asarray(patches, dtype=np.int64)
-        bare = Alignment.identity(len(rows), self.dim)
-        return replace(
-            bare, scales=self.scales[rows], rotations=self.rotations[rows], translations=self.translations[rows]
-        )
+        scales, rotations, translations = self.scales[rows], self.rotations[rows], self.translations[rows]
+        return Alignment(scales, rotations, translations, EdgeTable.empty(), np.r_[np.ones(self.dim), -1.0])
 
     def worst_edges(self, n: int = 5) -> Int64Array:
         """Return the n edges with the largest error after alignment, worst first, (n, 2)."""
@@ -202,35 +198,14 @@ class Alignment:
         Returns
         -------
         Alignment
-            The other patches stay where they are. ``drift`` bounds how far the rotations may be from those of a full
-            solve, and grows with each extension.
+            The other patches stay where they are; ``drift`` grows.
 
         Raises
         ------
         OverlapError
             If the new patch shares fewer than d + 1 nodes with every other.
         """
-        p = self.n_patches
-        if len(patches) != p:
-            raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
-        if replaces is not None and not 0 <= replaces < p:
-            raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
-        number = p if replaces is None else replaces
-        remaining = replace(self, edge_table=self.edge_table.take(~(self.edges == number).any(axis=1)))
-        placement = place_patch(patches, new_patch, remaining, number=number)
-
-        def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
-            others = values if replaces is None else np.delete(values, number, axis=0)
-            return np.insert(others, number, new, axis=0)
-
-        return replace(
-            self,
-            scales=put(self.scales, placement.scale),
-            rotations=put(self.rotations, placement.rotation),
-            translations=put(self.translations, placement.translation),
-            edge_table=EdgeTable.concatenate([remaining.edge_table, placement.edge_table]),
-            drift=self.drift + placement.drift,
-        )
+        return place_patch(patches, new_patch, self, replaces=replaces)
 
     def to_arrays(self) -> dict[str, AnyArray]:
         """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
@@ -258,16 +233,10 @@ class Alignment:
             raise FormatError(
                 f"this alignment has format {int(arrays['format'])}; this version reads {FORMAT}. Upgrade graphquilt."
             )
-        values = {name: np.array(arrays[name]) for name in ARRAYS}
+        a = {name: np.array(arrays[name]) for name in ARRAYS}
         try:
-            return cls(
-                values["scales"],
-                values["rotations"],
-                values["translations"],
-                EdgeTable(*(values[name] for name in COLUMNS)),
-                values["eigenvalues"],
-                *(float(values[name]) for name in FIGURES),
-            )
+            table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
+            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
 
@@ -294,33 +263,6 @@ class Alignment:
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
-
-
-class Part(NamedTuple):
-    """The alignment of some of the patches, the numbers (k,) of these in the whole, and the rows of their edges."""
-
-    patches: Int64Array
-    edges: Int64Array
-    alignment: Alignment
-
-
-def join_parts(parts: Sequence[Part], pairs: Int64Array) -> Alignment:
-    """Put alignments of groups of patches together, each where it is, as one alignment with the edges ``pairs (m, 2)``.
-
-    Every patch and every edge belongs to exactly one part.
-    """
-    order = np.argsort(np.concatenate([part.patches for part in parts]))
-    rows = np.argsort(np.concatenate([part.edges for part in parts]))
-    alignments = [part.alignment for part in parts]
-    table = EdgeTable.concatenate(alignment.edge_table for alignment in alignments).take(rows)
-    whole = Alignment(
-        scales=np.concatenate([alignment.scales for alignment in alignments])[order],
-        rotations=np.concatenate([alignment.rotations for alignment in alignments])[order],
-        translations=np.concatenate([alignment.translations for alignment in alignments])[order],
-        edge_table=replace(table, pairs=pairs),
-        eigenvalues=alignments[0].eigenvalues,
-    )
-    return with_worst_fit(whole, alignments)
 
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:

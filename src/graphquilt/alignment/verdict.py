@@ -25,7 +25,11 @@ def verdict(fit: Alignment) -> str:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
     lines += [_errors(fit), _gap(fit)]
     if np.any(fit.undetermined > 0):
-        lines.append(_undetermined(fit))
+        lines.append(
+            f"{int((fit.undetermined > 0).sum())} overlaps leave directions undetermined, up to "
+            f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there. Harmless where the "
+            "embedding does not use those directions either; a smaller dimension would do."
+        )
     if len(fit.distrusted):
         lines.append(
             f"Robust alignment distrusts {len(fit.distrusted)} overlaps: {_named(fit.distrusted)}. Look at those."
@@ -41,21 +45,18 @@ def verdict(fit: Alignment) -> str:
 def _errors(fit: Alignment) -> str:
     middle, worst = float(np.median(fit.edge_errors)), float(fit.edge_errors.max())
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
-    bad = fit.edges[fit.edge_errors > FAIR]
-    order = np.argsort(-fit.edge_errors, kind="stable")
+    bad, m = int((fit.edge_errors > FAIR).sum()), len(fit.edges)
     if worst <= GOOD:
         return f"Good: the overlaps agree. {figures}"
-    if len(bad) == 0:
-        return f"Fair: the overlaps agree roughly. {figures} The worst is {_named(fit.edges[order[:1]])}."
-    share = len(bad) / len(fit.edges)
-    advice = (
-        "Most patches do not agree: train them longer, in fewer dimensions, or with larger overlaps."
-        if share > 0.5
-        else "Embed these patches again, drop these edges, or use robust=True."
-    )
-    word = "Bad" if share > 0.5 else "Doubtful"
-    names = _named(fit.edges[order[: len(bad)]])
-    return f"{word}: {len(bad)} of {len(fit.edges)} overlaps hardly agree, {names}. {figures} {advice}"
+    if bad == 0:
+        return f"Fair: the overlaps agree roughly. {figures} The worst is {_named(fit.worst_edges(1))}."
+    word, advice = "Doubtful", "Embed these patches again, drop these edges, or use robust=True."
+    if bad > m / 2:
+        word, advice = (
+            "Bad",
+            "Most patches do not agree: train them longer, in fewer dimensions, or with larger overlaps.",
+        )
+    return f"{word}: {bad} of {m} overlaps hardly agree, {_named(fit.worst_edges(bad))}. {figures} {advice}"
 
 
 def _gap(fit: Alignment) -> str:
@@ -79,15 +80,6 @@ def _gap(fit: Alignment) -> str:
     if filled <= WEAK:
         return f"Soft: the rotations are determined, with little to spare; {figures}. More patch edges would help."
     return f"Weak: the rotations are hardly determined; {figures}. Add patch edges, or embed in fewer dimensions."
-
-
-def _undetermined(fit: Alignment) -> str:
-    touched = fit.undetermined > 0
-    most = int(fit.undetermined.max())
-    return (
-        f"{int(touched.sum())} overlaps leave directions undetermined, up to {most} of {fit.dim}: their points do not "
-        "extend there. Harmless where the embedding does not use those directions either; a smaller dimension would do."
-    )
 
 
 def _named(edges: Int64Array) -> str:

@@ -1,10 +1,16 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
 from graphquilt.linalg.eigen import Eigenpairs, lowest_eigenpairs, orthonormalize
-from graphquilt.linalg.laplacian import components, solve_laplacian, spanning_tree
+from graphquilt.linalg.laplacian import (
+    adjacency,
+    components,
+    conjugate_gradients,
+    solve_grounded,
+    solve_laplacian,
+    spanning_tree,
+)
 from graphquilt.linalg.motions import Motions
 from graphquilt.linalg.procrustes import Polar, centred, nearest_orthogonal, polar, relative_rotation, relative_scale
-from graphquilt.linalg.systems import adjacency, conjugate_gradients, solve_grounded
 
 __all__ = [
     "Eigenpairs",

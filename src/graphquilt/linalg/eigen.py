@@ -2,31 +2,26 @@
 
 The operator A is any function on tall matrices. Each step minimises the trace of ``Y.T @ A @ Y`` over all orthonormal
 ``Y (n, c)`` in the span of three blocks: the current vectors X, their preconditioned residuals W, and the direction P
-of the step before. The span of X and W alone is preconditioned steepest descent. P adds what conjugate gradients add: a
-step never undoes the one before, and the number of steps grows with the square root of the condition number, not with
-the condition number (Knyazev 2001).
+of the step before. P adds what conjugate gradients add to steepest descent: the number of steps grows with the square
+root of the condition number, not with the condition number (Knyazev 2001).
 
-The textbook form loses its accuracy when X, W and P become nearly dependent, as they do near convergence, and then the
-Ritz values may even fall below the spectrum. Here the whole basis stays orthonormal, so the small problem is an
-ordinary symmetric one. P is made orthogonal to X in the small space of coefficients (Hetmaniuk and Lehoucq 2006), which
-costs no product of tall matrices. W is orthogonalised against the rest, a second time where that is needed, and
-columns that depend on others are dropped (Duersch, Shao, Yang and Gu 2018).
+The textbook form loses its accuracy near convergence, where X, W and P are nearly dependent. Here the whole basis stays
+orthonormal. P is made orthogonal to X in the small space of coefficients (Hetmaniuk and Lehoucq 2006), which costs no
+product of tall matrices. W is orthogonalised against the rest, a second time where that is needed, and columns that
+depend on others are dropped (Duersch, Shao, Yang and Gu 2018).
 
 References
 ----------
 A. V. Knyazev, Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate gradient
 method. SIAM J. Sci. Comput. 23 (2001) 517-541.
-
 U. Hetmaniuk and R. Lehoucq, Basis selection in LOBPCG. J. Comput. Phys. 218 (2006) 324-332.
-
 J. A. Duersch, M. Shao, C. Yang and M. Gu, A robust and efficient implementation of LOBPCG. SIAM J. Sci. Comput. 40
 (2018) C655-C676.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,9 +51,8 @@ class Eigenpairs(NamedTuple):
 def orthonormalize(block: FloatArray) -> int:
     """Make the columns of ``block (n, c)`` orthonormal in place and return the number k of independent ones.
 
-    The first k columns of the block become an orthonormal basis of its span; the others then hold nothing of use. The
-    basis comes from the eigenvectors of the Gram matrix, with all columns scaled to length 1 first. That takes two
-    products of tall matrices, as Cholesky QR does, but also works where columns depend on each other.
+    The first k columns become an orthonormal basis of the span of the block; the others then hold nothing of use. The
+    basis comes from the eigenvectors of the Gram matrix, which also works where columns depend on each other.
 
     Examples
     --------
@@ -130,27 +124,31 @@ def lowest_eigenpairs(
     >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
     [1.0, 2.0]
     """
-    basis, image, values = _first_basis(operator, start, deflate, width=start.shape[1] * (3 if max_iterations else 1))
-    extend = partial(_extend, operator=operator, preconditioner=preconditioner, deflate=deflate)
+    c = start.shape[1]
+    basis, image, values = _first_basis(operator, start, deflate, width=c * (3 if max_iterations else 1))
+    X, AX = basis[:, :c], image[:, :c]
     projected, history = np.diag(values), []  # the operator in the basis of X and P; the residual of every step
     while True:
-        X = basis[:, : len(values)]
-        residuals = _residuals(X, image[:, : len(values)], values)
+        squares = [(R**2).sum(axis=0) for _, R in _residual_rows(X, AX, values)]
+        residuals = np.sqrt(sum(squares, np.zeros(c)))
         history.append(float(residuals.max(initial=0.0)))
         done = history[-1] <= tol or len(history) > max_iterations or _stagnates(history, patience)
         if done or (stop is not None and stop(values, residuals)):
             return Eigenpairs(values, X if X.shape == basis.shape else X.copy(), residuals, len(history) - 1)
-        total = extend(basis, image, values, len(projected))
-        values, projected = _minimise(basis[:, :total], image[:, :total], projected, len(values))
+        k = len(projected)
+        W = basis[:, k : k + c]
+        for rows, R in _residual_rows(X, AX, values):
+            W[rows] = R
+        preconditioner(W, values)
+        total = k + _new_directions(W, basis[:, :k], deflate)
+        operator(basis[:, k:total], image[:, k:total])
+        values, projected = _minimise(basis[:, :total], image[:, :total], projected, c)
 
 
 def _first_basis(
     operator: Operator, start: FloatArray, deflate: FloatArray | None, *, width: int
 ) -> tuple[FloatArray, FloatArray, Float64Array]:
-    """Return a basis and its image ``(n, width)``, beginning with the Ritz vectors of ``start``, and the Ritz values.
-
-    These are the only tall arrays that the iteration allocates.
-    """
+    """Return a basis and its image ``(n, width)`` beginning with the Ritz vectors of ``start``; and their values."""
     n, c = start.shape
     basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
     X, AX = basis[:, :c], image[:, :c]
@@ -165,34 +163,10 @@ def _first_basis(
     return basis, image, values
 
 
-def _extend(
-    basis: FloatArray,
-    image: FloatArray,
-    values: Float64Array,
-    k: int,
-    *,
-    operator: Operator,
-    preconditioner: Preconditioner,
-    deflate: FloatArray | None,
-) -> int:
-    """Write the preconditioned residuals after the first k columns of the basis; return the new number of columns."""
-    c = len(values)
-    W = basis[:, k : k + c]
-    _residual_into(W, basis[:, :c], image[:, :c], values)
-    preconditioner(W, values)
-    total = k + _new_directions(W, basis[:, :k], deflate)
-    operator(basis[:, k:total], image[:, k:total])
-    return total
-
-
 def _minimise(
     basis: FloatArray, image: FloatArray, projected: Float64Array, c: int
 ) -> tuple[Float64Array, Float64Array]:
-    """Replace the basis by the new X and P and the image by theirs; return the Ritz values and the projected operator.
-
-    This is the Rayleigh-Ritz step: of all subspaces of dimension c in the span of the basis, the new X spans the one
-    with the smallest trace of ``X.T @ A @ X``.
-    """
+    """Replace basis and image by those of the new X and P; return the Ritz values and the projected operator."""
     k = len(projected)
     border = (basis.T @ image[:, k:]).astype(np.float64)
     small = np.block([[projected, border[:k]], [border[:k].T, border[k:]]])
@@ -216,9 +190,8 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
     _remove(W, deflate)
     _remove(W, basis)
     k = orthonormalize(W)
-    # Where W lies nearly in the span of the basis, making it orthonormal has also enlarged the part of the basis that
-    # rounding errors had left in it. Without a second pass the basis is not orthonormal any more and Ritz values can
-    # fall below the spectrum.
+    # Where W lies nearly in the span of the basis, rounding errors left a part of the basis in it, and making W
+    # orthonormal enlarged that part. Without a second pass, Ritz values can fall below the spectrum.
     if np.abs(basis.T @ W[:, :k]).max(initial=0.0) > STRAY * np.finfo(W.dtype).eps:
         _remove(W[:, :k], deflate)
         _remove(W[:, :k], basis)
@@ -229,8 +202,7 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
 def _with_last_step(C: Float64Array, c: int) -> Float64Array:
     """Return the coefficients ``C (k, c)`` of the new X beside those of the new P, orthonormal to them.
 
-    The step to the new X is the part of it that does not come from the old X, which has the first c rows of C. Because
-    the basis is orthonormal, coefficients that are orthogonal belong to tall vectors that are orthogonal.
+    P is the part of the new X that does not come from the old X, which has the first c rows of C.
     """
     step = C.copy()
     step[:c] = 0
@@ -258,22 +230,14 @@ def _remove(block: FloatArray, basis: FloatArray | None) -> None:
         block[rows] -= basis[rows] @ share
 
 
-def _residual_into(out: FloatArray, X: FloatArray, AX: FloatArray, values: Float64Array) -> None:
+def _residual_rows(X: FloatArray, AX: FloatArray, values: Float64Array) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the residuals ``AX - X * values`` of some rows at a time, with those rows."""
     for start in range(0, len(X), ROWS):
         rows = slice(start, start + ROWS)
-        out[rows] = AX[rows] - X[rows] * values.astype(X.dtype)
-
-
-def _residuals(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float64Array:
-    squares = np.zeros(len(values))
-    for start in range(0, len(X), ROWS):
-        rows = slice(start, start + ROWS)
-        squares += ((AX[rows] - X[rows] * values.astype(X.dtype)) ** 2).sum(axis=0)
-    return np.sqrt(squares)
+        yield rows, AX[rows] - X[rows] * values.astype(X.dtype)
 
 
 def _ritz(small: FloatArray) -> tuple[Float64Array, Float64Array]:
     """Return the eigenvalues and eigenvectors of the projected operator, always in double precision."""
-    symmetric = (small.astype(np.float64) + small.T) / 2
-    values, vectors = np.linalg.eigh(symmetric)
+    values, vectors = np.linalg.eigh((small.astype(np.float64) + small.T) / 2)
     return values, vectors

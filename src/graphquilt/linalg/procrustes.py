@@ -1,8 +1,7 @@
 """Find how one of two sets of corresponding points must be scaled and turned to fit the other (Horn 1988).
 
 Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
-``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b``. Nothing here knows of
-graphs, nodes or patches.
+``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import numpy.typing as npt
 from graphquilt.arrays import Float64Array
 
 __all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale"]
-
 
 CHUNK = 1024  # matrices of a long stack that are decomposed at a time
 

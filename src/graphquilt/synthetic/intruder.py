@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,23 +27,17 @@ __all__ = ["BEHAVIOURS", "Network", "Truth", "intrude"]
 
 BEHAVIOURS = ("lateral movement", "scanning", "beaconing", "role change")
 WORKSTATION, SERVER, MONITOR = 0, 1, 2
+Contacts: TypeAlias = Iterator[tuple[int, int, int]]  # of a day, a source and a destination
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What the intruder did: row r is "``source[r]`` talked to ``destination[r]`` on ``day[r]``".
-
-    Attributes
-    ----------
-    day, source, destination : int arrays (m,)
-    behaviour : int array (m,)
-        Position in ``BEHAVIOURS``.
-    """
+    """What the intruder did: row r of the arrays (m,) is "``source[r]`` talked to ``destination[r]`` on ``day[r]``"."""
 
     day: Int64Array
     source: Int64Array
     destination: Int64Array
-    behaviour: Int64Array
+    behaviour: Int64Array  # the position in BEHAVIOURS
 
     def nodes(self, side: str, n_nodes: int, n_days: int, behaviour: str | None = None) -> BoolArray:
         """Return which nodes of ``side`` ("source" or "destination") took part on which day, (n_nodes, n_days)."""
@@ -53,8 +47,7 @@ class Truth:
         return marked
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(NamedTuple):
     """The network before the intruder comes: hosts, contacts, number of days, the first address that nobody uses."""
 
     hosts: Mapping[str, AnyArray]
@@ -71,11 +64,7 @@ class Network:
 def intrude(network: Network, *, first_day: int, campaigns: int, seed: int) -> tuple[Truth, BoolArray]:
     """Plan ``campaigns`` of each behaviour from ``first_day`` on.
 
-    Returns
-    -------
-    truth : Truth
-    quiet : bool array (n_hosts, n_days)
-        Where a machine's owner can hardly use it any more.
+    Returns the truth, and where a machine's owner can hardly use it any more, (n_hosts, n_days).
     """
     rng = np.random.default_rng([seed, 2])
     hosts, n_days = network.hosts, network.n_days
@@ -110,7 +99,7 @@ def _strangers(network: Network, rng: np.random.Generator, host: int, count: int
     return others[:count]
 
 
-def _lateral(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
+def _lateral(campaign: _Campaign) -> Contacts:
     network, rng, host, start, *_ = campaign
     machines = [host]
     for day in range(start, start + int(rng.integers(3, 9))):
@@ -124,24 +113,22 @@ def _lateral(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
             machines.append(int(rng.choice(reached)))
 
 
-def _scan(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
+def _scan(campaign: _Campaign) -> Contacts:
     network, rng, host, start, *_ = campaign
     width = max(10, network.n_hosts // 20)
     first = int(rng.integers(0, max(1, network.n_hosts - width)))
-    for target in range(first, min(first + width, network.n_hosts)):
-        if target != host:
-            yield start, host, target
+    block = range(first, min(first + width, network.n_hosts))
+    yield from ((start, host, target) for target in block if target != host)
 
 
-def _beacon(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
+def _beacon(campaign: _Campaign) -> Contacts:
     network, rng, host, start, number, _ = campaign
     homes = [network.unused + 2 * number + k for k in range(int(rng.integers(1, 3)))]
-    for day in range(start, start + int(rng.integers(7, 22))):
-        for home in homes:
-            yield day, host, home
+    days = range(start, start + int(rng.integers(7, 22)))
+    yield from ((day, host, home) for day in days for home in homes)
 
 
-def _role_change(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
+def _role_change(campaign: _Campaign) -> Contacts:
     network, rng, host, start, _, quiet = campaign
     department, contacts = network.hosts["department"], network.contacts
     elsewhere = np.flatnonzero(department != department[host])
@@ -152,5 +139,4 @@ def _role_change(campaign: _Campaign) -> Iterator[tuple[int, int, int]]:
         quiet[host, day] = True
         used = contacts["destination"][of_model][rng.random(int(of_model.sum())) < 0.6]
         shares = rng.choice(servers, min(len(servers), int(rng.integers(5, 16))), replace=False)
-        for target in np.union1d(used, shares).tolist():
-            yield day, host, int(target)
+        yield from ((day, host, target) for target in np.union1d(used, shares).tolist())

@@ -1,10 +1,7 @@
 """Make the network traffic of a company, day by day, with an intruder in it, in the format of LANL's netflow records.
 
-The background was written from what networks look like, and what the intruder does (see
-:mod:`graphquilt.synthetic.intruder`) from what intruders do; both were fixed before any detector had scored them.
+Both the traffic and the intruder (see :mod:`graphquilt.synthetic.intruder`) were fixed before any detector scored them.
 
-Background
-----------
 Internal hosts are sources, and destinations too; the other destinations are external addresses. A host belongs to a
 department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
 enterprise servers that everybody uses, servers and peers of its department, popular sites, addresses of its own), each
@@ -40,18 +37,7 @@ _ONE_OFFS = 2.0  # mean number of addresses per day that an active host never re
 
 @dataclass(frozen=True)
 class Netflow:
-    """Traffic that can be generated day by day, in any order; see :func:`netflow`.
-
-    Attributes
-    ----------
-    n_sources, n_destinations, n_days : int
-        Destination ids below ``n_sources`` are the internal hosts.
-    pairs_per_day : float
-        Distinct pairs that an average day should have.
-    campaigns : int
-        How often the intruder does each of ``BEHAVIOURS``.
-    seed : int
-    """
+    """Traffic that can be generated day by day, in any order; :func:`netflow` describes the attributes."""
 
     n_sources: int
     n_destinations: int
@@ -123,7 +109,13 @@ class Netflow:
         destination = np.empty(m, dtype=np.int64)
         enterprise = rng.permutation(servers)[: max(1, len(servers) // 10)]
         destination[kind == 0] = enterprise[_zipf(rng, len(enterprise), int((kind == 0).sum()))]
-        self._fill_department(rng, destination, source, kind, servers)
+        department = self._hosts["department"]
+        for group in range(int(department.max()) + 1):
+            own = servers[department[servers] == group]
+            for which, choice in ((1, own if len(own) else servers), (2, np.flatnonzero(department == group))):
+                rows = np.flatnonzero((kind == which) & (department[source] == group))
+                if len(rows):
+                    destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
         low, high = self._outside
         sites = rng.permutation(np.arange(low, high))[: max(1, (high - low) // 10)]
         destination[kind == 3] = sites[_zipf(rng, len(sites), int((kind == 3).sum()))]
@@ -134,31 +126,8 @@ class Netflow:
         fate, day = rng.random(m), rng.integers(0, self.n_days, m)
         first[fate < 0.15] = day[fate < 0.15]
         last[fate > 0.85] = day[fate > 0.85] + 1
-        return {
-            "source": key >> 32,
-            "destination": key & 0xFFFFFFFF,
-            "probability": rng.beta(1.2, 1.2, m),
-            "first": first,
-            "last": last,
-        }
-
-    def _fill_department(
-        self,
-        rng: np.random.Generator,
-        destination: IntArray,
-        source: IntArray,
-        kind: IntArray,
-        servers: IntArray,
-    ) -> None:
-        """Fill in the contacts inside each department: kind 1 are its servers, kind 2 any of its hosts."""
-        department = self._hosts["department"]
-        for group in range(int(department.max()) + 1):
-            members = np.flatnonzero(department == group)
-            own = servers[department[servers] == group]
-            for which, choice in ((1, own if len(own) else servers), (2, members)):
-                rows = np.flatnonzero((kind == which) & (department[source] == group))
-                if len(rows):
-                    destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
+        ends = {"source": key >> 32, "destination": key & 0xFFFFFFFF}
+        return {**ends, "probability": rng.beta(1.2, 1.2, m), "first": first, "last": last}
 
     @cached_property
     def _campaigns(self) -> tuple[Truth, BoolArray]:
@@ -202,8 +171,8 @@ class Netflow:
     def flows(self, day: int, *, mean_flows: float = 2.0) -> pa.Table:
         """Return one day of flow records in the eleven LANL columns, sorted by time.
 
-        Every pair has at least one TCP flow and about ``mean_flows``; name look-ups by UDP are added, which a
-        filter by protocol takes out again. A beacon calls at regular intervals.
+        Every pair has about ``mean_flows`` TCP flows and at least one; each source also looks up names by UDP. A beacon
+        calls at regular intervals.
         """
         import pyarrow as pa
 
@@ -211,7 +180,7 @@ class Netflow:
 
         rng = np.random.default_rng([self.seed, 4, day])
         source, destination = self.pairs(day)
-        repeats = 1 + rng.geometric(1 / max(1.0, mean_flows), len(source)) - 1
+        repeats = rng.geometric(1 / max(1.0, mean_flows), len(source))
         source, destination = np.repeat(source, repeats), np.repeat(destination, repeats)
         look_ups = np.unique(source)
         m, extra = len(source), len(look_ups)
@@ -229,8 +198,7 @@ class Netflow:
         columns = [
             time[order],
             rng.integers(0, 3600, m + extra),
-            _named(source[order], self.n_sources),
-            _named(destination[order], self.n_sources),
+            *(_named(nodes[order], self.n_sources) for nodes in (source, destination)),
             np.where(udp, 17, 6),
             _strings("Port", rng.integers(1024, 65536, m + extra), 5),
             np.where(udp, 53, port).astype(str),
@@ -252,14 +220,8 @@ class Netflow:
             paths.append(folder / f"netflow_day-{day:02d}.csv")
             csv.write_csv(self.flows(day, mean_flows=mean_flows), paths[-1], write_options=bare)
         truth = self.truth
-        table = pa.table(
-            {
-                "day": truth.day,
-                "source": _named(truth.source, self.n_sources),
-                "destination": _named(truth.destination, self.n_sources),
-                "behaviour": [BEHAVIOURS[b] for b in truth.behaviour],
-            }
-        )
+        ends = {side: _named(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
+        table = pa.table({"day": truth.day, **ends, "behaviour": [BEHAVIOURS[b] for b in truth.behaviour]})
         csv.write_csv(table, folder / "truth.csv")
         return paths
 
@@ -278,7 +240,8 @@ def netflow(
     Parameters
     ----------
     n_sources, n_destinations, n_days : int
-        Internal hosts; all destinations, internal hosts included; days, of which 5 and 6 in seven are weekends.
+        Internal hosts; all destinations, of which the internal hosts are the first; days, of which 5 and 6 in seven are
+        weekends.
     pairs_per_day : float, optional
         Distinct pairs on an average day; by default 13.5 per source, which is 500 000 at LANL's size.
     campaigns : int
@@ -304,8 +267,7 @@ def netflow(
 
 def _zipf(rng: np.random.Generator, n: int, size: int) -> IntArray:
     """Return random ranks 0..n-1 with probability about 1 / (rank + 1)."""
-    ranks: IntArray = np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1).astype(np.int64)
-    return ranks
+    return np.asarray(np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1), dtype=np.int64)
 
 
 def _strings(prefix: str, numbers: IntArray, digits: int) -> pa.Array:

@@ -16,28 +16,18 @@ __all__ = ["Quilt", "patchwork", "quilt", "random_rotations", "ring_with_chords"
 
 @dataclass(frozen=True, eq=False)
 class Quilt:
-    """An alignment problem: patches, the edges between them, and the true positions and motions.
+    """An alignment problem: patches as an embedding method would return them, and the true positions and motions.
 
-    Attributes
-    ----------
-    patches : sequence of Patch
-        As an embedding method would return them.
-    edges : int array (m, 2)
-    points : float array (n, d)
-        The true positions of the nodes.
-    scales, rotations, translations : arrays (p,), (p, d, d), (p, d)
-        The motion that puts each patch back: ``scale * X @ rotation + translation`` is the truth, but for noise.
-    wrong : int array (k,)
-        The edges (rows of ``edges``) whose overlaps are wrong.
+    The truth of patch k, but for noise, is ``scales[k] * X @ rotations[k] + translations[k]``.
     """
 
     patches: Sequence[Patch]
-    edges: Int64Array
-    points: Float64Array
-    scales: Float64Array
-    rotations: Float64Array
-    translations: Float64Array
-    wrong: Int64Array
+    edges: Int64Array  # (m, 2)
+    points: Float64Array  # (n, d), the true positions of the nodes
+    scales: Float64Array  # (p,)
+    rotations: Float64Array  # (p, d, d)
+    translations: Float64Array  # (p, d)
+    wrong: Int64Array  # (k,), the rows of the edges whose overlaps are wrong
 
 
 def random_rotations(n: int, dim: int, rng: np.random.Generator) -> Float64Array:
@@ -118,9 +108,8 @@ def quilt(
     share = 2 * dim if overlap is None else overlap
     unshared = max(1, dim // 4) + 1 if n_patches > 1 else share
     # Nodes 0..m*share-1 belong to the overlaps, edge after edge; then each patch has a few of its own.
-    n = len(edges) * share + n_patches * unshared
-    points = rng.normal(size=(n, dim))
     start = len(edges) * share
+    points = rng.normal(size=(start + n_patches * unshared, dim))
     members = [list(range(start + k * unshared, start + (k + 1) * unshared)) for k in range(n_patches)]
     for e, (i, j) in enumerate(edges.tolist()):
         for k in (i, j):
@@ -162,19 +151,17 @@ def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: f
     60
     """
     rng = np.random.default_rng(seed)
-    n = rows * columns * per_patch // 2
-    points = rng.uniform(0, 1, size=(n, 2)) * [columns, rows]
     p = rows * columns
+    points = rng.uniform(0, 1, size=(p * per_patch // 2, 2)) * [columns, rows]
+    corners = np.array([[k % columns, k // columns] for k in range(p)])
     rotations = random_rotations(p, 2, rng)
     translations = rng.uniform(-1, 1, size=(p, 2)) * [columns / 2, rows / 2]
     patches, node_sets = [], []
-    for k in range(p):
-        corner = np.array([k % columns, k // columns])
+    for k, corner in enumerate(corners):
         inside = np.flatnonzero(np.all(np.abs(points - corner - 0.5) <= 0.75, axis=1))
         measured = points[inside] + noise * rng.normal(size=(len(inside), 2))
         patches.append(Patch(inside, (measured - corner - translations[k]) @ rotations[k].T))
         node_sets.append(set(inside.tolist()))
     edges = [(i, j) for i in range(p) for j in range(i + 1, p) if len(node_sets[i] & node_sets[j]) > 3]
-    back = translations + np.array([[k % columns, k // columns] for k in range(p)])
-    pairs = np.array(edges, dtype=np.int64)
-    return Quilt(patches, pairs, points, np.ones(p), rotations, back, np.empty(0, dtype=np.int64))
+    pairs, none = np.array(edges, dtype=np.int64), np.empty(0, dtype=np.int64)
+    return Quilt(patches, pairs, points, np.ones(p), rotations, translations + corners, none)
