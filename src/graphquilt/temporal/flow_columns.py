@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphquilt.arrays import BoolArray, Float64Array, Int64Array
+from graphquilt.arrays import BoolArray, Float64Array
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
@@ -26,29 +28,26 @@ def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
     return column
 
 
-def codes_of(column: pa.Array) -> Int64Array:
-    """Return the position of each row in the dictionary, (n,); -1 for null."""
-    codes = pc.fill_null(as_dictionary(column).indices, -1)
-    return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
+def rows_where(accept: Callable[[str], bool], column: pa.Array) -> BoolArray:
+    """Return which rows contain a word that ``accept`` accepts, (n,); null is no word."""
+    words = as_dictionary(column)
+    accepted = np.array([word is not None and accept(word) for word in words.dictionary.to_pylist()] + [False])
+    return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
 
 
-def is_named(column: pa.Array) -> BoolArray:
-    """Return which rows have a name, (n,)."""
-    words = as_dictionary(column).dictionary.to_pylist()
-    named = np.array([bool(word and word.strip()) for word in words] + [False])
-    everywhere = named[:-1].all() and column.null_count == 0
-    return np.ones(len(column), dtype=bool) if everywhere else named[codes_of(column)]
+def is_text(column: pa.Array) -> bool:
+    """Return whether a column contains strings."""
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
     """Return the numbers, and which rows contain a finite number, (n,) each."""
     good = ~column.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if is_text(column):
         good &= matches(column, EPOCH)
         column = pc.if_else(pa.array(good), column, "0")
-    values = np.asarray(
-        pc.fill_null(pc.cast(column, pa.float64()), 0.0).to_numpy(zero_copy_only=False), dtype=np.float64
-    )
+    numbers = pc.fill_null(pc.cast(column, pa.float64()), 0.0)
+    values = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
     return values, good & np.isfinite(values)
 
 
@@ -77,20 +76,6 @@ def since_1970(column: pa.Array) -> Float64Array:
     """Convert time stamps to seconds since 1970, (n,)."""
     micro = pc.cast(pc.cast(column, pa.timestamp("us", tz=column.type.tz)), pa.int64())
     return np.asarray(pc.fill_null(micro, 0).to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6
-
-
-def is_impossible(text: str, kind: str) -> bool:
-    """Return whether a time has the right shape but does not exist, such as the 31st of February."""
-    try:
-        parse_times(pa.array([text]), kind)
-    except (pa.ArrowInvalid, ValueError):
-        return True
-    return False
-
-
-def is_protocol(text: str | None, number: int) -> bool:
-    """Return whether a word or a number means the protocol ``number``."""
-    return text is not None and protocol_number(text.strip()) == number
 
 
 def protocol_number(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -51,27 +51,17 @@ class FlowColumns:
     weight: str | None = None
     names: Sequence[str] | None = None
 
-    @property
-    def required(self) -> list[str]:
-        """Every column that must be read, once; the column of the protocol comes on top."""
-        columns = (self.time, self.source, self.destination, self.weight)
-        return list(dict.fromkeys(column for column in columns if column is not None))
 
-
+@dataclass
 class Lines:
-    """The line numbers of the rows of the current batch; broken lines between them are counted too."""
+    """The line numbers of the rows of the current batch; broken lines, which are in no batch, are counted too."""
 
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self.broken: list[tuple[int, str]] = []
-
-    def advance(self, rows: int) -> None:
-        """Go on to the next batch."""
-        self._first += rows
+    first: int  # of the batch, if no line was broken
+    broken: list[tuple[int, str]] = field(default_factory=list)  # number and description
 
     def of(self, row: int) -> int:
         """Return the line of a row of the current batch."""
-        line = self._first + row
+        line = self.first + row
         for number, _ in sorted(self.broken):
             line += number <= line
         return line
@@ -125,17 +115,15 @@ def delimiter_of(line: str) -> str:
 
 def header_of(fields: list[str], columns: FlowColumns, required: list[str], where: str) -> tuple[bool, list[str]]:
     """Return whether the first line, split into ``fields``, is a header, and the names of all columns."""
+    names = fields
     if columns.names is not None:
         names = list(columns.names)
         if len(names) != len(fields):
             raise FormatError(f"{where} has {len(fields)} columns and {len(names)} names were given for them.")
-        check_columns(required, names, where)
-        return fields == names, names
-    if not set(required) <= set(fields) and len(fields) == len(LANL_COLUMNS) and fields[0].isdigit():
-        check_columns(required, list(LANL_COLUMNS), where)
-        return False, list(LANL_COLUMNS)
-    check_columns(required, fields, where)
-    return True, fields
+    elif not set(required) <= set(fields) and len(fields) == len(LANL_COLUMNS) and fields[0].isdigit():
+        names = list(LANL_COLUMNS)
+    check_columns(required, names, where)
+    return fields == names, names
 
 
 def check_columns(required: list[str], names: list[str], where: str) -> None:
