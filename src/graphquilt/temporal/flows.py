@@ -20,7 +20,7 @@ from pyarrow import csv
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal import flow_columns, flow_files
+from graphquilt.temporal import flow_files
 from graphquilt.temporal.flow_files import FlowColumns, Input, Lines
 
 __all__ = ["FlowCounts", "Flows", "read_flows"]
@@ -167,17 +167,17 @@ class Flows:
         time, good = self._seconds(batch.column(self.columns.time), where, lines)
         output = {"time": pa.array(time)}
         for side, name in (("source", self.columns.source), ("destination", self.columns.destination)):
-            output[side] = flow_columns.as_dictionary(batch.column(name))
-            good &= flow_columns.rows_where(lambda word: bool(word.strip()), output[side])
+            output[side] = flow_files.as_dictionary(batch.column(name))
+            good &= flow_files.rows_where(lambda word: bool(word.strip()), output[side])
         if self.columns.weight is not None:
-            weight, finite = flow_columns.as_numbers(batch.column(self.columns.weight))
+            weight, finite = flow_files.as_numbers(batch.column(self.columns.weight))
             good &= finite & (weight >= 0)
             output["weight"] = pa.array(weight)
         self._count_bad(batch, good, where, lines)
         flows = pa.RecordBatch.from_pydict(output)
         keep = good
         if self.protocol is not None:
-            keep = good & flow_columns.rows_where(self._is_wanted, batch.column(_PROTOCOL))
+            keep = good & flow_files.rows_where(self._is_wanted, batch.column(_PROTOCOL))
         if not keep.all():
             flows = flows.filter(pa.array(keep))
         self.counts.filtered += int(good.sum()) - len(flows)
@@ -185,7 +185,7 @@ class Flows:
         return flows
 
     def _is_wanted(self, protocol: str) -> bool:
-        return flow_columns.protocol_number(protocol.strip()) == self.protocol
+        return flow_files.protocol_number(protocol.strip()) == self.protocol
 
     def _count_bad(self, batch: pa.RecordBatch, good: BoolArray, where: str, lines: Lines) -> None:
         """Count the rows that are not good; raise an error at the first one if the reading is strict."""
@@ -203,29 +203,29 @@ class Flows:
     def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
         """Return times in seconds, and which of them could be read; the first time decides the format."""
         if pa.types.is_timestamp(column.type):
-            return flow_columns.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
-        if not flow_columns.is_text(column):
-            return flow_columns.as_numbers(column)
-        kinds = flow_columns.TIME_SHAPES
+            return flow_files.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
+        if not flow_files.is_text(column):
+            return flow_files.as_numbers(column)
+        kinds = flow_files.TIME_SHAPES
         if self._time_kind is None:
-            self._time_kind = next((kind for kind in kinds if flow_columns.matches(column, kind).any()), None)
+            self._time_kind = next((kind for kind in kinds if flow_files.matches(column, kind).any()), None)
         time, good = np.zeros(len(column)), np.zeros(len(column), dtype=bool)
         if self._time_kind is None:
             return time, good
         try:
-            return flow_columns.parse_times(column, self._time_kind), ~good
+            return flow_files.parse_times(column, self._time_kind), ~good
         except (pa.ArrowInvalid, ValueError):
             pass  # some rows are not times of this kind; they are sorted out one by one below
         for other in kinds:
-            mixed = np.flatnonzero(flow_columns.matches(column, other))
+            mixed = np.flatnonzero(flow_files.matches(column, other))
             if other != self._time_kind and len(mixed):
                 raise FormatError(
                     f"mixed time formats: the times are {self._time_kind}, but near line {lines.of(int(mixed[0]))} of "
                     f"{where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. Convert one to the other."
                 )
-        for row in np.flatnonzero(flow_columns.matches(column, self._time_kind)).tolist():
+        for row in np.flatnonzero(flow_files.matches(column, self._time_kind)).tolist():
             with contextlib.suppress(pa.ArrowInvalid, ValueError):  # the 31st of February has the right shape
-                time[row] = flow_columns.parse_times(column.slice(row, 1), self._time_kind)[0]
+                time[row] = flow_files.parse_times(column.slice(row, 1), self._time_kind)[0]
                 good[row] = True
         return time, good
 
@@ -274,7 +274,7 @@ def read_flows(
     for item in items:
         if isinstance(item, str | os.PathLike) and not Path(item).is_file():
             raise InputError(f"there is no file {item}.")
-    number = flow_columns.protocol_number(protocol) if isinstance(protocol, str) else protocol
+    number = flow_files.protocol_number(protocol) if isinstance(protocol, str) else protocol
     if number == -1:
         raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
     return Flows(items, columns or FlowColumns(), number, strict, block_bytes)

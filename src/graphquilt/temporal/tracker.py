@@ -19,6 +19,7 @@ from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_r
 from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
 from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
 from graphquilt.temporal.scores import ScoringOptions
+from graphquilt.temporal.tracker_kernels import add_distances, add_positions
 from graphquilt.temporal.windows import SIDES
 
 __all__ = ["SideWindow", "Tracker", "WindowScores"]
@@ -34,8 +35,7 @@ class SideWindow(NamedTuple):
     nodes : int array (k,)
         The nodes that have a position in the window.
     raw, standardised : float arrays (k,)
-        Distance from the reference position, and its z-score. NaN if a node has no reference position, or was in too
-        few windows to be standardised.
+        Distance from the reference position, and its z-score; NaN where there is none.
     """
 
     nodes: IntArray
@@ -49,9 +49,8 @@ class WindowScores:
 
     Attributes
     ----------
-    number : int
-    sides : mapping
-        ``"source"`` and ``"destination"`` to a :class:`SideWindow`; empty if the window was left out.
+    sides : mapping of "source" and "destination" to SideWindow
+        Empty if the window was left out.
     limits : mapping
         For each side, the quantile of the scores of the windows remembered before this one; NaN if there are none.
     left_out : str or None
@@ -82,12 +81,13 @@ class _PastWindow(NamedTuple):
 
 
 class _Reference(NamedTuple):
-    """The remembered positions of the k nodes of a window.
+    """One side of the remembered windows, and the usual positions of the k nodes of a new window.
 
     ``rows[id]`` is the position of a node among the k, or -1; ``n_windows`` (k,) is the number of remembered windows
     that have it, and ``mean`` (k, d) is its mean position in them, zero if there are none.
     """
 
+    past: Mapping[int, _PastWindow]
     rows: Int64Array
     n_windows: Int64Array
     mean: Float64Array
@@ -104,8 +104,7 @@ class Tracker:
     Parameters
     ----------
     options : ScoringOptions, optional
-        How windows are embedded, aligned and scored. ``min_observations`` and ``quantile`` refer to the remembered
-        windows and their scores.
+        ``min_observations`` and ``quantile`` refer to the remembered windows and their scores.
     history : int, optional
         How many windows are remembered; by default the longest lag. Older windows are forgotten, and with them the
         nodes that were in no other window.
@@ -152,7 +151,7 @@ class Tracker:
                 "Lower it, or lengthen the history."
             )
         self.notes: dict[str, Any] = {}
-        self._past: dict[str, dict[int, _PastWindow]] = {side: {} for side in SIDES}
+        self._past: dict[int, Mapping[str, _PastWindow]] = {}
         self._patterns: dict[int, Pattern] = {}
 
     @property
@@ -175,9 +174,8 @@ class Tracker:
         number : int, optional
             The number of the window; by default one more than the latest.
         """
-        latest = max(self._patterns, default=None)
         if number is None:
-            number = 0 if latest is None else latest + 1
+            number = max(self._patterns, default=-1) + 1
         if number in self._patterns:
             raise InputError(f"window {number} was learnt already; give each window once.")
         limits = {side: self._limit(side) for side in SIDES}
@@ -190,11 +188,12 @@ class Tracker:
             positions = self._place(side, number, np.asarray(X, dtype=np.float64), reference)
             if isinstance(positions, str):
                 return _left_out(number, positions, limits)
-            raw, z = self._score(side, positions, reference)
+            raw, z = self._score(positions, reference)
             sides[side] = SideWindow(nodes, raw, z)
             learnt[side] = _PastWindow(nodes.astype(np.int32), positions.astype(np.float32), z.astype(np.float32))
-        if latest is None or number > latest - self.history:
-            self._learn(number, learnt, Pattern.of(matrix))
+        self._past[number], self._patterns[number] = learnt, Pattern.of(matrix)
+        for old in [n for n in self._past if n <= max(self._past) - self.history]:
+            del self._past[old], self._patterns[old]
         return WindowScores(number, sides, limits)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
@@ -204,36 +203,25 @@ class Tracker:
             raise InputError(f"window {number} is not remembered; windows {numbers} are.")
         return explain([self._patterns[n] for n in numbers], node, numbers.index(number), side=side)
 
-    def _learn(self, number: int, learnt: Mapping[str, _PastWindow], pattern: Pattern) -> None:
-        self._patterns[number] = pattern
-        for side, window in learnt.items():
-            self._past[side][number] = window
-        oldest = max(self._patterns) - self.history
-        for old in [n for n in self._patterns if n <= oldest]:
-            del self._patterns[old]
-            for side in SIDES:
-                del self._past[side][old]
-
     def _limit(self, side: str) -> float:
-        windows = self._past[side].values()
-        scores = np.concatenate([np.zeros(0, np.float32), *(window.standardised for window in windows)])
+        windows = self._past.values()
+        scores = np.concatenate([np.zeros(0, np.float32), *(window[side].standardised for window in windows)])
         scores = scores[~np.isnan(scores)]
         return float(np.quantile(scores, self.options.quantile)) if len(scores) else float("nan")
 
     def _reference(self, side: str, nodes: IntArray) -> _Reference:
-        from graphquilt.temporal.tracker_kernels import add_positions
-
-        past = self._past[side].values()
-        rows = np.full(max(int(ids.max()) for ids in (nodes, *(window.nodes for window in past))) + 1, -1)
+        past = {number: window[side] for number, window in self._past.items()}
+        largest = max(int(ids.max()) for ids in (nodes, *(window.nodes for window in past.values())))
+        rows = np.full(largest + 1, -1, dtype=np.int64)
         rows[nodes] = np.arange(len(nodes))
         count, total = np.zeros(len(nodes), dtype=np.int64), np.zeros((len(nodes), self.options.dim))
-        for window in past:
+        for window in past.values():
             add_positions(rows, window.nodes, window.positions, total, count)
-        return _Reference(rows, count, total / np.maximum(count, 1)[:, None])
+        return _Reference(past, rows, count, total / np.maximum(count, 1)[:, None])
 
     def _place(self, side: str, number: int, X: Float64Array, reference: _Reference) -> Float64Array | str:
         """Return the positions of the window in the frame of the remembered windows, or why there are none."""
-        past, dim = self._past[side], self.options.dim
+        past, dim = reference.past, self.options.dim
         if not past:
             return X
         rotations, means = [], []
@@ -260,13 +248,11 @@ class Tracker:
         translation = np.mean([there - here @ R for here, there in means], axis=0)
         return np.asarray(X @ R + translation, dtype=np.float64)
 
-    def _score(self, side: str, X: Float64Array, reference: _Reference) -> tuple[Float64Array, Float64Array]:
+    def _score(self, X: Float64Array, reference: _Reference) -> tuple[Float64Array, Float64Array]:
         """Return the distance of each node from its reference, and its z-score against the remembered distances."""
-        from graphquilt.temporal.tracker_kernels import add_distances
-
-        rows, count, mean = reference
+        past, rows, count, mean = reference
         total, squares = np.zeros(len(X)), np.zeros(len(X))
-        for window in self._past[side].values():
+        for window in past.values():
             add_distances(rows, window.nodes, window.positions, mean, total, squares)
         raw = np.where(count > 0, np.linalg.norm(X - mean, axis=1), np.nan)
         n = np.maximum(count, 2)
@@ -279,12 +265,12 @@ class Tracker:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, without pickle; an old file stays until the new one is complete."""
         header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
+        # A single array would be written as .npy, so that there are always two.
         arrays = {"format": np.array(_FORMAT), "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-        for number, pattern in self._patterns.items():
-            arrays |= {f"{number}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
-            for side in SIDES:
-                window = self._past[side][number]
-                arrays |= {f"{number}.{side}.{name}": value for name, value in window._asdict().items()}
+        for n, pattern in self._patterns.items():
+            arrays |= {f"{n}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
+            for side, window in self._past[n].items():
+                arrays |= {f"{n}.{side}.{name}": value for name, value in window._asdict().items()}
         with explained(Path(path).parent):
             save_arrays(Path(path), arrays)
 
@@ -303,9 +289,9 @@ class Tracker:
             for n in numbers:
                 shape = tuple(arrays[f"{n}.shape"].tolist())
                 tracker._patterns[n] = Pattern(arrays[f"{n}.indptr"], arrays[f"{n}.indices"], shape)
-                for side in SIDES:
-                    columns = (arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields)
-                    tracker._past[side][n] = _PastWindow(*columns)
+                tracker._past[n] = {
+                    side: _PastWindow(*(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields)) for side in SIDES
+                }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path} does not hold the state of a Tracker: {error}") from None
         return tracker
