@@ -83,7 +83,7 @@ def test_a_missing_window_leaves_a_gap_and_the_reference_bridges_it():
     assert tracker.numbers == [8, 13, 14]
     for window in stream[5:7]:
         part = window.sides["source"]
-        spread = np.linalg.norm(np.std(tracker._past["source"][window.number].positions, axis=0))
+        spread = np.linalg.norm(np.std(tracker._past[window.number]["source"].positions, axis=0))
         assert np.nanmedian(part.raw) < 0.5 * spread, "placed near where its nodes were"
 
 

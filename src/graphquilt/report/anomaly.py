@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, FloatArray
+from graphquilt.alignment import centroid
+from graphquilt.arrays import FloatArray
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
@@ -56,21 +57,8 @@ def write_report(
 ) -> dict[str, object]:
     """Write ``scores.parquet``, ``alerts.jsonl``, figures, ``report.html`` and, last, ``summary.json``.
 
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    scores : AnomalyScores
-    names : mapping
-        ``"source"`` and ``"destination"`` to the names of their nodes.
-    options : ReportOptions, optional
-    facts : mapping, optional
-        Further entries of the summary: parameters, rows read, rows left out.
-
-    Returns
-    -------
-    dict
-        The summary.
+    The folder is created if it does not exist; ``names`` maps ``"source"`` and ``"destination"`` to the names of their
+    nodes, and ``facts`` are further entries of the summary, such as the number of rows read. Return the summary.
     """
     options = options or ReportOptions()
     folder = Path(folder)
@@ -78,17 +66,11 @@ def write_report(
     counts = {side: outliers(part.standardised, part.limit) for side, part in scores.sides.items()}
     timeline = Timeline(window_labels(scores), counts, np.isin(scores.numbers, list(options.marked)))
     label = dict(zip(scores.numbers.tolist(), timeline.labels, strict=True))
-    records = [
-        {
-            "label": label[alert.number],
-            **describe_alert(
-                alert,
-                names,
-                scores.explain(alert.number, alert.side, alert.node) if rank < options.explained else None,
-            ),
-        }
-        for rank, alert in enumerate(alerts)
-    ]
+    records = []
+    for rank, alert in enumerate(alerts):
+        is_explained = rank < options.explained
+        explanation = scores.explain(alert.number, alert.side, alert.node) if is_explained else None
+        records.append({"label": label[alert.number], **describe_alert(alert, names, explanation)})
     summary = {**_summary(scores, timeline), "alerts": len(alerts), **(facts or {})}
     page = render_page(page_data(scores, alerts, records, timeline=timeline, title=options.title))
     with explained(folder):
@@ -145,16 +127,15 @@ def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Na
                 for t, window in enumerate(scores.numbers):
                     nodes = np.flatnonzero(~np.isnan(part.raw[:, t]))
                     z = part.standardised[nodes, t]
-                    words = pa.array([names[side][int(node)] for node in nodes], pa.string()).dictionary_encode()
                     columns = [
-                        words.cast(label),
-                        pa.DictionaryArray.from_arrays(np.zeros(len(nodes), np.int32), [side]),
+                        pa.array([names[side][int(node)] for node in nodes], label),
+                        pa.array([side] * len(nodes), label),
                         pa.array(np.full(len(nodes), window), pa.int64()),
                         pa.array(part.raw[nodes, t], number),
                         pa.array(z, number, from_pandas=True),
                         pa.array(z > part.limit),
                     ]
-                    writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         os.replace(unfinished, path)
     return path
 
@@ -170,7 +151,7 @@ def _draw_figures(
     scores: AnomalyScores,
     timeline: Timeline,
     names: Mapping[str, Names],
-    nodes: Sequence[tuple[str, int]],
+    nodes: Iterable[tuple[str, int]],
 ) -> None:
     labels, counts, marked = timeline
     draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
@@ -184,17 +165,11 @@ def _draw_figures(
             draw_reference(folder / f"reference_{side}.png", X, error, title=title)
 
 
-def _reference(part: SideScores) -> tuple[Float64Array, FloatArray]:
+def _reference(part: SideScores) -> tuple[FloatArray, FloatArray]:
     """Return the mean aligned position and the mean raw score of the nodes that have a standardised score."""
-    nodes_scored = np.flatnonzero(np.isfinite(part.standardised).any(axis=1))
-    row_of = np.full(len(part.raw), -1)
-    row_of[nodes_scored] = np.arange(len(nodes_scored))
-    X, count = np.zeros((len(nodes_scored), part.patches[0].dim)), np.zeros(len(nodes_scored))
-    for k, (nodes, coordinates) in enumerate(part.patches):
-        rows = row_of[nodes]
-        X[rows[rows >= 0]] += part.alignment.apply(k, coordinates[rows >= 0])
-        count[rows[rows >= 0]] += 1
-    return X / np.maximum(count, 1)[:, None], np.nanmean(part.raw[nodes_scored], axis=1)
+    is_scored = np.isfinite(part.standardised).any(axis=1)
+    X = centroid(part.patches, part.alignment, missing="nan")
+    return X[is_scored], np.nanmean(part.raw[is_scored], axis=1)
 
 
 def parse_marks(text: str) -> frozenset[int]:

@@ -42,13 +42,10 @@ def draw_outliers(
     marked : bool array (windows,), optional
         Windows to shade, such as the days of a known attack.
     """
-    figure, panels = _panels(len(counts), 8.0, 2.1)
+    figure, panels = _window_panels(len(counts), 2.1, labels, marked)
     for panel, (side, count) in zip(panels, counts.items(), strict=True):
-        _shade(panel, marked, len(labels))
         panel.bar(np.arange(len(labels)), count, width=0.8, color=_SOURCE if side == "source" else _DESTINATION)
         panel.set_ylabel(f"outlying\n{side}s")
-        _plain(panel)
-    _ticks(panels[-1], labels)
     return save_figure(figure, path)
 
 
@@ -71,18 +68,15 @@ def draw_scores(
     """
     if not scores:
         raise InputError("no nodes were chosen to draw.")
-    figure, panels = _panels(len(scores), 8.0, 1.5)
+    figure, panels = _window_panels(len(scores), 1.5, labels, marked)
     windows = np.arange(len(labels))
     for panel, (name, z) in zip(panels, scores.items(), strict=True):
-        _shade(panel, marked, len(labels))
         panel.plot(windows, z, color=_SOURCE, linewidth=1.2, marker="o", markersize=2.5)
         flagged = z > limit
         panel.plot(windows[flagged], z[flagged], "o", color=_FLAGGED, markersize=4.5)
         panel.axhline(limit, color=_FLAGGED, linestyle="--", linewidth=0.9)
         panel.set_title(name, fontsize=9, loc="left", pad=2)
         panel.set_ylabel("z")
-        _plain(panel)
-    _ticks(panels[-1], labels)
     return save_figure(figure, path)
 
 
@@ -121,41 +115,35 @@ def draw_reference(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # umap warns that a seed prevents the use of threads
         flat = umap.UMAP(n_neighbors=min(15, len(rows) - 1), random_state=seed).fit_transform(reference[rows])
-    figure, panels = _panels(1, 6.4, 5.2)
+    figure = new_figure(6.4, 5.7, purpose="a figure")
+    axes = figure.subplots()
     order = np.argsort(error[rows])  # the largest errors lie on top
     shade = np.log10(np.maximum(error[rows][order], np.finfo(float).tiny))
     low, high = np.quantile(shade, [0.01, 0.99])
-    dots = panels[0].scatter(
-        flat[order, 0], flat[order, 1], c=shade, s=6, cmap="viridis", vmin=low, vmax=high, linewidths=0
-    )
-    figure.colorbar(dots, ax=panels[0], label="mean distance from the reference position, log10")
-    panels[0].set_xticks([])
-    panels[0].set_yticks([])
-    panels[0].set_title(title, fontsize=10, loc="left")
+    x, y = flat[order].T
+    dots = axes.scatter(x, y, c=shade, s=6, cmap="viridis", vmin=low, vmax=high, linewidths=0)
+    figure.colorbar(dots, ax=axes, label="mean distance from the reference position, log10")
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, fontsize=10, loc="left")
     return save_figure(figure, path)
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    figure = new_figure(width, 0.5 + height * count, purpose="a figure")
-    return figure, list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
-
-
-def _shade(panel: Axes, marked: npt.ArrayLike | None, n: int) -> None:
-    if marked is None:
-        return
-    flags = np.asarray(marked, dtype=bool)
+def _window_panels(
+    count: int, height: float, labels: Sequence[str], marked: npt.ArrayLike | None
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with ``count`` panels above each other, whose common axis is the windows."""
+    n = len(labels)
+    flags = np.zeros(n, dtype=bool) if marked is None else np.asarray(marked, dtype=bool)
     if flags.shape != (n,):
         raise InputError(f"there are {n} windows and {flags.size} marks; give one for each.")
-    for t in np.flatnonzero(flags):
-        panel.axvspan(t - 0.5, t + 0.5, color="#fdecea", linewidth=0)
-
-
-def _ticks(panel: Axes, labels: Sequence[str]) -> None:
-    every = max(1, -(-len(labels) // 12))
-    panel.set_xticks(range(0, len(labels), every), [labels[t] for t in range(0, len(labels), every)], fontsize=8)
-    panel.set_xlim(-0.7, len(labels) - 0.3)
-
-
-def _plain(panel: Axes) -> None:
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize=8)
+    figure = new_figure(8.0, 0.5 + height * count, purpose="a figure")
+    panels = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
+    for panel in panels:
+        for t in np.flatnonzero(flags):
+            panel.axvspan(t - 0.5, t + 0.5, color="#fdecea", linewidth=0)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+    ticks = range(0, n, max(1, -(-n // 12)))
+    panels[-1].set_xticks(ticks, [labels[t] for t in ticks], fontsize=8)
+    panels[-1].set_xlim(-0.7, n - 0.3)
+    return figure, panels

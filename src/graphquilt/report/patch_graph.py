@@ -29,15 +29,10 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | PathLike[str] | None =
 
     Parameters
     ----------
-    patch_graph : PatchGraph
     path : path, optional
         Write the picture there (``.png``, ``.svg``, ``.pdf``).
     seed : int
         Seed of the layout.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Examples
     --------
@@ -48,11 +43,14 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | PathLike[str] | None =
     figure = new_figure(11, 6.6, purpose="draw_patch_graph")
     grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
     _draw_network(figure.add_subplot(grid[:, 0]), patch_graph, layout(patch_graph, seed=seed))
-    _draw_histogram(figure.add_subplot(grid[0, 1]), patch_graph.sizes, "nodes per patch", "#3b6ea5")
-    _draw_histogram(figure.add_subplot(grid[1, 1]), patch_graph.degrees, "patch edges per patch", "#c46a3a")
-    _draw_histogram(
-        figure.add_subplot(grid[2, 1]), patch_graph.overlaps, "nodes shared by two joined patches", "#4b8a5f"
+    histograms = (
+        (patch_graph.sizes, "nodes per patch", "patches", "#3b6ea5"),
+        (patch_graph.degrees, "patch edges per patch", "patches", "#c46a3a"),
+        (patch_graph.overlaps, "nodes shared by two joined patches", "patch edges", "#4b8a5f"),
     )
+    for row, (values, label, counted, colour) in enumerate(histograms):
+        axes = figure.add_subplot(grid[row, 1], xlabel=label, ylabel=counted)
+        _draw_histogram(axes, values, colour)
     figure.suptitle(
         f"{patch_graph.n_patches:,} patches of {patch_graph.n_nodes:,} nodes, {len(patch_graph.edges):,} patch edges; "
         f"each node is in {patch_graph.summary()['node_oversampling']:.2f} patches on average",
@@ -106,38 +104,20 @@ def _draw_network(axes: Axes, patch_graph: PatchGraph, X: Float64Array) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.ticker import MaxNLocator
 
-    p = patch_graph.n_patches
+    p, degrees = patch_graph.n_patches, patch_graph.degrees
     if len(patch_graph.edges):
-        share = patch_graph.overlaps / patch_graph.overlaps.max()
-        lines = LineCollection(
-            list(X[patch_graph.edges]), linewidths=(0.3 + 2.5 * share) * min(1, _FEW / p), colors="#9aa7b2", alpha=0.7
-        )
-        axes.add_collection(lines)
+        widths = (0.3 + 2.5 * patch_graph.overlaps / patch_graph.overlaps.max()) * min(1, _FEW / p)
+        lines = list(X[patch_graph.edges])
+        axes.add_collection(LineCollection(lines, linewidths=widths, colors="#9aa7b2", alpha=0.7))
     area = patch_graph.sizes / patch_graph.sizes.max() * (1400 if p <= _FEW else 60_000 / p)
     discs = axes.scatter(
-        X[:, 0],
-        X[:, 1],
-        s=np.maximum(area, 4),
-        c=patch_graph.degrees,
-        cmap="YlOrBr",
-        edgecolors=_INK,
-        linewidths=0.6,
-        zorder=2,
+        X[:, 0], X[:, 1], s=np.maximum(area, 4), c=degrees, cmap="YlOrBr", edgecolors=_INK, linewidths=0.6, zorder=2
     )
     if p <= _FEW:
-        middle = patch_graph.degrees.min() + 0.65 * np.ptp(patch_graph.degrees)
-        for k in range(p):
-            dark = patch_graph.degrees[k] > middle
-            axes.text(
-                X[k, 0],
-                X[k, 1],
-                str(k),
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if dark else _INK,
-                zorder=3,
-            )
+        is_dark = degrees > degrees.min() + 0.65 * np.ptp(degrees)
+        for k, (x, y) in enumerate(X):
+            colour = "white" if is_dark[k] else _INK
+            axes.text(x, y, str(k), ha="center", va="center", fontsize=8, color=colour, zorder=3)
     ticks = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
     bar = axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02, ticks=ticks)
     bar.set_label("patch edges of the patch", fontsize=9, color=_INK)
@@ -147,7 +127,7 @@ def _draw_network(axes: Axes, patch_graph: PatchGraph, X: Float64Array) -> None:
         axes.set_title("Several components: where one lies relative to another means nothing", fontsize=9, color=_INK)
 
 
-def _draw_histogram(axes: Axes, values: Int64Array, label: str, colour: str) -> None:
+def _draw_histogram(axes: Axes, values: Int64Array, colour: str) -> None:
     if len(values) == 0:
         axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes, color=_INK)
     else:
@@ -156,12 +136,11 @@ def _draw_histogram(axes: Axes, values: Int64Array, label: str, colour: str) -> 
         bins = np.arange(low - 0.5, high + 1.5) if whole else np.linspace(low, high, 25)
         axes.hist(values, bins=bins.tolist(), color=colour, edgecolor="white", linewidth=0.5)
         axes.axvline(values.mean(), color=_INK, linewidth=1, linestyle="--")
-        axes.set_title(
-            f"smallest {low:,}, mean {values.mean():,.1f}, largest {high:,}", fontsize=8, color=_INK, loc="right"
-        )
-    axes.set_xlabel(label, fontsize=9, color=_INK)
+        title = f"smallest {low:,}, mean {values.mean():,.1f}, largest {high:,}"
+        axes.set_title(title, fontsize=8, color=_INK, loc="right")
+    for name in (axes.xaxis.label, axes.yaxis.label):
+        name.set(fontsize=9, color=_INK)
     axes.tick_params(labelsize=8, colors=_INK)
     axes.locator_params(axis="x", integer=True, nbins=7)
     axes.locator_params(axis="y", integer=True)
-    axes.set_ylabel("patch edges" if "shared" in label else "patches", fontsize=9, color=_INK)
     axes.spines[["top", "right"]].set_visible(False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial import ConvexHull
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array
@@ -29,10 +30,9 @@ def draw_stages(
     colours : float array (n, 3), optional
         The colour of each node, the same in all panels; by default it follows from the final position of the node.
     """
-    if alignment.dim != 2:
-        raise InputError(
-            f"only alignments in 2 dimensions can be drawn; this alignment has {alignment.dim} dimensions."
-        )
+    dim = alignment.dim
+    if dim != 2:
+        raise InputError(f"only alignments in 2 dimensions can be drawn; this alignment has {dim} dimensions.")
     X = centroid(patches, alignment, missing="nan")
     shades = plane_colours(X) if colours is None else colours
     identity = Alignment.identity(alignment.n_patches, 2)
@@ -51,12 +51,10 @@ def draw_stages(
             for k, (nodes, Y) in enumerate(patches):
                 Z = stage.apply(k, Y)
                 axes.scatter(*Z.T, c=shades[nodes], s=5, linewidths=0, alpha=0.8)
-                hull = _outline(Z)
-                axes.plot(*hull.T, color="0.35", linewidth=0.5, alpha=0.7)
+                corners = ConvexHull(Z).vertices
+                axes.plot(*Z[np.r_[corners, corners[0]]].T, color="0.35", linewidth=0.5, alpha=0.7)
         axes.set_title(title, loc="left", fontsize=11)
-        axes.set_aspect("equal")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     save_figure(figure, path)
 
@@ -67,10 +65,3 @@ def plane_colours(X: AnyArray) -> Float64Array:
     u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
     shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
     return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
-
-
-def _outline(points: Float64Array) -> Float64Array:
-    from scipy.spatial import ConvexHull
-
-    corners = ConvexHull(points).vertices
-    return np.asarray(points[np.r_[corners, corners[0]]])

@@ -9,14 +9,7 @@ from graphquilt.temporal.embedding import embed_window
 from graphquilt.temporal.flow_files import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.flows import FlowCounts, Flows, read_flows
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.scores import (
-    LAGS,
-    ScoringOptions,
-    deviations,
-    leave_one_out_zscore,
-    outliers,
-    threshold,
-)
+from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
 from graphquilt.temporal.tracker import SideWindow, Tracker, WindowScores
 from graphquilt.temporal.windows import SIDES, Snapshots, Window, lag_edges, snapshots
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import FloatArray, Int64Array, IntArray
+from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["Alert", "Explanation", "Pattern", "alerts_above", "describe_alert", "explain", "most_unusual_first"]
+__all__ = ["Alert", "Explanation", "Pattern", "describe_alert", "explain"]
 
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 _LISTED = 20  # neighbours that are named in the description of an alert
@@ -73,41 +73,12 @@ class Explanation:
     usual_degree: float
 
 
-def alerts_above(
-    limit: float,
-    *,
-    number: int,
-    side: str,
-    scores: tuple[IntArray, FloatArray, FloatArray],
-    budget: int | None = None,
-) -> list[Alert]:
-    """List the nodes of one side of one window whose standardised score is above ``limit``, the highest first.
-
-    ``scores`` are node ids, raw scores and standardised scores, (k,) each; NaN is no score.
-    """
-    nodes, raw, standardised = scores
-    rows = np.flatnonzero(standardised > limit)
-    rows = rows[np.argsort(-standardised[rows], kind="stable")[:budget]]
-    return [Alert(number, side, int(nodes[k]), float(raw[k]), float(standardised[k])) for k in rows]
-
-
-def most_unusual_first(alerts: Iterable[Alert]) -> list[Alert]:
-    """Sort alerts by falling standardised score."""
-    return sorted(alerts, key=lambda alert: -alert.standardised)
-
-
 def describe_alert(
     alert: Alert, names: Mapping[str, Names], explanation: Explanation | None = None
 ) -> dict[str, object]:
     """Return an alert as a dictionary for JSON, with the names of the node and of up to 20 new and gone neighbours.
 
-    Parameters
-    ----------
-    alert : Alert
-    names : mapping
-        ``"source"`` and ``"destination"`` to the names of their nodes.
-    explanation : Explanation, optional
-        The new and gone neighbours; without it they are left out.
+    ``names`` maps ``"source"`` and ``"destination"`` to the names of their nodes.
 
     Examples
     --------
@@ -165,13 +136,14 @@ def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str
     others = [ids for ids in others if len(ids)]
     if not others:
         return Explanation(node, window, today, today[:0], len(today), float("nan"))
-    known, times = np.unique(np.concatenate(others), return_counts=True)
-    share = dict(zip(known.tolist(), (times / len(others)).tolist(), strict=True))
-    shares = np.array([share.get(k, 0.0) for k in today.tolist()])
-    new = today[shares < _RARE][np.argsort(shares[shares < _RARE], kind="stable")]
-    missing = (times / len(others) >= _USUAL) & ~np.isin(known, today)
-    gone = known[missing][np.argsort(-times[missing], kind="stable")]
-    return Explanation(node, window, new, gone, len(today), float(times.sum() / len(others)))
+    known, count = np.unique(np.concatenate([*others, today]), return_counts=True)
+    is_here = np.isin(known, today)
+    share = (count - is_here) / len(others)
+    order = np.argsort(share, kind="stable")
+    new = known[order][(is_here & (share < _RARE))[order]]
+    order = np.argsort(-share, kind="stable")
+    gone = known[order][(~is_here & (share >= _USUAL))[order]]
+    return Explanation(node, window, new, gone, len(today), sum(map(len, others)) / len(others))
 
 
 def _neighbours(matrix: PairMatrix, node: int, side: str) -> Int64Array:

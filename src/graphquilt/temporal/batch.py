@@ -7,22 +7,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphquilt.alignment import Alignment, align
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import DisconnectedError, InputError
 from graphquilt.linalg import components
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.temporal.alerts import Alert, Explanation, Pattern, alerts_above, explain, most_unusual_first
+from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
 from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
 from graphquilt.temporal.scores import ScoringOptions, deviations, leave_one_out_zscore, threshold
 from graphquilt.temporal.windows import SIDES, Window, first_few, lag_edges
-
-if TYPE_CHECKING:
-    from graphquilt.alignment import Alignment
 
 __all__ = ["AnomalyScores", "SideScores", "rank_alerts", "score_windows"]
 
@@ -66,8 +63,7 @@ class AnomalyScores:
     ----------
     numbers, times : int array and float array (windows,)
         Number and start of each window that was aligned; column t of every score belongs to ``numbers[t]``.
-    sides : mapping
-        ``"source"`` and ``"destination"`` to their :class:`SideScores`.
+    sides : mapping of "source" and "destination" to SideScores
     left_out : mapping of int to str
         The windows that could not be embedded, each with the reason.
     patterns : tuple of Pattern
@@ -99,14 +95,9 @@ def score_windows(
     windows : iterable of Window
         For example ``snapshots(...).windows()``; read once, in order.
     options : ScoringOptions, optional
-        How windows are embedded, aligned and scored.
     executor : concurrent.futures.Executor, optional
         Embeds several windows at the same time; None is a plain loop.
     progress : callable, optional
-
-    Returns
-    -------
-    AnomalyScores
 
     Raises
     ------
@@ -139,24 +130,22 @@ def score_windows(
     sides = {}
     for k, side in enumerate(SIDES):
         patches = tuple(embedding[k] for embedding in embeddings)
-        sides[side] = _score_side(patches, usable_edges(patches, edges, np.array(numbers), side), options)
+        alignment = align(patches, usable_edges(patches, edges, np.array(numbers), side))
+        D = deviations(patches, alignment)
+        Z = leave_one_out_zscore(D, min_observations=options.min_observations)
+        sides[side] = SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
         report(progress, "sides scored", k + 1, len(SIDES))
     return AnomalyScores(np.array(numbers), np.array(times, dtype=np.float64), sides, left_out, tuple(patterns))
 
 
 def rank_alerts(scores: AnomalyScores) -> list[Alert]:
     """List the scores above the limit of their side, the most unusual first."""
-    return most_unusual_first(
-        alert
+    alerts = [
+        Alert(int(scores.numbers[t]), side, int(node), float(part.raw[node, t]), float(part.standardised[node, t]))
         for side, part in scores.sides.items()
-        for t, number in enumerate(scores.numbers.tolist())
-        for alert in alerts_above(
-            part.limit,
-            number=number,
-            side=side,
-            scores=(np.arange(len(part.raw)), part.raw[:, t], part.standardised[:, t]),
-        )
-    )
+        for t, node in np.argwhere(part.flagged.T)
+    ]
+    return sorted(alerts, key=lambda alert: -alert.standardised)
 
 
 def _embedded(
@@ -176,31 +165,10 @@ def _embedded(
         yield first, future.result()
 
 
-def _score_side(patches: tuple[Patch, ...], edges: Int64Array, options: ScoringOptions) -> SideScores:
-    from graphquilt.alignment import align
-
-    alignment = align(patches, edges)
-    D = deviations(patches, alignment)
-    Z = leave_one_out_zscore(D, min_observations=options.min_observations)
-    return SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
-
-
 def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Array, side: str) -> Int64Array:
-    """Return the pairs of windows that share enough nodes to be aligned; together they must connect all windows.
-
-    Raises
-    ------
-    DisconnectedError
-        If they do not; the message names the windows, the smallest overlap and what to change.
-    """
+    """Return the pairs of windows that share enough nodes to be aligned; together they must connect all windows."""
     required = patches[0].dim + 1
-    mark = np.zeros(max(int(patch.nodes.max()) for patch in patches) + 1, dtype=bool)
-    common = np.empty(len(edges), dtype=np.int64)
-    for i in np.unique(edges[:, 0]):
-        mark[:] = False
-        mark[patches[i].nodes] = True
-        for row in np.flatnonzero(edges[:, 0] == i):
-            common[row] = np.count_nonzero(mark[patches[edges[row, 1]].nodes])
+    common = np.array([np.isin(patches[i].nodes, patches[j].nodes, assume_unique=True).sum() for i, j in edges])
     enough = common >= required
     shortage = ""
     if not enough.all():

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import scipy.sparse as sp
 
+from graphquilt.embedders import bipartite_svd
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.patches import Patch
 from graphquilt.temporal.scores import ScoringOptions
@@ -42,8 +43,6 @@ def embed_window(matrix: sp.csr_array, dim: int, background: float = 1.0) -> tup
     >>> [f"{abs(x):.2f}" for x in source.coordinates[:, 0]]
     ['1.32', '0.00', '1.32']
     """
-    from graphquilt.embedders import bipartite_svd
-
     # Differs from the paper: D^-1/2 U shrinks with the square root of the day's traffic, so that every node seems to
     # move on a weekend. Multiplied by that root, the mean square weighted by traffic is 1 in each dimension of every
     # window. The faint background keeps the vectors away from loosely connected parts of a sparse day, which change

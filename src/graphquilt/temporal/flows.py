@@ -6,6 +6,7 @@ columns are converted, and only a few blocks are in memory at once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -19,17 +20,8 @@ from pyarrow import csv
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal import flow_columns
-from graphquilt.temporal.flow_files import (
-    FlowColumns,
-    Input,
-    Lines,
-    check_columns,
-    delimiter_of,
-    header_of,
-    name_of,
-    open_text,
-)
+from graphquilt.temporal import flow_files
+from graphquilt.temporal.flow_files import FlowColumns, Input, Lines
 
 __all__ = ["FlowCounts", "Flows", "read_flows"]
 
@@ -90,19 +82,23 @@ class Flows:
 
     @property
     def _required(self) -> list[str]:
-        return list(dict.fromkeys(self.columns.required + ([] if self.protocol is None else [_PROTOCOL])))
+        columns = self.columns
+        protocol = None if self.protocol is None else _PROTOCOL
+        names = dict.fromkeys((columns.time, columns.source, columns.destination, columns.weight, protocol))
+        return [name for name in names if name is not None]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self.counts = FlowCounts()
         self._time_kind = None
         previous: tuple[str, float] | None = None
         for item in self.inputs:
-            where = name_of(item)
-            first = True
-            for batch, lines in self._parquet(item, where) if _is_parquet(item) else self._csv(item, where):
+            where = flow_files.name_of(item)
+            is_parquet = isinstance(item, str | os.PathLike) and Path(item).suffix in {".parquet", ".pq"}
+            is_first = True
+            for batch, lines in self._parquet(item, where) if is_parquet else self._csv(item, where):
                 flows = self._clean(batch, where, lines)
-                if first and len(flows):
-                    first = False
+                if is_first and len(flows):
+                    is_first = False
                     start = float(np.min(flows.column(0).to_numpy()))
                     if previous is not None and start < previous[1]:
                         raise InputError(
@@ -111,32 +107,29 @@ class Flows:
                         )
                     previous = (where, start)
                 yield flows
-        if self.counts.bad:
-            _log.warning(
-                "%d of %d rows could not be read and were left out, the first is %s",
-                self.counts.bad,
-                self.counts.rows,
-                self.counts.examples[0],
-            )
+        counts = self.counts
+        if counts.bad:
+            message = "%d of %d rows could not be read and were left out, the first is %s"
+            _log.warning(message, counts.bad, counts.rows, counts.examples[0])
 
     def _parquet(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
         try:
             file = pq.ParquetFile(item, read_dictionary=[self.columns.source, self.columns.destination])
         except (pa.ArrowInvalid, OSError) as error:
             raise FormatError(f"{where} cannot be read as Parquet: {error}") from None
-        check_columns(self._required, file.schema_arrow.names, where)
+        flow_files.check_columns(self._required, file.schema_arrow.names, where)
         lines = Lines(first=1)
         for batch in file.iter_batches(batch_size=max(1, self.block_bytes // 64), columns=self._required):
             yield batch, lines
-            lines.advance(len(batch))
+            lines.first += len(batch)
 
     def _csv(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
-        stream, first_line = open_text(item, where)
+        stream, first_line = flow_files.open_text(item, where)
         if not first_line.strip():
             return
-        delimiter = delimiter_of(first_line)
+        delimiter = flow_files.delimiter_of(first_line)
         fields = [part.strip().strip('"') for part in first_line.strip("\r\n").split(delimiter)]
-        header, names = header_of(fields, self.columns, self._required, where)
+        header, names = flow_files.header_of(fields, self.columns, self._required, where)
         lines = Lines(first=2 if header else 1)
 
         def skip(row: csv.InvalidRow) -> str:
@@ -155,17 +148,14 @@ class Flows:
                 stream,
                 # Line numbers are known only without threads, and only needed where a bad row stops the reading.
                 read_options=csv.ReadOptions(
-                    column_names=names,
-                    skip_rows=int(header),
-                    block_size=self.block_bytes,
-                    use_threads=not self.strict,
+                    use_threads=not self.strict, block_size=self.block_bytes, skip_rows=int(header), column_names=names
                 ),
                 parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip),
                 convert_options=csv.ConvertOptions(include_columns=self._required, column_types=types),
             )
             for batch in reader:
                 yield batch, lines
-                lines.advance(len(batch))
+                lines.first += len(batch)
             if self.strict and lines.broken:
                 raise FormatError(lines.broken[0][1])
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
@@ -174,33 +164,28 @@ class Flows:
     def _clean(self, batch: pa.RecordBatch, where: str, lines: Lines) -> pa.RecordBatch:
         """Keep the rows of the protocol that have both names and a time; count the others."""
         self.counts.rows += len(batch)
-        columns = self.columns
-        time, good = self._seconds(batch.column(columns.time), where, lines)
-        ends = [batch.column(name) for name in (columns.source, columns.destination)]
-        for end in ends:
-            good &= flow_columns.is_named(end)
-        output = {
-            "time": pa.array(time),
-            "source": flow_columns.as_dictionary(ends[0]),
-            "destination": flow_columns.as_dictionary(ends[1]),
-        }
-        if columns.weight is not None:
-            weight, finite = flow_columns.as_numbers(batch.column(columns.weight))
+        time, good = self._seconds(batch.column(self.columns.time), where, lines)
+        output = {"time": pa.array(time)}
+        for side, name in (("source", self.columns.source), ("destination", self.columns.destination)):
+            output[side] = flow_files.as_dictionary(batch.column(name))
+            good &= flow_files.rows_where(lambda word: bool(word.strip()), output[side])
+        if self.columns.weight is not None:
+            weight, finite = flow_files.as_numbers(batch.column(self.columns.weight))
             good &= finite & (weight >= 0)
             output["weight"] = pa.array(weight)
         self._count_bad(batch, good, where, lines)
+        flows = pa.RecordBatch.from_pydict(output)
         keep = good
         if self.protocol is not None:
-            protocols = batch.column(_PROTOCOL)
-            words = flow_columns.as_dictionary(protocols).dictionary.to_pylist()
-            is_wanted = np.array([flow_columns.is_protocol(word, self.protocol) for word in [*words, None]])
-            keep = good & is_wanted[flow_columns.codes_of(protocols)]
-            self.counts.filtered += int(good.sum() - keep.sum())
-        flows = pa.RecordBatch.from_pydict(output)
+            keep = good & flow_files.rows_where(self._is_wanted, batch.column(_PROTOCOL))
         if not keep.all():
             flows = flows.filter(pa.array(keep))
+        self.counts.filtered += int(good.sum()) - len(flows)
         self.counts.kept += len(flows)
         return flows
+
+    def _is_wanted(self, protocol: str) -> bool:
+        return flow_files.protocol_number(protocol.strip()) == self.protocol
 
     def _count_bad(self, batch: pa.RecordBatch, good: BoolArray, where: str, lines: Lines) -> None:
         """Count the rows that are not good; raise an error at the first one if the reading is strict."""
@@ -217,40 +202,32 @@ class Flows:
 
     def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
         """Return times in seconds, and which of them could be read; the first time decides the format."""
-        if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-            if pa.types.is_timestamp(column.type):
-                return flow_columns.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
-            return flow_columns.as_numbers(column)
-        if len(column) == 0:
-            return np.zeros(0), np.zeros(0, dtype=bool)
+        if pa.types.is_timestamp(column.type):
+            return flow_files.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
+        if not flow_files.is_text(column):
+            return flow_files.as_numbers(column)
+        kinds = flow_files.TIME_SHAPES
         if self._time_kind is None:
-            self._time_kind = next(
-                (kind for kind in flow_columns.TIME_SHAPES if bool(flow_columns.matches(column, kind).any())), None
-            )
+            self._time_kind = next((kind for kind in kinds if flow_files.matches(column, kind).any()), None)
+        time, good = np.zeros(len(column)), np.zeros(len(column), dtype=bool)
         if self._time_kind is None:
-            return np.zeros(len(column)), np.zeros(len(column), dtype=bool)
+            return time, good
         try:
-            return flow_columns.parse_times(column, self._time_kind), np.ones(len(column), dtype=bool)
+            return flow_files.parse_times(column, self._time_kind), ~good
         except (pa.ArrowInvalid, ValueError):
             pass  # some rows are not times of this kind; they are sorted out one by one below
-        good = flow_columns.matches(column, self._time_kind)
-        for other in flow_columns.TIME_SHAPES:
-            mixed = np.flatnonzero(flow_columns.matches(column, other))
+        for other in kinds:
+            mixed = np.flatnonzero(flow_files.matches(column, other))
             if other != self._time_kind and len(mixed):
                 raise FormatError(
                     f"mixed time formats: the times are {self._time_kind}, but near line {lines.of(int(mixed[0]))} of "
                     f"{where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. Convert one to the other."
                 )
-        for row in np.flatnonzero(good):
-            if flow_columns.is_impossible(column[int(row)].as_py(), self._time_kind):
-                good[row] = False
-        time = np.zeros(len(column))
-        time[good] = flow_columns.parse_times(column.filter(pa.array(good)), self._time_kind)
+        for row in np.flatnonzero(flow_files.matches(column, self._time_kind)).tolist():
+            with contextlib.suppress(pa.ArrowInvalid, ValueError):  # the 31st of February has the right shape
+                time[row] = flow_files.parse_times(column.slice(row, 1), self._time_kind)[0]
+                good[row] = True
         return time, good
-
-
-def _is_parquet(item: Input) -> bool:
-    return isinstance(item, str | os.PathLike) and Path(item).suffix in {".parquet", ".pq"}
 
 
 def read_flows(
@@ -297,8 +274,7 @@ def read_flows(
     for item in items:
         if isinstance(item, str | os.PathLike) and not Path(item).is_file():
             raise InputError(f"there is no file {item}.")
-    if isinstance(protocol, str):
-        if flow_columns.protocol_number(protocol) < 0:
-            raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
-        protocol = flow_columns.protocol_number(protocol)
-    return Flows(items, columns or FlowColumns(), protocol, strict, block_bytes)
+    number = flow_files.protocol_number(protocol) if isinstance(protocol, str) else protocol
+    if number == -1:
+        raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
+    return Flows(items, columns or FlowColumns(), number, strict, block_bytes)

@@ -50,20 +50,13 @@ class Names:
 
     def add_column(self, column: pa.DictionaryArray) -> Int64Array:
         """Return the ids of a dictionary column, (rows,); each distinct name is looked up once."""
-        codes = np.asarray(column.indices.to_numpy(zero_copy_only=False)).astype(np.int64)
-        words = column.dictionary
-        if len(words) > len(codes):
-            used, codes = np.unique(codes, return_inverse=True)
-            words = words.take(used)
-        elif len(codes):
-            # A filtered batch keeps the whole dictionary; names that no row has must not get an id.
-            is_used = np.zeros(len(words), dtype=bool)
-            is_used[codes] = True
-            if not is_used.all():
-                codes = (np.cumsum(is_used) - 1)[codes]
-                words = words.take(np.flatnonzero(is_used))
-        ids = self.add(words.to_pylist())
-        return ids[codes] if len(codes) else np.zeros(0, dtype=np.int64)
+        codes = column.indices.to_numpy(zero_copy_only=False)
+        # A filtered batch keeps the whole dictionary; names that no row has must not get an id.
+        is_used = np.zeros(len(column.dictionary), dtype=bool)
+        is_used[codes] = True
+        ids = np.zeros(len(is_used), dtype=np.int64)
+        ids[is_used] = self.add(column.dictionary.filter(pa.array(is_used)).to_pylist())
+        return np.asarray(ids[codes])
 
     def id(self, name: str) -> int:
         """Return the number of ``name``; raise an InputError if the name is not known."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import Alignment, centroid
+from graphquilt.alignment.overlap import PatchLike
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import CoverError, InputError
-from graphquilt.patches import Patch
-
-if TYPE_CHECKING:
-    from graphquilt.alignment import Alignment
+from graphquilt.errors import InputError
 
 __all__ = ["LAGS", "ScoringOptions", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
-
-PatchLike: TypeAlias = Patch | tuple[npt.ArrayLike, npt.ArrayLike]
 
 LAGS = (1, 7, 14, 21, 28, 35, 42, 49)
 _ROWS = 1 << 15  # nodes that are standardised at a time, so that temporary arrays stay small
@@ -92,19 +87,10 @@ def deviations(patches: Sequence[PatchLike], alignment: Alignment, *, n_nodes: i
     """
     if len(patches) == 0:
         raise InputError("there are no windows to measure.")
+    reference = centroid(patches, alignment, n_nodes=n_nodes, missing="nan")
     pairs = [(np.asarray(nodes, dtype=np.int64), np.asarray(X)) for nodes, X in patches]
-    largest = max(int(nodes.max()) for nodes, _ in pairs)
-    n = largest + 1 if n_nodes is None else n_nodes
-    if largest >= n:
-        raise CoverError(f"node {largest} is outside 0..{n - 1}: raise n_nodes to {largest + 1}.")
-    count = np.zeros(n, dtype=np.int64)
-    reference = np.zeros((n, pairs[0][1].shape[1]))
-    for k, (nodes, X) in enumerate(pairs):
-        reference[nodes] += alignment.apply(k, X)
-        count[nodes] += 1
-    reference /= np.maximum(count, 1)[:, None]
     single = all(X.dtype == np.float32 for _, X in pairs)
-    D = np.full((n, len(pairs)), np.nan, dtype=np.float32 if single else np.float64)
+    D = np.full((len(reference), len(pairs)), np.nan, dtype=np.float32 if single else np.float64)
     for k, (nodes, X) in enumerate(pairs):
         D[nodes, k] = np.linalg.norm(alignment.apply(k, X) - reference[nodes], axis=1)
     return D
@@ -180,13 +166,11 @@ def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
 
 
 def _check_quantile(quantile: float) -> None:
-    """Raise an InputError if a quantile does not lie between 0 and 1."""
     if not 0 < quantile < 1:
         raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
 
 
 def _check_min_observations(min_observations: int) -> None:
-    """Raise an InputError if a z-score would be taken against fewer than two other values."""
     if min_observations < 3:
         raise InputError(f"a z-score needs two other values: min_observations is at least 3, not {min_observations}.")
 

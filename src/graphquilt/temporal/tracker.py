@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained
+from graphquilt.files import explained, save_arrays
 from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
-from graphquilt.temporal.alerts import Alert, Explanation, Pattern, alerts_above, explain, most_unusual_first
+from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
 from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
 from graphquilt.temporal.scores import ScoringOptions
+from graphquilt.temporal.tracker_kernels import add_distances, add_positions
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["SideWindow", "Tracker", "WindowScores", "write_npz"]
+__all__ = ["SideWindow", "Tracker", "WindowScores"]
 
 _FORMAT = 1
 
@@ -34,8 +35,7 @@ class SideWindow(NamedTuple):
     nodes : int array (k,)
         The nodes that have a position in the window.
     raw, standardised : float arrays (k,)
-        Distance from the reference position, and its z-score. NaN if a node has no reference position, or was in too
-        few windows to be standardised.
+        Distance from the reference position, and its z-score; NaN where there is none.
     """
 
     nodes: IntArray
@@ -49,9 +49,8 @@ class WindowScores:
 
     Attributes
     ----------
-    number : int
-    sides : mapping
-        ``"source"`` and ``"destination"`` to a :class:`SideWindow`; empty if the window was left out.
+    sides : mapping of "source" and "destination" to SideWindow
+        Empty if the window was left out.
     limits : mapping
         For each side, the quantile of the scores of the windows remembered before this one; NaN if there are none.
     left_out : str or None
@@ -66,10 +65,11 @@ class WindowScores:
     def alerts(self, budget: int) -> list[Alert]:
         """Return at most ``budget`` nodes above the limit of their side, the most unusual first."""
         alerts: list[Alert] = []
-        for side, scores in self.sides.items():
-            limit = 0.0 if np.isnan(self.limits[side]) else self.limits[side]
-            alerts += alerts_above(limit, number=self.number, side=side, scores=scores, budget=budget)
-        return most_unusual_first(alerts)[:budget]
+        for side, (nodes, raw, z) in self.sides.items():
+            rows = np.flatnonzero(z > np.nan_to_num(self.limits[side]))
+            rows = rows[np.argsort(-z[rows], kind="stable")[:budget]]
+            alerts += [Alert(self.number, side, int(nodes[k]), float(raw[k]), float(z[k])) for k in rows]
+        return sorted(alerts, key=lambda alert: -alert.standardised)[:budget]
 
 
 class _PastWindow(NamedTuple):
@@ -78,6 +78,19 @@ class _PastWindow(NamedTuple):
     nodes: IntArray
     positions: FloatArray
     standardised: FloatArray
+
+
+class _Reference(NamedTuple):
+    """One side of the remembered windows, and the usual positions of the k nodes of a new window.
+
+    ``rows[id]`` is the position of a node among the k, or -1; ``n_windows`` (k,) is the number of remembered windows
+    that have it, and ``mean`` (k, d) is its mean position in them, zero if there are none.
+    """
+
+    past: Mapping[int, _PastWindow]
+    rows: Int64Array
+    n_windows: Int64Array
+    mean: Float64Array
 
 
 class Tracker:
@@ -91,8 +104,7 @@ class Tracker:
     Parameters
     ----------
     options : ScoringOptions, optional
-        How windows are embedded, aligned and scored. ``min_observations`` and ``quantile`` refer to the remembered
-        windows and their scores.
+        ``min_observations`` and ``quantile`` refer to the remembered windows and their scores.
     history : int, optional
         How many windows are remembered; by default the longest lag. Older windows are forgotten, and with them the
         nodes that were in no other window.
@@ -108,11 +120,10 @@ class Tracker:
     distance from a mean that does not, by the factor sqrt((n - 1) / (n + 1)). The remembered distances are divided by
     that factor, so that a usual window scores zero on average.
 
-    A missing window is a gap in the numbers: lags that lead into the gap are not used. If no lag is left, the window
-    is placed by the reference positions of its nodes. A late window (its number is below the last) is scored against
-    the remembered windows and is then remembered too, unless it is older than ``history``; then it is scored but not
-    learnt. A node that was never seen before has no score, and has a reference position from then on. A window that
-    cannot be embedded or placed is reported as ``left_out`` and not learnt.
+    Lags that lead to a missing window are not used; if no lag is left, the window is placed by the reference positions
+    of its nodes. A late window (its number is below the last) is scored, and learnt unless it is older than
+    ``history``. A node that was never seen before has no score, and has a reference position from then on. A window
+    that cannot be embedded or placed is reported as ``left_out`` and not learnt.
 
     Examples
     --------
@@ -140,7 +151,7 @@ class Tracker:
                 "Lower it, or lengthen the history."
             )
         self.notes: dict[str, Any] = {}
-        self._past: dict[str, dict[int, _PastWindow]] = {side: {} for side in SIDES}
+        self._past: dict[int, Mapping[str, _PastWindow]] = {}
         self._patterns: dict[int, Pattern] = {}
 
     @property
@@ -163,9 +174,8 @@ class Tracker:
         number : int, optional
             The number of the window; by default one more than the latest.
         """
-        latest = max(self._patterns, default=None)
         if number is None:
-            number = 0 if latest is None else latest + 1
+            number = max(self._patterns, default=-1) + 1
         if number in self._patterns:
             raise InputError(f"window {number} was learnt already; give each window once.")
         limits = {side: self._limit(side) for side in SIDES}
@@ -174,14 +184,16 @@ class Tracker:
             return _left_out(number, patches, limits)
         sides, learnt = {}, {}
         for side, (nodes, X) in zip(SIDES, patches, strict=True):
-            positions = self._place(side, number, nodes, np.asarray(X, dtype=np.float64))
+            reference = self._reference(side, nodes)
+            positions = self._place(side, number, np.asarray(X, dtype=np.float64), reference)
             if isinstance(positions, str):
                 return _left_out(number, positions, limits)
-            raw, z = self._score(side, nodes, positions)
+            raw, z = self._score(positions, reference)
             sides[side] = SideWindow(nodes, raw, z)
             learnt[side] = _PastWindow(nodes.astype(np.int32), positions.astype(np.float32), z.astype(np.float32))
-        if latest is None or number > latest - self.history:
-            self._learn(number, learnt, Pattern.of(matrix))
+        self._past[number], self._patterns[number] = learnt, Pattern.of(matrix)
+        for old in [n for n in self._past if n <= max(self._past) - self.history]:
+            del self._past[old], self._patterns[old]
         return WindowScores(number, sides, limits)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
@@ -191,31 +203,31 @@ class Tracker:
             raise InputError(f"window {number} is not remembered; windows {numbers} are.")
         return explain([self._patterns[n] for n in numbers], node, numbers.index(number), side=side)
 
-    def _learn(self, number: int, learnt: Mapping[str, _PastWindow], pattern: Pattern) -> None:
-        self._patterns[number] = pattern
-        for side, window in learnt.items():
-            self._past[side][number] = window
-        oldest = max(self._patterns) - self.history
-        for old in [n for n in self._patterns if n <= oldest]:
-            del self._patterns[old]
-            for side in SIDES:
-                del self._past[side][old]
-
     def _limit(self, side: str) -> float:
-        scores = [window.standardised[~np.isnan(window.standardised)] for window in self._past[side].values()]
-        values = np.concatenate(scores) if scores else np.zeros(0)
-        return float(np.quantile(values, self.options.quantile)) if len(values) else float("nan")
+        windows = self._past.values()
+        scores = np.concatenate([np.zeros(0, np.float32), *(window[side].standardised for window in windows)])
+        scores = scores[~np.isnan(scores)]
+        return float(np.quantile(scores, self.options.quantile)) if len(scores) else float("nan")
 
-    def _place(self, side: str, number: int, nodes: IntArray, X: Float64Array) -> Float64Array | str:
+    def _reference(self, side: str, nodes: IntArray) -> _Reference:
+        past = {number: window[side] for number, window in self._past.items()}
+        largest = max(int(ids.max()) for ids in (nodes, *(window.nodes for window in past.values())))
+        rows = np.full(largest + 1, -1, dtype=np.int64)
+        rows[nodes] = np.arange(len(nodes))
+        count, total = np.zeros(len(nodes), dtype=np.int64), np.zeros((len(nodes), self.options.dim))
+        for window in past.values():
+            add_positions(rows, window.nodes, window.positions, total, count)
+        return _Reference(past, rows, count, total / np.maximum(count, 1)[:, None])
+
+    def _place(self, side: str, number: int, X: Float64Array, reference: _Reference) -> Float64Array | str:
         """Return the positions of the window in the frame of the remembered windows, or why there are none."""
-        past, dim = self._past[side], self.options.dim
+        past, dim = reference.past, self.options.dim
         if not past:
             return X
-        rows = _rows(nodes, past)
         rotations, means = [], []
         for lag in self.options.lags:
             for other in {number - lag, number + lag} & past.keys():
-                row = rows[past[other].nodes]
+                row = reference.rows[past[other].nodes]
                 shared = row >= 0
                 size = int(shared.sum())
                 if size > dim:
@@ -223,27 +235,23 @@ class Tracker:
                     rotations.append(size * relative_rotation(here, there))
                     means.append((centred(here)[1], centred(there)[1]))
         if not rotations:
-            count, mean = _means(rows, len(nodes), dim, past)
-            known = count > 0
+            known = reference.n_windows > 0
             if int(known.sum()) <= dim:
                 return (
                     f"it shares {int(known.sum())} {side}s with the windows remembered; placing it in {dim} "
                     f"dimensions needs at least {dim + 1}. Use wider windows or fewer dimensions"
                 )
-            rotations = [relative_rotation(X[known], mean[known])]
-            means = [(centred(X[known])[1], centred(mean[known])[1])]
+            here, there = X[known], reference.mean[known]
+            rotations = [relative_rotation(here, there)]
+            means = [(centred(here)[1], centred(there)[1])]
         R = nearest_orthogonal(sum(rotations[1:], rotations[0]))
         translation = np.mean([there - here @ R for here, there in means], axis=0)
         return np.asarray(X @ R + translation, dtype=np.float64)
 
-    def _score(self, side: str, nodes: IntArray, X: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _score(self, X: Float64Array, reference: _Reference) -> tuple[Float64Array, Float64Array]:
         """Return the distance of each node from its reference, and its z-score against the remembered distances."""
-        from graphquilt.temporal.tracker_kernels import add_distances
-
-        past = self._past[side]
-        rows = _rows(nodes, past)
-        count, mean = _means(rows, len(nodes), self.options.dim, past)
-        total, squares = np.zeros(len(nodes)), np.zeros(len(nodes))
+        past, rows, count, mean = reference
+        total, squares = np.zeros(len(X)), np.zeros(len(X))
         for window in past.values():
             add_distances(rows, window.nodes, window.positions, mean, total, squares)
         raw = np.where(count > 0, np.linalg.norm(X - mean, axis=1), np.nan)
@@ -257,13 +265,14 @@ class Tracker:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, without pickle; an old file stays until the new one is complete."""
         header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
-        arrays: dict[str, AnyArray] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-        for number, pattern in self._patterns.items():
-            arrays |= {f"{number}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
-            for side in SIDES:
-                window = self._past[side][number]
-                arrays |= {f"{number}.{side}.{name}": value for name, value in window._asdict().items()}
-        write_npz(Path(path), arrays)
+        # A single array would be written as .npy, so that there are always two.
+        arrays = {"format": np.array(_FORMAT), "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        for n, pattern in self._patterns.items():
+            arrays |= {f"{n}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
+            for side, window in self._past[n].items():
+                arrays |= {f"{n}.{side}.{name}": value for name, value in window._asdict().items()}
+        with explained(Path(path).parent):
+            save_arrays(Path(path), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tracker:
@@ -273,50 +282,21 @@ class Tracker:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(arrays["header"].tobytes())
             if header.pop("format") != _FORMAT:
-                raise FormatError(f"{path} was written in another format than {_FORMAT}.")
+                raise ValueError(f"it was written in another format than {_FORMAT}")
             numbers, notes, history = header.pop("numbers"), header.pop("notes", {}), header.pop("history")
             tracker = cls(ScoringOptions(**header), history=history)
             tracker.notes = notes
             for n in numbers:
                 shape = tuple(arrays[f"{n}.shape"].tolist())
                 tracker._patterns[n] = Pattern(arrays[f"{n}.indptr"], arrays[f"{n}.indices"], shape)
-                for side in SIDES:
-                    window = _PastWindow(*(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields))
-                    tracker._past[side][n] = window
-        except FormatError:
-            raise
+                tracker._past[n] = {
+                    side: _PastWindow(*(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields)) for side in SIDES
+                }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path} does not hold the state of a Tracker: {error}") from None
         return tracker
 
 
-def write_npz(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays to one ``.npz`` file that is complete once it has its name."""
-    with explained(path.parent), beside(path) as part:
-        with open(part, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        os.replace(part, path)
-
-
 def _left_out(number: int, reason: str, limits: Mapping[str, float]) -> WindowScores:
     warn_left_out(number, reason)
     return WindowScores(number, {}, limits, reason)
-
-
-def _rows(nodes: IntArray, past: Mapping[int, _PastWindow]) -> Int64Array:
-    """Return the position in ``nodes`` of every id that occurs; -1 for ids that are not in ``nodes``."""
-    largest = max([int(nodes.max()), *(int(window.nodes.max()) for window in past.values())])
-    rows = np.full(largest + 1, -1, dtype=np.int64)
-    rows[nodes] = np.arange(len(nodes))
-    return rows
-
-
-def _means(rows: Int64Array, k: int, dim: int, past: Mapping[int, _PastWindow]) -> tuple[Int64Array, Float64Array]:
-    """Count in how many remembered windows each of k nodes is, and return its mean position (zero if in none)."""
-    from graphquilt.temporal.tracker_kernels import add_positions
-
-    count = np.zeros(k, dtype=np.int64)
-    total = np.zeros((k, dim))
-    for window in past.values():
-        add_positions(rows, window.nodes, window.positions, total, count)
-    return count, total / np.maximum(count, 1)[:, None]

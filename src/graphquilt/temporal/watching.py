@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained
+from graphquilt.files import explained, save_arrays
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.tracker import Tracker, WindowScores, write_npz
+from graphquilt.temporal.tracker import Tracker, WindowScores
 from graphquilt.temporal.windows import Snapshots, Window
 
 if TYPE_CHECKING:
@@ -51,11 +51,6 @@ class WatchState:
         The end of that window, in seconds.
     files : dict of str to float
         The latest time in each file that was read to its end.
-
-    Raises
-    ------
-    InputError
-        If the folder was made with other settings; the message names both.
     """
 
     def __init__(
@@ -103,10 +98,10 @@ class WatchState:
         self.last, self.end = window.number, window.end
         if self._folder is None:
             return
+        names = {"sources": days.sources.array(), "destinations": days.destinations.array()}
         with explained(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        names = {"sources": days.sources.array(), "destinations": days.destinations.array()}
-        write_npz(self._folder / "names.npz", names)
+            save_arrays(self._folder / "names.npz", names)
         self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files}
         self.tracker.save(self._folder / "tracker.npz")
 

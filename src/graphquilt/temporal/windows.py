@@ -147,12 +147,8 @@ class Snapshots:
         for ready in sorted(waiting):
             yield self._close(ready, waiting.pop(ready), shape)
         if self.late:
-            _log.warning(
-                "%d flows came more than %g s after their window had ended and were left out; "
-                "sort the flows by time or allow more grace",
-                self.late,
-                self.grace,
-            )
+            message = "%d flows came more than %g s after their window had ended and were left out; "
+            _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
         if self.empty:
             _log.warning("%d windows have no flows and are left out: %s", len(self.empty), first_few(self.empty))
 
@@ -294,12 +290,8 @@ def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Arr
     if len(steps) == 0 or not np.issubdtype(steps.dtype, np.integer) or int(steps[0]) < 1:
         raise InputError(f"lags are positive whole numbers of windows, not {lags!r}.")
     span = int(numbers[-1] - numbers[0]) if len(numbers) else 0
-    pairs = []
-    for step in steps:
-        later = np.searchsorted(numbers, numbers + step)
-        hit = np.flatnonzero((later < len(numbers)) & (numbers[np.minimum(later, len(numbers) - 1)] == numbers + step))
-        pairs.append(np.column_stack([hit, later[hit]]))
-    edges = np.concatenate(pairs).astype(np.int64)
+    shared = [np.intersect1d(numbers + step, numbers, assume_unique=True, return_indices=True) for step in steps]
+    edges = np.concatenate([np.column_stack(positions) for _, *positions in shared]).astype(np.int64)
     too_long = steps[steps > span].tolist()
     if len(edges) == 0 and len(numbers) > 1:
         raise InputError(
