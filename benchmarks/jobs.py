@@ -145,9 +145,9 @@ def main():
     lines = [
         "# Benchmarks: the overhead of jobs",
         "",
-        "This page is written by `python benchmarks/jobs.py --write docs/benchmarks-jobs.md`. Times are wall-clock times "
-        "and include the `fsync` of every embedding. The last column has the CPU seconds of all processes together, which "
-        "say more on a shared machine.",
+        "This page is written by `python benchmarks/jobs.py --write docs/benchmarks-jobs.md`. Times are wall-clock "
+        "times and include the `fsync` of every embedding. The last column has the CPU seconds of all processes "
+        "together, which say more on a shared machine.",
         "",
         f"It was measured with Python {platform.python_version()} on {os.cpu_count()} cores. The load average was "
         f"{load[0]:.1f} at the end; a load above {os.cpu_count()} is the work of other programs, which slowed this "

@@ -85,7 +85,7 @@ def rmat(scale, m, seed=0):
 
 
 def large_rmat():
-    """At least 1M nodes and 10M edges: the graph of two rows; generated in another process, so that this one has a clean memory."""
+    """At least 1M nodes and 10M edges, for two rows; made in another process, so that this one has a clean memory."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, __file__, "rmat", "--here", "--write", folder], check=True)
         graph = gq.Graph.open(folder)
