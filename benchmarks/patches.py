@@ -4,9 +4,9 @@
     python benchmarks/patches.py fennel-speed rmat     some of them
     python benchmarks/patches.py --write docs/benchmarks-patches.md      and keep the table; rows not run stay
 
-CPU seconds of one thread; ratios compare two things done in the same process. Memory is the peak of anonymous
-resident memory above what the process had before the work, so mapped files do not count. Compilation is not part of
-any figure: each kernel runs once on a small input first.
+Times are CPU seconds of one thread, and ratios compare two computations in the same process. Memory is the peak of
+anonymous resident memory above what the process had before the work, so that mapped files do not count. Compilation
+is not part of any figure: each kernel runs once on a small input first.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def rmat(scale, m, seed=0):
 
 
 def large_rmat():
-    """At least 1M nodes and 10M edges: the graph of two rows; drawn in another process, for a clean memory."""
+    """At least 1M nodes and 10M edges, for two rows; made in another process, so that this one has a clean memory."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, __file__, "rmat", "--here", "--write", folder], check=True)
         graph = gq.Graph.open(folder)
@@ -335,9 +335,9 @@ def main():
         print(line(results[row]), flush=True)
     if options.write:
         kept.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-        head = ["# Graphs, partitions and patches: what was measured", "", *__doc__.strip().splitlines()[-4:], ""]
+        head = ["# Benchmarks: graphs, partitions and patches", "", *__doc__.strip().splitlines()[-3:], ""]
         table = [
-            "| work | must | measured | holds |",
+            "| work | goal | measured | reached |",
             "|---|---|---|---|",
             *(line(results[r]) for r in ROWS if r in results),
         ]
