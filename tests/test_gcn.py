@@ -70,10 +70,10 @@ def test_vgae_is_that_of_pyg(kind):
     inputs = inputs_for(graph, features)
     edges = undirected_edges(graph)
     non_edges = NonEdges(edges, 60)
-    loss_of = losses.reconstruction(
-        inputs, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), variational=True, dropout=0.0
+    out = gcn.encode(inputs, parameters.named)
+    loss = losses.reconstruction(
+        inputs.space, out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=dim
     )
-    loss = loss_of(parameters.named)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
 
     generator = torch.Generator().manual_seed(5)
@@ -103,15 +103,11 @@ def test_gae_is_that_of_pyg():
     parameters = weights_for(gq.GAE(3), 9)
     edges = undirected_edges(graph)
     non_edges = NonEdges(edges, 60)
-    loss_of = losses.reconstruction(
-        inputs_for(graph, graph.features),
-        torch.as_tensor(edges),
-        non_edges,
-        torch.Generator().manual_seed(5),
-        variational=False,
-        dropout=0.0,
+    inputs = inputs_for(graph, graph.features)
+    out = gcn.encode(inputs, parameters.named)
+    loss = losses.reconstruction(
+        inputs.space, out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=3
     )
-    loss = loss_of(parameters.named)
     gradient = torch.autograd.grad(loss, parameters.named["weight0"])[0]
     first = conv(parameters.named["weight0"], parameters.named["bias0"])
     second = conv(parameters.named["weight1"], parameters.named["bias1"])

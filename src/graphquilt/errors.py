@@ -18,7 +18,8 @@ A missing optional package raises :class:`MissingExtraError`, an ``ImportError``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 __all__ = [
     "ConvergenceError",
@@ -31,6 +32,7 @@ __all__ = [
     "OverlapError",
     "PatchesFailedError",
     "QuiltError",
+    "needs_extra",
 ]
 
 
@@ -136,3 +138,12 @@ class MissingExtraError(QuiltError, ImportError):
         super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
         self.what = what
         self.extra = extra
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Raise :class:`MissingExtraError` where an import inside the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(what, extra) from error

@@ -1,4 +1,4 @@
-"""Loops that read and write each number once (numba, CPU); ``elementwise`` has the same in torch for other devices.
+"""Loops that read and write each number once (numba, CPU); ``elementwise`` says what they compute.
 
 All run on one thread, in a fixed order: the same input gives the same bits.
 """
@@ -12,15 +12,13 @@ from graphquilt.kernels import kernel
 
 __all__ = ["add_bias_prelu", "add_bias_relu", "multiply_rows", "pair_gradient", "prelu_gradient", "relu_gradient"]
 
-
 # Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
-_training = kernel("training", writes=None, fastmath=frozenset({"contract", "nsz", "reassoc"}))
-_product = kernel("sparse products", writes=None, fastmath=frozenset({"contract", "nsz", "reassoc"}))
+FAST = frozenset({"contract", "nsz", "reassoc"})
+_training = kernel("training", writes=None, fastmath=FAST)
 
 
 @_training
 def add_bias_relu(Y: AnyArray, bias: AnyArray) -> None:
-    """Y ← max(Y + bias, 0), for Y (n, h)."""
     zero = Y.dtype.type(0)
     for i in range(Y.shape[0]):
         for j in range(Y.shape[1]):
@@ -29,7 +27,6 @@ def add_bias_relu(Y: AnyArray, bias: AnyArray) -> None:
 
 @_training
 def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> None:
-    """Out ← g where Y > 0, else 0; bias ← its column sums."""
     zero = g.dtype.type(0)
     bias[:] = zero
     for i in range(g.shape[0]):
@@ -41,7 +38,6 @@ def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> No
 
 @_training
 def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) -> None:
-    """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
     for i in range(Y.shape[0]):
         for j in range(Y.shape[1]):
             y = Y[i, j] + bias[j]
@@ -51,7 +47,6 @@ def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) 
 
 @_training
 def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sums: AnyArray) -> None:
-    """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
     zero = g.dtype.type(0)
     sums[:] = zero
     for i in range(g.shape[0]):
@@ -65,7 +60,6 @@ def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sum
 
 @_training
 def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> float:
-    """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
     loss: float = 0.0
     share = 1.0 / pairs.shape[1]
     for e in range(pairs.shape[1]):
@@ -85,7 +79,7 @@ def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> flo
     return float(loss * share)
 
 
-@_product
+@kernel("sparse products", writes=None, fastmath=FAST)
 def multiply_rows(indptr: AnyArray, indices: AnyArray, data: AnyArray, X: AnyArray, out: AnyArray) -> None:
     """Out ← A X for A in CSR form; twice as fast as SciPy's on a few dozen columns."""
     for i in range(len(indptr) - 1):

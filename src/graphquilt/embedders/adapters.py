@@ -14,13 +14,11 @@ import scipy.sparse as sp
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.features import Features, check_substitute, features_of
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
 
     from graphquilt.embedders.training import Schedule
@@ -165,10 +163,8 @@ class PyGEmbedder:
 
     def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
         """Train a copy of the module on the graph; the result has no encoder."""
-        try:
+        with needs_extra("PyGEmbedder", "pyg"):
             import torch
-        except ImportError as missing:
-            raise MissingExtraError("PyGEmbedder", "pyg") from missing
         from graphquilt.embedders.training import Schedule, threads
 
         features = features_of(graph, featureless=self.featureless, normalize=False, name="PyGEmbedder")
@@ -185,23 +181,18 @@ class PyGEmbedder:
 def _train_module(
     module: torch.nn.Module, graph: Graph, features: Features, schedule: Schedule, progress: ProgressCallback | None
 ) -> tuple[FloatArray, Float64Array]:
-    """Train ``module(x, edge_index)`` in place; return the embedding (n, dim) and the losses.
-
-    Random numbers come from torch's global generator.
-    """
+    """Train ``module(x, edge_index)`` with torch's global generator; return the embedding (n, dim) and the losses."""
     import torch
     from torch import Tensor
     from torch.func import functional_call
 
     from graphquilt.embedders.elementwise import Workspace
-    from graphquilt.embedders.losses import reconstruction_loss, sample_and_divergence
+    from graphquilt.embedders.losses import Weights, reconstruction
     from graphquilt.embedders.pairs import NonEdges, undirected_edges
     from graphquilt.embedders.training import Parameters, train
 
     for part in module.modules():
-        reset = getattr(part, "reset_parameters", None)
-        if reset is not None:
-            reset()
+        getattr(part, "reset_parameters", lambda: None)()
     dense = features.toarray() if isinstance(features, sp.csr_array) else np.array(features)
     x = torch.as_tensor(dense, dtype=torch.float32)
     rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
@@ -211,14 +202,14 @@ def _train_module(
     pairs = torch.as_tensor(edges)
     space = Workspace(device="cpu", dtype=torch.float32)
 
-    def loss(weights: Mapping[str, Tensor]) -> Tensor:
+    def outputs(weights: Weights) -> tuple[Tensor, ...]:
         out = functional_call(module, dict(weights), (x, edge_index))
-        others = non_edges.sample(2 * pairs.shape[1], torch.default_generator)
-        if isinstance(out, Tensor):
-            return reconstruction_loss(space, out.contiguous(), pairs, others)
-        both = torch.cat(list(out), dim=1)
-        Z, divergence = sample_and_divergence(space, both, torch.randn(both.shape[0], both.shape[1] // 2))
-        return reconstruction_loss(space, Z, pairs, others) + divergence / graph.n_nodes
+        return (out,) if isinstance(out, Tensor) else tuple(out)
+
+    def loss(weights: Weights) -> Tensor:
+        parts = outputs(weights)
+        out, dim = torch.cat(parts, dim=1), parts[0].shape[1]
+        return reconstruction(space, out, pairs, non_edges, torch.default_generator, dim=dim)
 
     values = {name: value.detach().numpy() for name, value in module.named_parameters()}
     parameters = Parameters(values, device="cpu", dtype=torch.float32)
@@ -226,6 +217,4 @@ def _train_module(
     losses = train(parameters, loss, schedule, progress=progress)
     module.eval()
     with torch.no_grad():
-        out = functional_call(module, parameters.named, (x, edge_index))
-    Z = out if isinstance(out, Tensor) else out[0]
-    return Z.numpy().copy(), losses
+        return outputs(parameters.named)[0].numpy().copy(), losses

@@ -10,19 +10,15 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.embedders.contract import check_dim
-from graphquilt.embedders.spectral import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.errors import ConvergenceError, InputError
+from graphquilt.linalg.lanczos import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.patches import Patch
 
 __all__ = ["bipartite_svd"]
 
-
-# A component whose squared singular values sum to 1, up to rounding, has the trivial one and nothing else.
-NOTHING_LEFT = 1e-9
-# A singular value below this is zero up to rounding, and its vectors are arbitrary.
-ZERO = 1e-7
-# Accuracy of the eigenvalues with a background.
-TOLERANCE = 1e-6
+NOTHING_LEFT = 1e-9  # a component whose squared singular values sum to 1 up to this has only the trivial one
+ZERO = 1e-7  # a singular value below this is zero up to rounding, and its vectors are arbitrary
+TOLERANCE = 1e-6  # of the eigenvalues with a background
 
 SparseMatrix: TypeAlias = sp.csr_array | sp.csc_array | sp.coo_array | sp.csr_matrix | sp.csc_matrix | sp.coo_matrix
 Solver: TypeAlias = Callable[[Operator, int, int], tuple[Float64Array, Float64Array]]
@@ -111,9 +107,7 @@ def _without_background(M: sp.csr_array, dim: int) -> tuple[Patch, Patch]:
     def gram(x: Float64Array) -> Float64Array:
         return np.asarray(B @ across(x) - trivial @ (trivial_t @ x))
 
-    U, V, values = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=leading_eigenpairs)
-    if values[-1] < ZERO:
-        raise _too_many(dim, int((values >= ZERO).sum()), place)
+    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=leading_eigenpairs, place=place)
     return Patch(sources, source_scale[:, None] * U), Patch(destinations, destination_scale[:, None] * V)
 
 
@@ -130,7 +124,7 @@ def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArr
     squares = M.data**2 / (source_weight[rows] * destination_weight[M.indices])
     total = np.bincount(label[rows], weights=squares, minlength=int(label.max(initial=-1)) + 1)
     positioned = total > 1 + NOTHING_LEFT
-    parts = [label[:n_sources], label[n_sources : n_sources + n_destinations]]
+    parts = [label[:n_sources], label[n_sources:]]
     return np.flatnonzero(positioned[parts[0]]), np.flatnonzero(positioned[parts[1]]), parts
 
 
@@ -164,9 +158,7 @@ def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patc
         y = across(x)
         return np.asarray(B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x))
 
-    U, V, values = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=_leading)
-    if values[-1] < ZERO:
-        raise _too_many(dim, int((values >= ZERO).sum()), place)
+    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=_leading, place=place)
     source_scale, destination_scale = (b, a) if turned else (a, b)
     return Patch(sources, source_scale * U), Patch(destinations, destination_scale * V)
 
@@ -177,20 +169,21 @@ def _too_many(dim: int, allowed: int, place: str) -> InputError:
 
 
 def _singular_vectors(
-    gram: Operator, across: Operator, n: int, k: int, *, turned: bool, solver: Solver
-) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Return source vectors, destination vectors and singular values from the smaller of both Gram matrices.
+    gram: Operator, across: Operator, n: int, dim: int, *, turned: bool, solver: Solver, place: str
+) -> tuple[Float64Array, Float64Array]:
+    """Return source and destination vectors from the smaller of both Gram matrices.
 
-    ``across`` takes the vectors of the smaller side to the other side; ``turned`` means that the smaller side holds
-    the destinations.
+    ``across`` takes the vectors of the smaller side, which has the destinations where it is ``turned``, to the other.
     """
-    squares, U = solver(gram, n, k)
+    squares, U = solver(gram, n, dim)
     values = np.sqrt(np.maximum(squares, 0))
-    V = across(U) / np.maximum(values, np.finfo(float).tiny)
-    if turned:
-        signs = fixed_signs(V)
-        return V * signs, U * signs, values
-    return U, V, values
+    if values[-1] < ZERO:
+        raise _too_many(dim, int((values >= ZERO).sum()), place)
+    V = across(U) / values
+    if not turned:
+        return U, V
+    signs = fixed_signs(V)
+    return V * signs, U * signs
 
 
 def _leading(gram: Operator, n: int, k: int) -> tuple[Float64Array, Float64Array]:

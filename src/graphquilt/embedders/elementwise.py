@@ -1,4 +1,4 @@
-"""The elementwise steps of a layer and of the decoder: numba loops on the CPU, torch on other devices."""
+"""The elementwise steps of a layer and of the decoder: compiled loops on the CPU, torch on other devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Workspace", "add_bias_prelu", "add_bias_relu", "pair_gradient", "pre
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether numba can read the numbers of x."""
+    """Return whether compiled loops can read x."""
     return x.device.type == "cpu"
 
 
@@ -28,8 +28,8 @@ class Workspace:
     def clear(self) -> None:
         """Release all arrays at the end of a training.
 
-        Those of the last epoch refer to the graph of their gradients, which refers to this workspace. Part of that
-        cycle belongs to torch, so that Python's garbage collector would never free it.
+        Those of the last epoch and the graph of their gradients, which belongs to torch, refer to each other, so that
+        Python's garbage collector would never free them.
         """
         self.arrays.clear()
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders.features import features_of
-from graphquilt.errors import FormatError, MissingExtraError
+from graphquilt.errors import FormatError, needs_extra
 
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
@@ -53,10 +53,8 @@ class Encoder:
 
     def __call__(self, graph: Graph) -> FloatArray:
         """Embed a graph that has the features the encoder was trained on, (n, dim)."""
-        try:
+        with needs_extra("an encoder", "torch"):
             import torch
-        except ImportError as missing:
-            raise MissingExtraError("an encoder", "torch") from missing
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
         from graphquilt.embedders.training import threads
 
@@ -64,15 +62,12 @@ class Encoder:
         features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
         with threads(1), torch.no_grad():
             inputs = inputs_of(normalized_adjacency(graph), features, dtype=tensors["weight0"].dtype)
-            X: FloatArray = encode(inputs, tensors)[:, : self.dim].numpy().copy()
-            return X
+            return np.array(encode(inputs, tensors)[:, : self.dim].numpy())
 
     def save(self, path: str | Path) -> None:
         """Write the weights, and the settings needed to apply them, to one safetensors file."""
-        try:
+        with needs_extra("saving an encoder", "torch"):
             from safetensors.numpy import save_file
-        except ImportError as missing:
-            raise MissingExtraError("saving an encoder", "torch") from missing
         settings = {"kind": self.kind, "dim": self.dim, "featureless": self.featureless, "normalize": self.normalize}
         metadata = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
         save_file({name: np.ascontiguousarray(value) for name, value in self.weights.items()}, path, metadata=metadata)
@@ -80,10 +75,8 @@ class Encoder:
     @classmethod
     def load(cls, path: str | Path) -> Encoder:
         """Read a file that :meth:`save` wrote."""
-        try:
+        with needs_extra("loading an encoder", "torch"):
             from safetensors import SafetensorError, safe_open
-        except ImportError as missing:
-            raise MissingExtraError("loading an encoder", "torch") from missing
         try:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}

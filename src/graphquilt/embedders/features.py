@@ -65,14 +65,8 @@ def normalized_rows(features: Features) -> Features:
 def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name: str) -> Features | None:
     """Return the features to train on, (n, f) dense or CSR, or None for the identity.
 
-    Parameters
-    ----------
-    featureless : {"identity", "degree"} or None
-        The substitute for the features of a graph that has none; None makes that an error.
-    normalize : bool
-        Whether to divide every row by its sum.
-    name : str
-        The name of the embedder, for the error message.
+    A graph without features gets the substitute ``featureless``; None makes that an error, which has the ``name`` of
+    the embedder. ``normalize`` divides every row by its sum.
     """
     source = graph.features
     if source is None or source.shape[1] == 0:
@@ -84,8 +78,7 @@ def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name:
         if featureless == "identity":
             return None
         source = degree_features(graph)
-    sparse = sp.issparse(source)
-    features: Features = sp.csr_array(source) if sparse else np.asarray(source)
+    features: Features = sp.csr_array(source) if sp.issparse(source) else np.asarray(source)
     values: AnyArray = features.data if isinstance(features, sp.csr_array) else features
     bad = ~np.isfinite(values)
     if bool(bad.any()):

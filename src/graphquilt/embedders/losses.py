@@ -11,15 +11,14 @@ from torch import Tensor
 
 from graphquilt.embedders.contract import Target
 from graphquilt.embedders.elementwise import Workspace, pair_gradient
-from graphquilt.embedders.gcn import Context, Inputs, encode, finish, project_twice
+from graphquilt.embedders.gcn import Context, Inputs, finish, project_twice
 from graphquilt.embedders.pairs import NonEdges
 
-__all__ = ["Pull", "Task", "held_out_loss", "infomax", "reconstruction", "reconstruction_loss", "sample_and_divergence"]
+__all__ = ["Pull", "Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
 
 Weights = Mapping[str, Tensor]
 
-# A standard deviation with a larger logarithm than this would overflow.
-MAX_LOG_STD = 10.0
+MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +30,7 @@ class Task:
     watch: Callable[[Weights], float] | None = None
 
 
-class Reconstruction(torch.autograd.Function):
+class _Reconstruction(torch.autograd.Function):
     """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs.
 
     An empty set of pairs adds nothing. Value and gradient are computed in one pass over the pairs.
@@ -39,7 +38,6 @@ class Reconstruction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, space: Workspace, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
-        """Return the loss."""
         ctx.G = space(("pairs",), *Z.shape).zero_()
         total = Z.new_zeros(())
         for pairs, sign in ((edges, -1.0), (others, 1.0)):
@@ -49,14 +47,13 @@ class Reconstruction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, None, None]:
-        """Return the gradient of Z."""
         return None, ctx.G.mul_(g), None, None
 
 
-reconstruction_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = Reconstruction.apply
+reconstruction_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Reconstruction.apply
 
 
-class Sampled(torch.autograd.Function):
+class _Sampled(torch.autograd.Function):
     """A sample Z of N(mean, std²), and the divergence of that distribution from N(0, 1).
 
     KL = ½ Σ (mean² + std² - 1 - 2 log std), summed over dimensions and averaged over nodes. The first half of the
@@ -65,7 +62,6 @@ class Sampled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, space: Workspace, out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Z and KL."""
         ctx.space, ctx.out, ctx.noise = space, out, noise
         n, dim = noise.shape
         mean, log_std = out[:, :dim], out[:, dim:]
@@ -78,7 +74,6 @@ class Sampled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor, g_kl: Tensor) -> tuple[None, Tensor, None]:
-        """Return the gradient of ``out``."""
         n, dim = ctx.noise.shape
         total = ctx.space(("to output",), n, 2 * dim)
         mean, log_std = ctx.out[:, :dim], ctx.out[:, dim:]
@@ -90,7 +85,7 @@ class Sampled(torch.autograd.Function):
         return None, total, None
 
 
-sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tensor]] = Sampled.apply
+sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tensor]] = _Sampled.apply
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,48 +113,32 @@ class Pull:
 
 
 def reconstruction(
-    inputs: Inputs,
+    space: Workspace,
+    out: Tensor,
     edges: Tensor,
     non_edges: NonEdges,
     generator: torch.Generator,
     *,
-    variational: bool,
+    dim: int,
     negatives: int = 1,
-    dropout: float = 0.0,
     pull: Pull | None = None,
-) -> Callable[[Weights], Tensor]:
-    """Return the loss of a graph auto-encoder (Kipf and Welling 2016).
+) -> Tensor:
+    """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
-    The decoder is the inner product. The variational auto-encoder decodes a sample of N(mean, std²) and adds the
-    divergence from N(0, 1), averaged over nodes and divided by their number once more.
+    The decoder is the inner product. Where ``out`` has 2 ``dim`` columns, the auto-encoder is variational: it decodes
+    a sample and adds the divergence, which is divided by the number of nodes once more.
     """
-    space = inputs.space
-
-    def loss_of(weights: Weights) -> Tensor:
-        out = encode(inputs, weights, dropout=dropout, generator=generator)
-        others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
-        if not variational:
-            loss = reconstruction_loss(space, out, edges, others)
-            return loss if pull is None else loss + pull(out)
-        noise = torch.randn(out.shape[0], out.shape[1] // 2, generator=generator, dtype=out.dtype).to(out.device)
+    others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
+    if out.shape[1] == dim:
+        loss = reconstruction_loss(space, out, edges, others)
+    else:
+        noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
         Z, divergence = sample_and_divergence(space, out, noise)
-        loss = reconstruction_loss(space, Z, edges, others) + divergence / inputs.n_nodes
-        return loss if pull is None else loss + pull(out[:, : noise.shape[1]])
-
-    return loss_of
+        loss = reconstruction_loss(space, Z, edges, others) + divergence / len(out)
+    return loss if pull is None else loss + pull(out[:, :dim])
 
 
-def held_out_loss(inputs: Inputs, edges: Tensor, others: Tensor, dim: int) -> Callable[[Weights], float]:
-    """Return the reconstruction loss of the mean on edges that were held out and as many non-edges."""
-
-    def loss(weights: Weights) -> float:
-        Z = encode(inputs, weights)[:, :dim].contiguous()
-        return float(reconstruction_loss(inputs.space, Z, edges, others))
-
-    return loss
-
-
-class Discrimination(torch.autograd.Function):
+class _Discrimination(torch.autograd.Function):
     """The loss of a bilinear discriminator W that tells true rows H from shuffled rows, given a summary of H.
 
     With s = σ(mean of H), it is the mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
@@ -167,7 +146,6 @@ class Discrimination(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, space: Workspace, H: Tensor, shuffled: Tensor, W: Tensor) -> Tensor:
-        """Return the loss."""
         summary = torch.sigmoid(H.mean(dim=0))
         direction = W @ summary
         scores = H @ direction, shuffled @ direction
@@ -178,7 +156,6 @@ class Discrimination(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
-        """Return the gradients of both sets of rows and of W."""
         share = g / len(ctx.H)
         true, false = -share * torch.sigmoid(-ctx.scores[0]), share * torch.sigmoid(ctx.scores[1])
         to_direction = ctx.H.T @ true + ctx.shuffled.T @ false
@@ -189,17 +166,13 @@ class Discrimination(torch.autograd.Function):
         return None, to_H, to_shuffled, torch.outer(to_direction, ctx.summary)
 
 
-discrimination_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = Discrimination.apply
+discrimination_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Discrimination.apply
 
 
 def infomax(
     inputs: Inputs, generator: torch.Generator, *, dropout: float, pull: Pull | None = None
 ) -> Callable[[Weights], Tensor]:
-    """Return the loss of deep graph infomax (Veličković et al. 2019).
-
-    A bilinear discriminator tells the row of each node from the row that it gets when the features are shuffled among
-    nodes, given the summary σ(mean of all rows).
-    """
+    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features."""
 
     def loss_of(weights: Weights) -> Tensor:
         permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.space.device)

@@ -12,7 +12,7 @@ from graphquilt.arrays import FloatArray
 from graphquilt.embedders.contract import Fit, Target, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.features import Features, check_substitute, features_of
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ class Network:
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_dim(self.dim, name)
-        for field, least in (("layers", 1), ("max_epochs", 1), ("patience", 1), ("restarts", 1), ("hidden", 1)):
+        for field in ("layers", "max_epochs", "patience", "restarts", "hidden"):
             value = getattr(self, field)
-            if value is not None and value < least:
-                raise InputError(f"{field} of {name} must be at least {least}, not {value}.")
+            if value is not None and value < 1:
+                raise InputError(f"{field} of {name} must be at least 1, not {value}.")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise InputError(f"lr of {name} must be a positive number, not {self.lr}; the paper uses 0.001.")
         if not 0 <= self.dropout < 1:
@@ -110,25 +110,21 @@ class Network:
         ``progress`` is called after every epoch with its loss; an exception that it raises ends the training.
         ``target`` pulls some nodes towards given positions, as consensus rounds do.
         """
-        try:
+        name = type(self).__name__
+        with needs_extra(name, "torch"):
             import torch  # noqa: F401
-        except ImportError as missing:
-            raise MissingExtraError(type(self).__name__, "torch") from missing
         from graphquilt.embedders.training import device_for, out_of_memory_explained, threads
 
-        if target is not None and len(target.rows) and not 0 <= min(target.rows) <= max(target.rows) < graph.n_nodes:
-            raise InputError(
-                f"a target names rows {min(target.rows)} to {max(target.rows)} of a graph of {graph.n_nodes} nodes."
-            )
-        if target is not None and target.coordinates.shape != (len(target.rows), self.dim):
-            raise InputError(
-                f"a target of {len(target.rows)} nodes in {self.dim} dimensions has an array of shape "
-                f"{(len(target.rows), self.dim)}, not {target.coordinates.shape}."
-            )
+        if target is not None:
+            rows, shape = target.rows, (len(target.rows), self.dim)
+            if len(rows) and not 0 <= min(rows) <= max(rows) < graph.n_nodes:
+                raise InputError(f"a target names rows {min(rows)} to {max(rows)} of a graph of {graph.n_nodes} nodes.")
+            if target.coordinates.shape != shape:
+                raise InputError(f"the array of a target has shape {target.coordinates.shape}, not {shape}.")
         if graph.n_nodes == 0:
-            raise InputError(f"{type(self).__name__} was given a graph without nodes; there is nothing to embed.")
+            raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
         device = device_for(self.device)
-        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
+        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=name)
         width = graph.n_nodes if features is None else int(features.shape[1])
         with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
             seeds = np.random.SeedSequence(seed).spawn(self.restarts)

@@ -7,12 +7,11 @@ import torch
 
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.graph import Graph
+from graphquilt.linalg.ranking import roc_auc
 
 __all__ = ["NonEdges", "area_under_curve", "undirected_edges"]
 
-
-# An odd 64-bit number: multiplying by it spreads the keys of pairs over the table of NonEdges.
-SPREAD = -7046029254386353131
+SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table
 
 
 def undirected_edges(graph: Graph) -> Int64Array:
@@ -62,8 +61,7 @@ class NonEdges:
         if self.n_pairs == 0 or count == 0:
             return torch.zeros(2, 0, dtype=torch.int64)
         if self.listed is not None:
-            chosen = torch.randint(self.listed.shape[1], (count,), generator=generator)
-            return self.listed[:, chosen]
+            return self.listed[:, torch.randint(self.listed.shape[1], (count,), generator=generator)]
         pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
         again = self._joined(pairs)
         while len(again):
@@ -85,11 +83,6 @@ class NonEdges:
 
 def area_under_curve(X: FloatArray, edges: Int64Array, others: Int64Array) -> float:
     """Return the share of (edge, non-edge) pairs that inner products rank correctly; 0.5 where there are none."""
-    from scipy.stats import rankdata
-
-    n_edges, n_others = edges.shape[1], others.shape[1]
-    if n_edges == 0 or n_others == 0:
+    if edges.shape[1] == 0 or others.shape[1] == 0:
         return 0.5
-    scores = np.concatenate([np.einsum("ij,ij->i", X[a[0]], X[a[1]]) for a in (edges, others)])
-    ranks = rankdata(scores)[:n_edges]
-    return float((ranks.sum() - n_edges * (n_edges + 1) / 2) / (n_edges * n_others))
+    return roc_auc(*(np.einsum("ij,ij->i", X[pairs[0]], X[pairs[1]]) for pairs in (edges, others)))

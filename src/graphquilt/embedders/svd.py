@@ -10,9 +10,9 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import check_dim
-from graphquilt.embedders.spectral import DENSE_ROWS, Operator, leading_eigenpairs
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.linalg.lanczos import DENSE_ROWS, Operator, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
 __all__ = ["SVD"]
@@ -62,7 +62,8 @@ class SVD:
         weight = np.asarray(A.sum(axis=1)).ravel()
         nodes = np.flatnonzero(weight > 0)
         A = A[nodes][:, nodes] if len(nodes) < len(weight) else A
-        trivial, count = _trivial(A, weight[nodes])
+        trivial = _trivial(A, weight[nodes])
+        count = trivial.shape[1]
         if self.dim > len(nodes) - count:
             raise InputError(
                 f"SVD was asked for {self.dim} dimensions and the graph allows {len(nodes) - count}: {len(nodes)} of "
@@ -100,12 +101,12 @@ def _product_by(A: sp.csr_array) -> Operator:
     return product
 
 
-def _trivial(A: sp.csr_array, weight: AnyArray) -> tuple[sp.csr_array, int]:
+def _trivial(A: sp.csr_array, weight: AnyArray) -> sp.csr_array:
     """Return D^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
     from scipy.sparse.csgraph import connected_components
 
     if not len(weight):
-        return sp.csr_array((0, 0)), 0
+        return sp.csr_array((0, 0))
     count, label = connected_components(A, directed=False)
     root = np.sqrt(weight) / np.sqrt(np.bincount(label, weights=weight))[label]
-    return sp.csr_array((root, (np.arange(len(weight)), label)), shape=(len(weight), count)), int(count)
+    return sp.csr_array((root, (np.arange(len(weight)), label)), shape=(len(weight), count))

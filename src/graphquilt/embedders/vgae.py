@@ -61,11 +61,12 @@ class GAE(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        name = type(self).__name__
         if self.negatives < 1:
-            raise InputError(f"negatives of {type(self).__name__} must be at least 1, not {self.negatives}.")
+            raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
         if not 0 <= self.validation < 1:
             raise InputError(
-                f"validation of {type(self).__name__} is a share from 0 to below 1, not {self.validation}."
+                f"validation of {name} is a share from 0 to below 1, not {self.validation}."
             )
 
     @property
@@ -89,34 +90,37 @@ class GAE(Network):
     ) -> Task:
         import torch
 
-        from graphquilt.embedders.losses import Pull, Task, held_out_loss, reconstruction
+        from graphquilt.embedders.gcn import encode
+        from graphquilt.embedders.losses import Pull, Task, Weights, reconstruction, reconstruction_loss
         from graphquilt.embedders.pairs import NonEdges, undirected_edges
 
-        edges = undirected_edges(graph)
-        non_edges = NonEdges(edges, graph.n_nodes)
-        n_held_out = round(self.validation * edges.shape[1])
-        training_edges, training_graph = torch.as_tensor(edges), graph
+        pairs = undirected_edges(graph)
+        non_edges = NonEdges(pairs, graph.n_nodes)
+        n_held_out = round(self.validation * pairs.shape[1])
+        edges, training_graph = torch.as_tensor(pairs), graph
         if n_held_out:
-            order = torch.randperm(edges.shape[1], generator=generator)
-            held_out = training_edges[:, order[:n_held_out]]
-            training_edges = training_edges[:, order[n_held_out:].sort().values]
+            order = torch.randperm(pairs.shape[1], generator=generator)
+            held_out = edges[:, order[:n_held_out]]
+            edges = edges[:, order[n_held_out:].sort().values]
             training_graph = without(graph, held_out.numpy())
-        training_inputs = inputs(training_graph)
-        variational = self._outputs > self.dim
-        loss = reconstruction(
-            training_inputs,
-            training_edges.to(self.device),
-            non_edges,
-            generator,
-            variational=variational,
-            negatives=self.negatives,
-            dropout=self.dropout,
-            pull=Pull.towards(target, training_inputs),
-        )
+        training = inputs(training_graph)
+        edges, pull = edges.to(self.device), Pull.towards(target, training)
+
+        def loss(weights: Weights) -> torch.Tensor:
+            out = encode(training, weights, dropout=self.dropout, generator=generator)
+            return reconstruction(
+                training.space, out, edges, non_edges, generator, dim=self.dim, negatives=self.negatives, pull=pull
+            )
+
         if not n_held_out:
-            return Task(training_inputs, loss)
-        others = non_edges.sample(n_held_out, generator).to(self.device)
-        return Task(training_inputs, loss, held_out_loss(training_inputs, held_out.to(self.device), others, self.dim))
+            return Task(training, loss)
+        held_out, others = (x.to(self.device) for x in (held_out, non_edges.sample(n_held_out, generator)))
+
+        def held_out_loss(weights: Weights) -> float:
+            Z = encode(training, weights)[:, : self.dim].contiguous()
+            return float(reconstruction_loss(training.space, Z, held_out, others))
+
+        return Task(training, loss, held_out_loss)
 
 
 @dataclass(frozen=True)

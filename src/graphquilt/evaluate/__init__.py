@@ -6,16 +6,15 @@ from graphquilt.evaluate.diagnosis import Diagnosis, diagnose
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
-    average_precision,
     hold_out_edges,
     inner_product,
     link_prediction_auc,
     negative_distance,
     reconstruction_auc,
-    roc_auc,
     sample_non_edges,
 )
 from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
+from graphquilt.linalg.ranking import average_precision, roc_auc
 
 __all__ = [
     "AdamLogistic",

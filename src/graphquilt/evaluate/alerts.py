@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
-from graphquilt.evaluate.links import average_precision, roc_auc
+from graphquilt.linalg.ranking import average_precision, roc_auc
 
 __all__ = ["alert_quality"]
 

@@ -12,15 +12,15 @@ from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.graph import Graph
+from graphquilt.linalg.ranking import roc_auc
 
 __all__ = [
-    "average_precision",
+    "Score",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
     "negative_distance",
     "reconstruction_auc",
-    "roc_auc",
     "sample_non_edges",
 ]
 
@@ -40,48 +40,6 @@ def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
     """Score pairs of rows by minus their squared distance, (k,); unlike the inner product it ignores the origin."""
     D = A - B
     return np.asarray(-np.einsum("ij,ij->i", D, D))
-
-
-def roc_auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the probability that a positive scores above a negative; ties count one half.
-
-    Parameters
-    ----------
-    positive, negative : array (a,), (b,)
-        Scores.
-
-    Examples
-    --------
-    >>> roc_auc([3.0, 2.0, 1.0], [0.0, 1.0])
-    0.9166666666666666
-    """
-    a, b = np.asarray(positive).ravel(), np.sort(np.asarray(negative).ravel())
-    if len(a) == 0 or len(b) == 0:
-        raise InputError(f"a ranking needs scores on both sides; there are {len(a)} positives and {len(b)} negatives.")
-    a = np.sort(a)  # sorted queries read memory in order
-    below = np.searchsorted(b, a, side="left").sum(dtype=np.int64)
-    not_above = np.searchsorted(b, a, side="right").sum(dtype=np.int64)
-    return float((int(below) + int(not_above)) / (2 * len(a) * len(b)))
-
-
-def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the precision averaged over the positives, from the highest score down; ties are counted together.
-
-    Examples
-    --------
-    >>> average_precision([3.0, 1.0], [2.0, 0.0])
-    0.8333333333333333
-    """
-    a, b = np.asarray(positive).ravel(), np.asarray(negative).ravel()
-    if len(a) == 0:
-        raise InputError("average precision needs at least one positive.")
-    values = np.concatenate([a, b])
-    hit = np.concatenate([np.ones(len(a), dtype=np.int64), np.zeros(len(b), dtype=np.int64)])
-    order = np.argsort(-values, kind="stable")
-    values, hit = values[order], hit[order]
-    last = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)  # the end of each group of ties
-    hits = np.cumsum(hit)[last]
-    return float(np.sum(np.diff(hits, prepend=0) * hits / (last + 1)) / len(a))
 
 
 def reconstruction_auc(

@@ -1,4 +1,4 @@
-"""Leading eigenvectors of a symmetric operator, in a fixed order and with fixed signs."""
+"""Leading eigenvectors of a symmetric operator, by a block Lanczos method, in a fixed order and with fixed signs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ import numpy as np
 from graphquilt.arrays import Float64Array
 from graphquilt.errors import ConvergenceError
 
-__all__ = ["block_lanczos", "fixed_signs", "leading_eigenpairs"]
+__all__ = ["DENSE_ROWS", "Operator", "fixed_signs", "leading_eigenpairs"]
 
 Operator = Callable[[Float64Array], Float64Array]
 
-# Below this many rows, or when a large share of all vectors is wanted, a dense solver is the faster one.
-DENSE_ROWS = 1000
-# Columns multiplied at once. Where an eigenvalue repeats more often than this, the next number is tried.
-BLOCKS = (32, 128, 512)
+DENSE_ROWS = 1000  # up to this many rows, or where a large share of all vectors is wanted, a dense solver is faster
+BLOCKS = (32, 128, 512)  # columns multiplied at once; where an eigenvalue repeats more often, the next number is tried
 MAX_RESTARTS = 200
-# The logarithm of how much a filter may enlarge the leading vector over the last.
-LARGEST_GROWTH = 9.0
-# A direction shorter than this is rounding error.
-NEGLIGIBLE = 1e-12
+LARGEST_GROWTH = 9.0  # the logarithm of how much a filter may enlarge the leading vector over the last
+NEGLIGIBLE = 1e-12  # a direction shorter than this is rounding error
 
 
 def fixed_signs(U: Float64Array) -> Float64Array:
@@ -36,8 +32,7 @@ def fixed_signs(U: Float64Array) -> Float64Array:
     """
     size = np.abs(U)
     first = np.argmax(size >= (1 - 1e-6) * size.max(axis=0), axis=0)
-    chosen = U[first, np.arange(U.shape[1])]
-    return np.where(chosen < 0, -1.0, 1.0)
+    return np.where(U[first, np.arange(U.shape[1])] < 0, -1.0, 1.0)
 
 
 def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) -> tuple[Float64Array, Float64Array]:
@@ -64,7 +59,7 @@ def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) 
         values, U = values[::-1], np.ascontiguousarray(U[:, ::-1])
         return values, U * fixed_signs(U) + 0.0
     for block in BLOCKS:
-        values, U = block_lanczos(product, n, k, tol=tol, block=block)
+        values, U = _block_lanczos(product, n, k, tol=tol, block=block)
         if not _one_is_missing(product, U, float(values[-1]) + 100 * tol, block):
             return values, U * fixed_signs(U)
     raise ConvergenceError(
@@ -74,27 +69,25 @@ def leading_eigenpairs(product: Operator, n: int, k: int, *, tol: float = 1e-9) 
     )
 
 
-def block_lanczos(
-    product: Operator, n: int, k: int, *, tol: float = 1e-9, block: int = 32
-) -> tuple[Float64Array, Float64Array]:
-    """Compute the pairs of :func:`leading_eigenpairs` by a block Lanczos method.
+def _block_lanczos(product: Operator, n: int, k: int, *, tol: float, block: int) -> tuple[Float64Array, Float64Array]:
+    """Compute the pairs of :func:`leading_eigenpairs` with blocks of this many columns.
 
     One basis of about 2k vectors shows where the wanted part of the spectrum begins. If its vectors are not accurate
     enough, a second basis is built with a Chebyshev polynomial of the operator that is small on the unwanted part:
-    orthogonalising costs most, and a polynomial of degree 10 needs a tenth of it. All work is products of matrices.
-    The start is random with a fixed seed.
+    orthogonalising costs most, and a polynomial of degree 10 needs a tenth of it.
     """
     rng = np.random.default_rng(0)
-    krylov = _Krylov(product, rng.standard_normal((n, block)), 2 * k + 2 * block, rng)
+    size = 2 * k + 2 * block
+    count = k + (size - k) // 4  # the vectors that a restart retains
+    krylov = _Krylov(product, rng.standard_normal((n, block)), size, rng)
     krylov.grow()
     values, S = krylov.ritz()
-    if krylov.residual(S[:, :k]) <= tol:
+    if np.linalg.norm(krylov.tail(S[:, :k]), axis=0).max() <= tol:
         return values[:k], krylov.vectors(S[:, :k])
-    count = krylov.restart_size(k)
     # Ritz values lie below the eigenvalues that they approximate, so that every wanted eigenvalue is above this bound.
     filtered = _chebyshev(product, float(values[count - 1]), float(values[0]))
     start = krylov.vectors(S[:, :count]) @ rng.standard_normal((count, block))
-    krylov = _Krylov(filtered, start, 2 * k + 2 * block, rng)
+    krylov = _Krylov(filtered, start, size, rng)
     residual = np.inf
     for _ in range(MAX_RESTARTS):
         krylov.grow()
@@ -106,7 +99,7 @@ def block_lanczos(
         residual = float(np.linalg.norm(W - U * values, axis=0).max())
         if residual <= tol:
             return values, U
-        krylov.restart(krylov.restart_size(k))
+        krylov.restart(count)
     raise ConvergenceError(
         f"the eigensolver reached a residual of {residual:.1e} in {MAX_RESTARTS} restarts; {tol:.0e} is needed, "
         f"for {k} vectors of a matrix of {n} rows. Ask for fewer dimensions.",
@@ -145,10 +138,6 @@ class _Krylov:
         self.V[:, : self.block] = np.linalg.qr(start)[0]
         self.done = self.restarted = 0
 
-    def restart_size(self, k: int) -> int:
-        """Return how many vectors a restart keeps when k are wanted."""
-        return k + (self.size - k) // 4
-
     def grow(self) -> None:
         """Multiply and orthogonalise block after block until the basis is full."""
         V, T, block = self.V, self.T, self.block
@@ -174,13 +163,9 @@ class _Krylov:
         return np.asarray(self.V[:, : self.done] @ S)
 
     def tail(self, S: Float64Array) -> Float64Array:
-        """Return the components of A V S along the block after the last."""
+        """Return the components of A V S along the block after the last: the residuals of the Ritz vectors V S."""
         done, block = self.done, self.block
         return np.asarray(self.T[done : done + block, done - block : done] @ S[done - block : done])
-
-    def residual(self, S: Float64Array) -> float:
-        """Return the largest residual norm of the Ritz vectors V S."""
-        return float(np.linalg.norm(self.tail(S), axis=0).max())
 
     def restart(self, count: int) -> None:
         """Reduce the basis to its ``count`` leading Ritz vectors and the block after the last."""
