@@ -114,7 +114,8 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
     if path is None:
         return None
     try:
-        return np.asanyarray(np.load(path, allow_pickle=False, mmap_mode="r"))
+        array: AnyArray = np.load(path, allow_pickle=False, mmap_mode="r")
+        return array
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as {content}: {error}.") from error
 

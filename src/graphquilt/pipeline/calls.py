@@ -41,9 +41,11 @@ def patch_seed(seed: int, patch: int) -> int:
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, so that runs differ."""
     start = getattr(embedder, "init_seed", None)
-    if run == 0 or start is None or not dataclasses.is_dataclass(embedder):
+    value: object = embedder
+    if run == 0 or start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
         return embedder
-    return dataclasses.replace(embedder, init_seed=start + run)
+    changed: Embedder = dataclasses.replace(value, init_seed=start + run)  # type: ignore[assignment]
+    return changed
 
 
 def embedding_parameters(embedder: Embedder, seed: int, target: Target | None = None) -> dict[str, object]:
