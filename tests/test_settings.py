@@ -97,7 +97,7 @@ def test_what_graphquilt_cannot_make_is_compared_and_not_made(make):
     assert through_json(again) == parameters == through_json(JobSettings.from_parameters(through_json(again)))
     assert (again.dim, again.motions) == (3, settings.motions)
     for unknown in (again.embedders[-1], again.cutting.partitioner):
-        with pytest.raises(JobError, match=r"which graphquilt cannot make from the settings .* module:factory"):
+        with pytest.raises(JobError, match=r"which graphquilt cannot make by itself.* module:factory"):
             unknown(None, 0)
 
 

@@ -39,8 +39,8 @@ class Unknown:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Refuse, and say how to go on."""
         raise JobError(
-            f"this job was made with {self.description.get('name')}, which graphquilt cannot make from the settings of "
-            "the job: name it again (--embedder module:factory), or go on in Python with the same object."
+            f"this job was made with {self.description.get('name')}, which graphquilt cannot make by itself: name it "
+            "again (--embedder module:factory), or go on in Python with the same object."
         )
 
     def fit(self, graph: Graph, seed: int, *, progress: object = None, target: object = None) -> NoReturn:  # noqa: ARG002

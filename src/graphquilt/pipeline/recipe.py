@@ -194,10 +194,9 @@ class Recipe:
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
-        names = ("robust", "branching", "coverage", "refine", "runs", "rounds")
+        names = ("robust", "branching", "coverage", "refine", "runs", "rounds", "pull")
         motions = dataclasses.asdict(self.align_options(free).motions)
-        settings = {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
-        return settings | {"pull": plain(self.pull)} if self.rounds else settings
+        return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
 
     def consensus(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
