@@ -57,7 +57,8 @@ def imported(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node in top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module == "graphquilt":
-            yield from ((f"graphquilt.{alias.name}", node in top) for alias in node.names)
+            packages = [alias.name for alias in node.names if alias.name != "__version__"]
+            yield from ((f"graphquilt.{name}", node in top) for name in packages)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module, node in top
 
