@@ -34,7 +34,7 @@ class Square:
     def run(self, folder):
         if self.number >= self.limit:
             raise KeyboardInterrupt
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "log", "a") as log:
             log.write(f"{self.number} ")
         random = np.random.default_rng(cell_seed(self.number)).random(2)
@@ -259,7 +259,7 @@ def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, 
     assert first.stat().st_mtime_ns == written
     for patch, before in zip(job.patches, embeddings, strict=True):
         assert np.allclose(patch.coordinates, before, atol=1e-5)
-    with pytest.raises(gq.errors.JobError, match="max epochs 2 .now 3."):
+    with pytest.raises(gq.errors.JobError, match=r"max epochs 2 \(now 3\)"):
         trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=3), **options)
 
 
