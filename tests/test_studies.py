@@ -34,7 +34,7 @@ class Square:
     def run(self, folder):
         if self.number >= self.limit:
             raise KeyboardInterrupt
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "log", "a") as log:
             log.write(f"{self.number} ")
         random = np.random.default_rng(cell_seed(self.number)).random(2)

@@ -108,8 +108,8 @@ def run_cells(
     missing = [cell for cell in cells if _finished(cell, store) is None]
     done = len(cells) - len(missing)
     report(progress, "cells", done, len(cells))
-    for done, cell in enumerate(_computed(missing, out, executor), done + 1):  # noqa: B020
-        report(progress, f"cells ({cell.name})", done, len(cells))
+    for count, cell in enumerate(_computed(missing, out, executor), done + 1):
+        report(progress, f"cells ({cell.name})", count, len(cells))
     return [_row(cell.name, store[cell.name]) for cell in cells]
 
 
