@@ -24,11 +24,7 @@ _SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
 
 def draw_outliers(
-    path: str | Path,
-    labels: Sequence[str],
-    counts: dict[str, Int64Array],
-    *,
-    marked: npt.ArrayLike | None = None,
+    path: str | Path, labels: Sequence[str], counts: dict[str, Int64Array], *, marked: npt.ArrayLike | None = None
 ) -> Path:
     """Draw the number of outliers per window, one panel per side (the paper's last figure).
 
@@ -81,13 +77,7 @@ def draw_scores(
 
 
 def draw_reference(
-    path: str | Path,
-    reference: FloatArray,
-    error: FloatArray,
-    *,
-    seed: int = 0,
-    limit: int = 4_000,
-    title: str = "",
+    path: str | Path, reference: FloatArray, error: FloatArray, *, seed: int = 0, limit: int = 4_000, title: str = ""
 ) -> Path:
     """Draw the reference embedding by UMAP, coloured by each node's mean raw score (the paper's first figure).
 
