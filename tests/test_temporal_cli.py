@@ -13,9 +13,8 @@ import pytest
 import graphquilt
 from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.anomaly import parse_marks
+from graphquilt.report.anomaly import parse_marks, render_page
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_page import render_page
 from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import ScoringOptions, Tracker
 

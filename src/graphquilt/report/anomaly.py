@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphquilt.alignment import centroid
-from graphquilt.arrays import FloatArray
+from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_page import Timeline, page_data, render_page
-from graphquilt.temporal import Alert, AnomalyScores, Names, SideScores, outliers, rank_alerts
+from graphquilt.temporal import Alert, AnomalyScores, Names, outliers, rank_alerts
 from graphquilt.temporal.alerts import describe_alert
 
-__all__ = ["ReportOptions", "parse_marks", "window_labels", "write_report", "write_scores"]
+__all__ = ["ReportOptions", "parse_marks", "render_page", "window_labels", "write_report", "write_scores"]
+
+_TEMPLATE = Path(__file__).with_name("anomaly_page.html")
+_SHOWN = 500  # alerts on the page
+
+_Node: TypeAlias = tuple[str, int]  # side and id
+
+
+class Timeline(NamedTuple):
+    """The windows of a report: the label of each, the number of outliers by side, and which windows are marked."""
+
+    labels: list[str]
+    outliers: dict[str, Int64Array]
+    marked: BoolArray
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class ReportOptions:
 
     title: str = "Anomalies"
     marked: frozenset[int] = frozenset()
-    nodes: tuple[tuple[str, int], ...] = ()
+    nodes: tuple[_Node, ...] = ()
     explained: int = 200
     figures: bool = True
 
@@ -72,7 +86,7 @@ def write_report(
         explanation = scores.explain(alert.number, alert.side, alert.node) if is_explained else None
         records.append({"label": label[alert.number], **describe_alert(alert, names, explanation)})
     summary = {**_summary(scores, timeline), "alerts": len(alerts), **(facts or {})}
-    page = render_page(page_data(scores, alerts, records, timeline=timeline, title=options.title))
+    page = render_page(_page_data(scores, alerts, records, timeline=timeline, title=options.title))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_scores(folder / "scores.parquet", scores, names)
@@ -140,18 +154,14 @@ def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Na
     return path
 
 
-def _top_nodes(alerts: Sequence[Alert]) -> tuple[tuple[str, int], ...]:
+def _top_nodes(alerts: Sequence[Alert]) -> tuple[_Node, ...]:
     """Return the four nodes with the highest alerts, sources before destinations."""
     ordered = sorted(alerts, key=lambda alert: (alert.side != "source", -alert.standardised))
     return tuple(dict.fromkeys((alert.side, alert.node) for alert in ordered))[:4]
 
 
 def _draw_figures(
-    folder: Path,
-    scores: AnomalyScores,
-    timeline: Timeline,
-    names: Mapping[str, Names],
-    nodes: Iterable[tuple[str, int]],
+    folder: Path, scores: AnomalyScores, timeline: Timeline, names: Mapping[str, Names], nodes: tuple[_Node, ...]
 ) -> None:
     labels, counts, marked = timeline
     draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
@@ -159,17 +169,99 @@ def _draw_figures(
         curves = {names[side][node]: part.standardised[node] for node_side, node in nodes if node_side == side}
         if curves:
             draw_scores(folder / f"scores_{side}.png", labels, curves, limit=part.limit, marked=marked)
-        X, error = _reference(part)
-        if len(error) >= 10:
-            title = f"Reference positions of {len(error)} {side}s"
-            draw_reference(folder / f"reference_{side}.png", X, error, title=title)
+        is_scored = np.isfinite(part.standardised).any(axis=1)
+        if is_scored.sum() >= 10:
+            X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
+            title = f"Reference positions of {len(X)} {side}s"
+            mean_score = np.nanmean(part.raw[is_scored], axis=1)
+            draw_reference(folder / f"reference_{side}.png", X, mean_score, title=title)
 
 
-def _reference(part: SideScores) -> tuple[FloatArray, FloatArray]:
-    """Return the mean aligned position and the mean raw score of the nodes that have a standardised score."""
-    is_scored = np.isfinite(part.standardised).any(axis=1)
-    X = centroid(part.patches, part.alignment, missing="nan")
-    return X[is_scored], np.nanmean(part.raw[is_scored], axis=1)
+def _page_data(
+    scores: AnomalyScores,
+    alerts: Sequence[Alert],
+    records: Sequence[Mapping[str, object]],
+    *,
+    timeline: Timeline,
+    title: str,
+) -> dict[str, object]:
+    """Collect what :func:`render_page` needs; alerts whose record has no explanation are counted but not shown."""
+    labels = timeline.labels
+    position = {int(number): t for t, number in enumerate(scores.numbers)}
+    shown = [(alert, row) for alert, row in zip(alerts[:_SHOWN], records, strict=False) if "degree" in row]
+    left_out = f", and {len(scores.left_out)} windows were left out" if scores.left_out else ""
+    nodes_scored = " and ".join(
+        f"{int(np.isfinite(part.standardised).any(axis=1).sum())} of {len(part.raw)} {side}s"
+        for side, part in scores.sides.items()
+    )
+    return {
+        "title": title,
+        "notes": [
+            f"The report covers {len(labels)} windows, from {labels[0]} to {labels[-1]}{left_out}. {nodes_scored} were "
+            f"seen in enough windows to get a standardised score. There are {len(alerts)} alerts; the page shows "
+            f"{len(shown)} of them.",
+            "The raw score is the distance of a node from its usual position. z is that distance minus its mean over "
+            "the node's other windows, in standard deviations.",
+        ],
+        "windows": [
+            {
+                "number": int(number),
+                "label": labels[t],
+                "marked": bool(timeline.marked[t]),
+                **{side: int(count[t]) for side, count in timeline.outliers.items()},
+            }
+            for t, number in enumerate(scores.numbers)
+        ],
+        "limits": {side: part.limit for side, part in scores.sides.items()},
+        "alerts": [
+            {
+                "window": position[alert.number],
+                "z": alert.standardised,
+                "raw": alert.raw,
+                "usual": row["usual_degree"],
+                **{key: row[key] for key in ("side", "node", "degree", "new", "gone", "n_new", "n_gone")},
+            }
+            for alert, row in shown
+        ],
+        "nodes": {
+            f"{alert.side} {row['node']}": scores.sides[alert.side].standardised[alert.node].astype(float).tolist()
+            for alert, row in shown
+        },
+    }
+
+
+def render_page(data: Mapping[str, object]) -> str:
+    """Return the page as text.
+
+    Parameters
+    ----------
+    data : mapping
+        ``title``; ``windows``: a list of ``{"number", "label", "source", "destination", "marked"}`` with the outlier
+        counts; ``limits``: side to limit; ``alerts``: a list of ``{"window", "side", "node", "raw", "z", "new",
+        "gone", "degree", "usual"}`` where ``window`` is a position; ``nodes``: ``"side name"`` to the z-scores of all
+        windows; ``notes``: a list of lines.
+
+    Examples
+    --------
+    >>> page = render_page({"title": "t", "windows": [], "limits": {}, "alerts": [], "nodes": {}, "notes": ["<b>"]})
+    >>> "http://" in page or "https://" in page, "<b>" in page
+    (False, False)
+    """
+    text = json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # A name from the network must not be able to end the script that contains it.
+    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", text)
+
+
+def _finite(value: object) -> object:
+    """Round to three digits, which are enough on a page, and replace NaN, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value
 
 
 def parse_marks(text: str) -> frozenset[int]:

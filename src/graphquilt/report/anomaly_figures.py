@@ -24,23 +24,11 @@ _SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
 
 def draw_outliers(
-    path: str | Path,
-    labels: Sequence[str],
-    counts: dict[str, Int64Array],
-    *,
-    marked: npt.ArrayLike | None = None,
+    path: str | Path, labels: Sequence[str], counts: dict[str, Int64Array], *, marked: npt.ArrayLike | None = None
 ) -> Path:
     """Draw the number of outliers per window, one panel per side (the paper's last figure).
 
-    Parameters
-    ----------
-    path : path of a PNG, SVG or PDF
-    labels : sequence of str
-        One label per window.
-    counts : dict
-        Side to int array (windows,).
-    marked : bool array (windows,), optional
-        Windows to shade, such as the days of a known attack.
+    ``counts`` maps each side to an int array (windows,). The windows where ``marked`` (windows,) is True are shaded.
     """
     figure, panels = _window_panels(len(counts), 2.1, labels, marked)
     for panel, (side, count) in zip(panels, counts.items(), strict=True):
@@ -59,12 +47,7 @@ def draw_scores(
 ) -> Path:
     """Draw the standardised scores of some nodes over time, one panel per node, with the limit as a line.
 
-    Parameters
-    ----------
-    scores : dict
-        Name to float array (windows,); NaN leaves a gap.
-    limit : float
-        The quantile above which a node is flagged.
+    ``scores`` maps each name to a float array (windows,); NaN leaves a gap. ``marked`` is as in :func:`draw_outliers`.
     """
     if not scores:
         raise InputError("no nodes were chosen to draw.")
@@ -81,26 +64,12 @@ def draw_scores(
 
 
 def draw_reference(
-    path: str | Path,
-    reference: FloatArray,
-    error: FloatArray,
-    *,
-    seed: int = 0,
-    limit: int = 4_000,
-    title: str = "",
+    path: str | Path, reference: FloatArray, error: FloatArray, *, seed: int = 0, limit: int = 4_000, title: str = ""
 ) -> Path:
     """Draw the reference embedding by UMAP, coloured by each node's mean raw score (the paper's first figure).
 
-    Parameters
-    ----------
-    reference : float array (n, d)
-        Mean aligned positions; rows with NaN are left out.
-    error : float array (n,)
-        Mean raw scores.
-    seed : int
-        Seed of the sample and of UMAP.
-    limit : int
-        If there are more nodes, a random sample of so many is drawn.
+    ``reference`` (n, d) are mean aligned positions and ``error`` (n,) mean raw scores; rows with NaN are left out. If
+    there are more than ``limit`` nodes, a random sample of so many is drawn.
     """
     try:
         import umap

@@ -105,37 +105,32 @@ def score_windows(
         If the lags do not connect all windows that could be embedded.
     """
     options = options or ScoringOptions()
-    embeddings: list[tuple[Patch, Patch]] = []
-    numbers: list[int] = []
-    times: list[float] = []
-    patterns: list[Pattern] = []
+    embedded: list[tuple[int, float, Pattern, tuple[Patch, Patch]]] = []
     left_out: dict[int, str] = {}
     for window, result in _embedded(windows, options, executor):
-        report(progress, "windows embedded", len(numbers) + len(left_out) + 1)
+        report(progress, "windows embedded", len(embedded) + len(left_out) + 1)
         if isinstance(result, str):
             left_out[window.number] = result
             warn_left_out(window.number, result)
-            continue
-        numbers.append(window.number)
-        times.append(window.start)
-        patterns.append(Pattern.of(window.matrix))
-        embeddings.append(result)
-    if len(numbers) < 3:
+        else:
+            embedded.append((window.number, window.start, Pattern.of(window.matrix), result))
+    if len(embedded) < 3:
         raise InputError(
-            f"{len(numbers)} windows could be embedded in {options.dim} dimensions, {len(left_out)} could not"
+            f"{len(embedded)} windows could be embedded in {options.dim} dimensions, {len(left_out)} could not"
             + (f" (the first: {next(iter(left_out.values()))})" if left_out else "")
             + "; scoring needs at least 3."
         )
-    edges = lag_edges(np.array(numbers), options.lags)
+    window_numbers, starts, patterns, embeddings = zip(*embedded, strict=True)
+    numbers = np.array(window_numbers)
+    edges = lag_edges(numbers, options.lags)
     sides = {}
-    for k, side in enumerate(SIDES):
-        patches = tuple(embedding[k] for embedding in embeddings)
-        alignment = align(patches, usable_edges(patches, edges, np.array(numbers), side))
+    for k, (side, patches) in enumerate(zip(SIDES, zip(*embeddings, strict=True), strict=True)):
+        alignment = align(patches, usable_edges(patches, edges, numbers, side))
         D = deviations(patches, alignment)
         Z = leave_one_out_zscore(D, min_observations=options.min_observations)
         sides[side] = SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
         report(progress, "sides scored", k + 1, len(SIDES))
-    return AnomalyScores(np.array(numbers), np.array(times, dtype=np.float64), sides, left_out, tuple(patterns))
+    return AnomalyScores(numbers, np.array(starts, dtype=np.float64), sides, left_out, patterns)
 
 
 def rank_alerts(scores: AnomalyScores) -> list[Alert]:

@@ -105,8 +105,7 @@ class Available(io.RawIOBase):
 def open_text(item: Input, where: str) -> tuple[pa.NativeFile | Available, str]:
     """Open an input for reading, and return it with its first line."""
     if not isinstance(item, str | os.PathLike):
-        raw = cast("io.RawIOBase", item)
-        buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(raw)
+        buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", item))
         stream, head = Available(buffered), buffered.peek(1 << 16)
     else:
         try:
@@ -191,10 +190,7 @@ def parse_times(column: pa.Array, kind: str) -> Float64Array:
         raise ValueError("a time is missing")
     if kind != EPOCH:
         return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
-    try:
-        return np.asarray(pc.cast(column, pa.int64()).to_numpy(), dtype=np.float64)
-    except pa.ArrowInvalid:
-        values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
+    values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
     if not bool(np.isfinite(values).all()):
         raise ValueError("a time is not finite")
     return values

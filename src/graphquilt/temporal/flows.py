@@ -238,7 +238,7 @@ def read_flows(
     strict: bool = False,
     block_bytes: int = 1 << 24,
 ) -> Flows:
-    r"""Read flows from CSV or Parquet files, lazily and in batches.
+    r"""Read flows from CSV or Parquet files, lazily and in batches; ``.counts`` of the result counts the rows.
 
     Parameters
     ----------
@@ -254,11 +254,6 @@ def read_flows(
         Stop at the first bad row with its line number instead of counting it.
     block_bytes : int
         How much of a CSV file is parsed at a time.
-
-    Returns
-    -------
-    Flows
-        Iterable of record batches; ``.counts`` tells how many rows were read, kept, filtered and bad.
 
     Examples
     --------

@@ -87,12 +87,9 @@ class Snapshots:
     flows, width, directed, weighted, grace, origin
         As in :func:`snapshots`; width and grace in seconds.
     sources, destinations : Names
-        The names met so far; the same object if the snapshots are undirected. Empty if the flows come with integer
-        ids, which are then used as they are.
-    numbers : list of int
-        The numbers of the windows of the latest pass, as :func:`lag_edges` wants them.
-    times : list of float
-        The starts of those windows, in seconds.
+        The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
+    numbers, times : list of int and list of float
+        The number and the start, in seconds, of each window of the latest pass.
     empty : list of int
         Windows between the first and the last that had no flows.
     late : int
@@ -135,12 +132,13 @@ class Snapshots:
                 continue
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
             number = np.floor((time - self.origin) / self.width).astype(np.int64)
+            pairs = (source << 32) | destination
             if self.numbers and int(number.min()) <= self.numbers[-1]:
                 on_time = number > self.numbers[-1]
                 self.late += int((~on_time).sum())
-                number, source, destination = number[on_time], source[on_time], destination[on_time]
+                number, pairs = number[on_time], pairs[on_time]
                 weight = None if weight is None else weight[on_time]
-            self._collect(waiting, number, (source, destination), weight)
+            self._collect(waiting, number, pairs, weight)
             now = max(now, float(time.max()))
             for ready in sorted(w for w in waiting if self._start(w + 1) + self.grace <= now):
                 yield self._close(ready, waiting.pop(ready), shape)
@@ -156,7 +154,7 @@ class Snapshots:
         return self.origin + number * self.width
 
     def _columns(self, batch: FlowBatch) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
-        """Return time, source id, destination id and weight (or None) of a record batch or a tuple of arrays."""
+        """Return time, source id, destination id and weight (None if it is not used) of each flow."""
         weight: Float64Array | None = None
         if isinstance(batch, Sequence):
             time, source, destination, *rest = (np.asarray(column) for column in batch)
@@ -168,29 +166,21 @@ class Snapshots:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
             weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
-        if weight is None and self.weighted:
-            weight = np.ones(len(time))
-        return time, source, destination, weight
+        if not self.weighted:
+            return time, source, destination, None
+        return time, source, destination, np.ones(len(time)) if weight is None else weight
 
     def _collect(
-        self,
-        waiting: dict[int, _OpenWindow],
-        number: Int64Array,
-        ends: tuple[Int64Array, Int64Array],
-        weight: Float64Array | None,
+        self, waiting: dict[int, _OpenWindow], number: Int64Array, pairs: Int64Array, weight: Float64Array | None
     ) -> None:
-        """Put each flow into its window as one 64-bit key."""
-        source, destination = ends
-        if len(number) == 0:
-            return
-        low, high = int(number.min()), int(number.max())
-        for w in [low] if low == high else np.unique(number).tolist():
-            selection = slice(None) if low == high else number == w
-            keys = (source[selection] << 32) | destination[selection]
-            weights = None if weight is None or not self.weighted else weight[selection]
+        """Add the pairs, as 64-bit keys, to the windows of these numbers."""
+        is_single = len(number) > 0 and bool(np.all(number == number[0]))
+        for w in number[:1].tolist() if is_single else np.unique(number).tolist():
+            selection = slice(None) if is_single else number == w
+            keys, weights = pairs[selection], None if weight is None else weight[selection]
             rows = len(keys)
             if not self.directed:
-                reversed_keys = (destination[selection] << 32) | source[selection]
+                reversed_keys = (keys << 32) | (keys >> 32)
                 is_loop = reversed_keys == keys
                 keys = np.concatenate([keys, reversed_keys[~is_loop]])
                 weights = None if weights is None else np.concatenate([weights, weights[~is_loop]])
@@ -199,13 +189,9 @@ class Snapshots:
     def _close(self, number: int, window: _OpenWindow, shape: Sequence[int]) -> Window:
         window.compact()
         keys = window.keys[0]
-        n_rows, n_columns = shape if self.directed else [max(shape)] * 2
-        indptr = np.zeros(n_rows + 1, dtype=np.int64)
-        np.cumsum(np.bincount(keys >> 32, minlength=n_rows), out=indptr[1:])
         data = window.weights[0] if window.weights else np.ones(len(keys))
-        indices = (keys & 0xFFFFFFFF).astype(np.int32)
-        small = indptr.astype(np.int32) if len(keys) < 2**31 else indptr
-        matrix = sp.csr_array((data, indices, small), shape=(n_rows, n_columns))
+        n_rows, n_columns = shape if self.directed else [max(shape)] * 2
+        matrix = sp.csr_array((data, (keys >> 32, keys & 0xFFFFFFFF)), shape=(n_rows, n_columns))
         if self.numbers:
             self.empty += range(self.numbers[-1] + 1, number)
         self.numbers.append(number)
