@@ -65,9 +65,7 @@ class GAE(Network):
         if self.negatives < 1:
             raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
         if not 0 <= self.validation < 1:
-            raise InputError(
-                f"validation of {name} is a share from 0 to below 1, not {self.validation}."
-            )
+            raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
 
     @property
     def _outputs(self) -> int:
