@@ -33,7 +33,7 @@ def brute_force(positive, negative):
 @settings(deadline=None)
 @given(scores, scores)
 def test_auc_is_the_share_of_won_comparisons(positive, negative):
-    assert gq.evaluate.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-14)
+    assert gq.evaluate.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-12)
 
 
 @settings(deadline=None)
@@ -207,16 +207,16 @@ def test_procrustes_error_does_not_see_a_motion(seed, factor):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(20, 3))
     Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    assert gq.evaluate.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-12
-    assert gq.evaluate.procrustes_error(factor * X @ Q, X, scale=True) < 1e-12
-    assert gq.evaluate.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) <= 1
+    assert gq.evaluate.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-10
+    assert gq.evaluate.procrustes_error(factor * X @ Q, X, scale=True) < 1e-10
+    assert gq.evaluate.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) < 1 + 1e-10
 
 
 def test_procrustes_error_agrees_with_scipy():
     from scipy.spatial import procrustes
 
     X, Y = (np.random.default_rng(s).normal(size=(30, 4)) for s in (0, 1))
-    assert gq.evaluate.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-12)
+    assert gq.evaluate.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-10)
 
 
 def test_procrustes_error_says_what_does_not_fit():

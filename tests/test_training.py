@@ -142,13 +142,13 @@ def test_torch_is_left_as_it_was():
         torch.set_num_threads(before)
 
 
-def test_concurrent_trainings_give_the_same_bits_and_leave_the_thread_count():
-    graph, embedder = blocks_graph(), gq.VGAE(3, max_epochs=10)
+def test_concurrent_trainings_give_the_same_embeddings_and_leave_the_thread_count():
+    graph, embedder = blocks_graph(), gq.VGAE(3, max_epochs=10, dtype="float64")
     before = torch.get_num_threads()
     alone = [embedder(graph, seed) for seed in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda seed: embedder(graph, seed), range(4)))
-    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+    np.testing.assert_allclose(alone, together, atol=1e-9)
     seen = []
     fresh = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     fresh.start()
@@ -200,8 +200,8 @@ def test_a_directed_graph_is_embedded_as_its_undirected_one():
     upper = sp.csr_array(sp.triu(graph.adjacency))
     one_way = gq.Graph(upper, graph.features)
     assert one_way.directed
-    embedder = gq.GAE(3, max_epochs=5)
-    np.testing.assert_array_equal(embedder(one_way, 0), embedder(graph, 0))
+    embedder = gq.GAE(3, max_epochs=5, dtype="float64")
+    np.testing.assert_allclose(embedder(one_way, 0), embedder(graph, 0), atol=1e-9)
 
 
 def test_features_that_are_sparse_dense_or_half_give_the_same():

@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
@@ -53,9 +52,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     try:
         X = checked_fit(embedder, graph, 1, where="a connected graph").embedding
     except QuiltError as error:
-        raise AssertionError(
-            f"a connected graph of {n} nodes with {width} features was not embedded: {error}"
-        ) from error
+        raise AssertionError(f"a connected graph of {n} nodes, {width} features was not embedded: {error}") from error
     assert _contents(graph) == before, "the embedder has changed the graph"
     assert np.array_equal(X, np.asarray(embedder(graph, 1))), "the same seed gave another embedding"
     try:
@@ -96,5 +93,4 @@ def _ring_with_chords(n: int, width: int) -> Graph:
 
 
 def _contents(graph: Graph) -> list[bytes]:
-    arrays: list[AnyArray] = [np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.features)]
-    return [array.tobytes() for array in arrays]
+    return [np.asarray(array).tobytes() for array in (graph.indptr, graph.indices, graph.features)]

@@ -42,10 +42,7 @@ def sample_graphs() -> dict[str, Graph]:
 
 
 def check_partitioner(
-    partitioner: Callable[[Graph], npt.ArrayLike],
-    *,
-    graphs: Iterable[Graph] = (),
-    n_patches: int | None = None,
+    partitioner: Callable[[Graph], npt.ArrayLike], *, graphs: Iterable[Graph] = (), n_patches: int | None = None
 ) -> None:
     """Run a partitioner on small graphs and raise AssertionError where it breaks the contract.
 
@@ -68,7 +65,7 @@ def check_partitioner(
     """
     cases = sample_graphs() | {f"graph {k} of yours": graph for k, graph in enumerate(graphs)}
     for name, graph in cases.items():
-        before = [np.array(graph.indptr), np.array(graph.indices)]
+        before = np.array(graph.indptr), np.array(graph.indices)
         labels = np.asarray(partitioner(graph))
         check_labels(labels, graph.n_nodes)  # raises an error that explains what is wrong
         again = np.asarray(partitioner(graph))

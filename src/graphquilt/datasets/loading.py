@@ -92,44 +92,28 @@ def _planetoid(files: list[Path]) -> Graph:
 
 
 def _npz(files: list[Path]) -> Graph:
-    path = files[0]
-    arrays = load_npz(path)
-    for dialect in (_npz_edges, _npz_shchur, _npz_matrices):
-        graph = dialect(arrays)
-        if graph is not None:
-            return graph
-    raise FormatError(
-        f"{path} contains {', '.join(sorted(arrays))}; expected edge_index, x_data, x_indices, x_indptr, x_shape and "
-        "y, or adj_data …, attr_data …, labels, or adj_matrix, node_attr and node_label."
-    )
+    arrays = load_npz(files[0])
+    names = set(arrays)
+    if {"edge_index", "x_data", "y"} <= names:
+        X = _csr(arrays, "x")
+        return Graph(_undirected(arrays["edge_index"], X.shape[0]), X, labels=arrays["y"])
+    if {"adj_data", "labels"} <= names:
+        A, labels = _csr(arrays, "adj").tocoo(), arrays["labels"]
+        X = _csr(arrays, "attr") if "attr_data" in names else sp.csr_array(arrays["attr_matrix"], dtype=np.float32)
+    elif {"adj_matrix", "node_attr", "node_label"} <= names:
+        A, labels = sp.coo_array(arrays["adj_matrix"]), arrays["node_label"]
+        X = sp.csr_array(arrays["node_attr"], dtype=np.float32)
+    else:
+        raise FormatError(
+            f"{files[0]} contains {', '.join(sorted(arrays))}; expected edge_index, x_data, x_indices, x_indptr, "
+            "x_shape and y, or adj_data …, attr_data …, labels, or adj_matrix, node_attr and node_label."
+        )
+    return Graph(_undirected((A.row, A.col), A.shape[0]), X, labels=np.asarray(labels, dtype=np.int64))
 
 
 def _csr(arrays: dict[str, AnyArray], prefix: str) -> sp.csr_array:
     data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))
     return sp.csr_array((data.astype(np.float32), indices, indptr), shape=tuple(shape))
-
-
-def _npz_edges(arrays: dict[str, AnyArray]) -> Graph | None:
-    if not {"edge_index", "x_data", "y"} <= set(arrays):
-        return None
-    X = _csr(arrays, "x")
-    return Graph(_undirected(arrays["edge_index"], X.shape[0]), X, labels=arrays["y"])
-
-
-def _npz_shchur(arrays: dict[str, AnyArray]) -> Graph | None:
-    if not {"adj_data", "labels"} <= set(arrays):
-        return None
-    A = _csr(arrays, "adj").tocoo()
-    X = _csr(arrays, "attr") if "attr_data" in arrays else sp.csr_array(arrays["attr_matrix"], dtype=np.float32)
-    return Graph(_undirected((A.row, A.col), A.shape[0]), X, labels=arrays["labels"].astype(np.int64))
-
-
-def _npz_matrices(arrays: dict[str, AnyArray]) -> Graph | None:
-    if not {"adj_matrix", "node_attr", "node_label"} <= set(arrays):
-        return None
-    A = sp.coo_array(arrays["adj_matrix"])
-    X = sp.csr_array(arrays["node_attr"], dtype=np.float32)
-    return Graph(_undirected((A.row, A.col), A.shape[0]), X, labels=np.asarray(arrays["node_label"], dtype=np.int64))
 
 
 def _pyg(files: list[Path]) -> Graph:

@@ -31,16 +31,6 @@ def _bytes(text: str, coding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _sparse_kinds() -> dict[tuple[str, str], object]:
-    kinds = ("csr", "csc", "coo")
-    return {
-        (module, f"{kind}_{word}"): getattr(sp, f"{kind}_{word}")
-        for kind in kinds
-        for word in ("matrix", "array")
-        for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}")
-    }
-
-
 _ALLOWED: dict[tuple[str, str], object] = {
     **{(f"{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in _CORES},
     **{(f"{core}.multiarray", "scalar"): _SCALAR for core in _CORES},
@@ -52,7 +42,12 @@ _ALLOWED: dict[tuple[str, str], object] = {
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
     ("_codecs", "encode"): _bytes,
-    **_sparse_kinds(),
+    **{
+        (f"scipy.sparse.{prefix}{kind}", f"{kind}_{word}"): getattr(sp, f"{kind}_{word}")
+        for prefix in ("", "_")
+        for kind in ("csr", "csc", "coo")
+        for word in ("matrix", "array")
+    },
 }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg.ranking import average_precision, roc_auc
 
@@ -61,15 +60,8 @@ def alert_quality(
         "roc_auc": roc_auc(s[y], s[~y]),
         "average_precision": average_precision(s[y], s[~y]),
     }
-    for k in budgets:
-        quality[f"recall@{k}"] = _recall(S, attack, here, k)
-    return quality
-
-
-def _recall(S: Float64Array, attack: BoolArray, here: BoolArray, k: int) -> float:
-    caught = 0
-    for t in range(S.shape[1]):
-        rows = np.flatnonzero(here[:, t] & ~np.isnan(S[:, t]))
-        best = rows[np.argsort(-S[rows, t], kind="stable")[:k]]
-        caught += int(attack[best, t].sum())
-    return caught / int(attack.sum())
+    # The rows of each window from the highest score down; those that have no score or are absent come last.
+    ranked = np.where(here, S, np.nan)
+    order = np.argsort(-ranked, axis=0, kind="stable")
+    caught = np.take_along_axis(attack & ~np.isnan(ranked), order, axis=0)
+    return quality | {f"recall@{k}": float(caught[:k].sum() / attack.sum()) for k in budgets}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate.checks import checked_embedding, checked_labels
 
 __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classification_accuracy", "random_splits"]
@@ -74,10 +73,8 @@ def classification_accuracy(
     ((5,), 1.0)
     """
     X = checked_embedding(X)
-    labels = checked_labels(y, len(X))
-    nodes, classes = _usable(labels, per_class, skip_small)
-    rng = np.random.default_rng(seed)
-    parts = random_splits(classes, per_class=per_class, splits=splits, seed=rng)
+    nodes, classes = _usable(checked_labels(y, len(X)), per_class, skip_small)
+    parts = random_splits(classes, per_class=per_class, splits=splits, seed=seed)
     rows = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
     return (classifier or AdamLogistic())(rows, classes, parts)
 
@@ -133,17 +130,10 @@ def random_splits(
 class AdamLogistic:
     """Multinomial logistic regression by Adam with early stopping on the validation loss; the paper's classifier.
 
-    All splits are trained together as one batch of matrices. Each stops separately, leaves the batch, and uses the
-    weights of its best validation loss. Weights start at zero, so that only the splits are random. (The paper does not
-    mention the start. From torch's random weights, embeddings with few and small coordinates, such as those of DGI at
-    d = 8, stop by chance after the first epochs.)
-
-    Attributes
-    ----------
-    learning_rate : float
-    max_epochs : int
-    patience : int
-        Epochs without a new best validation loss before a split stops.
+    All splits are trained together as one batch of matrices. Each stops separately, after ``patience`` epochs without a
+    new best validation loss, leaves the batch, and uses its best weights. Weights start at zero, so that only the
+    splits are random. (The paper does not mention the start. From torch's random weights, embeddings with few and small
+    coordinates, such as those of DGI at d = 8, stop by chance after the first epochs.)
     """
 
     learning_rate: float = 0.01
@@ -152,9 +142,11 @@ class AdamLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        weights = self.fit(X, y, splits)
-        correct = _predictions(X.astype(np.float32), weights) == y
-        return np.array([float(np.mean(row[split.test])) for row, split in zip(correct, splits, strict=True)])
+        Xt, accuracies = X.astype(np.float32).T, []
+        for W, split in zip(self.fit(X, y, splits), splits, strict=True):
+            correct = (W[:, :-1] @ Xt + W[:, -1:]).argmax(axis=0) == y
+            accuracies.append(np.mean(correct[split.test]))
+        return np.array(accuracies)
 
     def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float32Array:
         """Return the weights of each split at its best validation loss, (s, C, d + 1); the last column is the bias."""
@@ -215,7 +207,6 @@ class _Batch:
         )
 
     def only(self, active: BoolArray) -> _Batch:
-        """Return the batch without the splits that have stopped."""
         return _Batch(*(value[active] for value in vars(self).values()))
 
     def step(self, epoch: int, rate: float) -> None:
@@ -248,11 +239,6 @@ def _with_one(X: FloatArray) -> FloatArray:
     return np.hstack([X, np.ones((len(X), 1), dtype=X.dtype)])
 
 
-def _predictions(X: Float32Array, weights: Float32Array) -> Int64Array:
-    """Return the class of the highest score of every node under the weights of every split, (s, n)."""
-    return np.stack([(W[:, :-1] @ X.T + W[:, -1:]).argmax(axis=0) for W in weights])
-
-
 @dataclass(frozen=True)
 class ScikitLogistic:
     """scikit-learn's logistic regression (L2 penalty, L-BFGS), one split after the other.
@@ -266,13 +252,10 @@ class ScikitLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        return np.array(list(self._accuracies(X, y, splits)))
-
-    def _accuracies(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Iterable[float]:
-        try:
+        with needs_extra("ScikitLogistic", "eval"):
             from sklearn.linear_model import LogisticRegression
-        except ImportError as error:
-            raise MissingExtraError("ScikitLogistic", "eval") from error
+        accuracies = []
         for split in splits:
             model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X[split.train], y[split.train])
-            yield float(np.mean(model.predict(X[split.test]) == y[split.test]))
+            accuracies.append(np.mean(model.predict(X[split.test]) == y[split.test]))
+        return np.array(accuracies)

@@ -62,16 +62,14 @@ class Diagnosis:
         scale, unit, least = (1000, "thousandths", 5) if self.measure == "AUC" else (100, "points", 0.5)
         stitched = _value(self.stitched)
         if self.full is None:
-            lines = [
-                f"Stitched {self.measure} {stitched:.3f}; single patches, moved onto it: {_value(self.local):.3f}."
-            ]
+            first = f"Stitched {self.measure} {stitched:.3f}; single patches, moved onto it: {_value(self.local):.3f}."
         else:
             total = _value(self.full) - stitched
-            word = "lost" if total >= 0 else "gained"
-            lines = [
+            first = (
                 f"Full training {self.measure} {_value(self.full):.3f}, stitched {stitched:.3f}: "
-                f"{abs(total) * scale:.1f} {unit} of {self.measure} {word}."
-            ]
+                f"{abs(total) * scale:.1f} {unit} of {self.measure} {'lost' if total >= 0 else 'gained'}."
+            )
+        lines = [first]
         for name, loss in self.losses.items():
             lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'gains'} {abs(loss) * scale:.1f} {unit}.")
         worst = max(self.losses, key=lambda name: self.losses[name])

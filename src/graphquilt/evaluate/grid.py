@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate.checks import checked_labels
 from graphquilt.evaluate.classify import Split
 from graphquilt.progress import ProgressCallback, report
@@ -104,10 +105,8 @@ def mlp_grid(
     >>> mlp_grid(X, y, split, seed=0, grid=small).accuracy
     1.0
     """
-    try:
+    with needs_extra("mlp_grid", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("mlp_grid", "torch") from error
     grid = grid or Grid()
     labels = checked_labels(y, len(X))
     names = np.unique(labels[split.train][labels[split.train] >= 0])
@@ -119,8 +118,7 @@ def mlp_grid(
         if len(nodes) == 0:
             raise InputError(f"no {word} node has a label of a class that is trained on.")
     data = _Data(X, np.searchsorted(names, labels), grid.batch_size, device)
-    trials, best, lowest = [], None, np.inf
-    settings = list(grid)
+    trials, best, lowest, settings = [], None, np.inf, list(grid)
     for number, setting in enumerate(settings):
         report(progress, "perceptrons", number, len(settings))
         with torch.random.fork_rng(devices=[]):
@@ -132,9 +130,7 @@ def mlp_grid(
             lowest, best = trial["validation_loss"], (setting, model)
     report(progress, "perceptrons", len(settings), len(settings))
     if best is None:
-        raise InputError(
-            f"no perceptron of {len(settings)} reached a finite validation loss; lower the learning rates."
-        )
+        raise InputError(f"none of {len(settings)} perceptrons has a finite validation loss; lower the learning rates.")
     return GridResult(best[0], data.score(best[1], parts.test)[1], tuple(trials))
 
 
@@ -156,8 +152,7 @@ class _Data:
                     f"{int(bad.sum())} of {len(rows)} rows of a batch are not finite, the first is that of node "
                     f"{int(rows[bad.argmax()])}; leave those nodes out of the split."
                 )
-            classes = torch.from_numpy(self._classes[rows])
-            yield torch.from_numpy(block).to(self._device), classes.to(self._device)
+            yield torch.from_numpy(block).to(self._device), torch.from_numpy(self._classes[rows]).to(self._device)
 
     def score(self, model: nn.Module, nodes: Int64Array) -> tuple[float, float]:
         """Return mean cross entropy and accuracy on these nodes."""
@@ -179,12 +174,8 @@ def _network(width: int, n_classes: int, setting: Perceptron) -> nn.Module:
 
     parts: list[nn.Module] = []
     for _ in range(setting.layers - 1):
-        parts += [
-            nn.Linear(width, setting.hidden),
-            nn.BatchNorm1d(setting.hidden),
-            nn.ReLU(),
-            nn.Dropout(setting.dropout),
-        ]
+        linear, norm = nn.Linear(width, setting.hidden), nn.BatchNorm1d(setting.hidden)
+        parts += [linear, norm, nn.ReLU(), nn.Dropout(setting.dropout)]
         width = setting.hidden
     return nn.Sequential(*parts, nn.Linear(width, n_classes))
 
@@ -196,7 +187,7 @@ def _train(model: nn.Module, data: _Data, split: Split, *, rate: float, grid: Gr
     rng = np.random.default_rng(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     lowest, accuracy, stale, epoch = np.inf, 0.0, 0, 0
-    best = {name: value.clone() for name, value in model.state_dict().items()}
+    best = copy.deepcopy(model.state_dict())
     while epoch < grid.max_epochs and stale < grid.patience:
         epoch += 1
         model.train()
@@ -210,6 +201,6 @@ def _train(model: nn.Module, data: _Data, split: Split, *, rate: float, grid: Gr
         stale += 1
         if loss < lowest:
             lowest, accuracy, stale = loss, share, 0
-            best = {name: value.clone() for name, value in model.state_dict().items()}
+            best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
     return {"validation_loss": float(lowest), "validation_accuracy": accuracy, "epochs": epoch}

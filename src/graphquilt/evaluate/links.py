@@ -43,17 +43,11 @@ def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def reconstruction_auc(
-    X: npt.ArrayLike,
-    graph: Graph,
-    *,
-    seed: int,
-    max_edges: int | None = None,
-    score: Score = inner_product,
+    X: npt.ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of the graph's edges against as many of its non-edges.
 
-    This is the reconstruction of the paper: the edges were seen in training. See :func:`link_prediction_auc` for
-    edges that were not.
+    This is the reconstruction of the paper, of edges seen in training; for others see :func:`link_prediction_auc`.
 
     Parameters
     ----------
@@ -111,8 +105,8 @@ def link_prediction_auc(
         See :func:`hold_out_edges`.
     graph : Graph
         The whole graph with the held-out edges: none of its edges is used as a non-edge.
-    seed : int
-    score : callable
+    seed, score
+        See :func:`reconstruction_auc`.
 
     Examples
     --------
@@ -199,26 +193,23 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
         np.fill_diagonal(joined, True)
         free = np.argwhere(~joined if graph.directed else np.triu(~joined))
         return free[rng.permutation(len(free))[:count]]
-    count = min(count, left)
+
+    def sample(missing: int) -> Int64Array:
+        return _sample_with_replacement(graph, min(int(missing * pairs / left * 1.05) + 64, 1 << 22), rng)
+
+    return _sample_distinct(sample, min(count, left), n, rng)
+
+
+def _sample_distinct(
+    sample: Callable[[int], Int64Array], count: int, n_nodes: int, rng: np.random.Generator
+) -> Int64Array:
+    """Return ``count`` distinct pairs, ascending; ``sample`` returns some more when told how many are missing."""
     keys = np.empty(0, dtype=np.int64)
     while len(keys) < count:
-        size = min(int((count - len(keys)) * pairs / left * 1.05) + 64, 1 << 22)
-        sample = _sample_with_replacement(graph, size, rng)
-        keys = _distinct(np.concatenate([keys, sample[:, 0] * n + sample[:, 1]]))
-    return _pairs_of(keys, count, n, rng)
-
-
-def _distinct(keys: Int64Array) -> Int64Array:
-    """Sort and remove repetitions; several times faster than numpy.unique, which hashes."""
-    keys = np.sort(keys)
-    return np.asarray(keys[np.diff(keys, prepend=-1) != 0])
-
-
-def _pairs_of(keys: Int64Array, count: int, n_nodes: int, rng: np.random.Generator) -> Int64Array:
-    """Return a random choice of ``count`` of the pairs (i, j) with these sorted keys i n + j, ascending."""
+        keys = np.sort(np.concatenate([keys, sample(count - len(keys)) @ [n_nodes, 1]]))
+        keys = keys[np.diff(keys, prepend=-1) != 0]  # several times faster than numpy.unique, which hashes
     extra = rng.choice(len(keys), len(keys) - count, replace=False)
-    rows, columns = np.divmod(np.delete(keys, extra), n_nodes)
-    return np.column_stack([rows, columns])
+    return np.column_stack(np.divmod(np.delete(keys, extra), n_nodes))
 
 
 def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
@@ -285,25 +276,21 @@ def _count_pairs(graph: Graph) -> int:
 
 def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
     """Sample ``count`` distinct edges, (count, 2), from a graph that has more."""
-    n = graph.n_nodes
-    keys = np.empty(0, dtype=np.int64)
-    while len(keys) < count:
-        entries = np.sort(rng.integers(0, graph.n_edges, size=int((count - len(keys)) * 1.2) + 64))
+
+    def sample(missing: int) -> Int64Array:
+        entries = np.sort(rng.integers(0, graph.n_edges, size=int(missing * 1.2) + 64))
         i = np.searchsorted(graph.indptr, entries, side="right") - 1
         j = np.asarray(graph.indices[entries], dtype=np.int64)
-        if not graph.directed:
-            i, j = np.minimum(i, j), np.maximum(i, j)
-        keys = _distinct(np.concatenate([keys, (i * n + j)[i != j]]))
-    return _pairs_of(keys, count, n, rng)
+        low, high = (i, j) if graph.directed else (np.minimum(i, j), np.maximum(i, j))
+        return np.column_stack([low[i != j], high[i != j]])
+
+    return _sample_distinct(sample, count, graph.n_nodes, rng)
 
 
 def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
-    kind = np.promote_types(X.dtype, np.float32)  # half precision is for storage, not for sums
-    parts = [
-        score(*(X[ends].astype(kind, copy=False) for ends in rows.T))
-        for rows in np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
-    ]
-    return np.concatenate(parts)
+    dtype = np.promote_types(X.dtype, np.float32)  # half precision is for storage, not for sums
+    blocks = np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
+    return np.concatenate([score(*(X[ends].astype(dtype, copy=False) for ends in block.T)) for block in blocks])
 
 
 def _auc(

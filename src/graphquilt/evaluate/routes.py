@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,24 +59,12 @@ class Quality:
     accuracy_std: float | None = None
 
 
-@dataclass(frozen=True)
-class Comparison(Mapping[str, Quality]):
+class Comparison(dict[str, Quality]):
     """The quality of each route: ``full`` (where there is one), ``l2g`` and ``no-trans``."""
-
-    routes: Mapping[str, Quality]
-
-    def __getitem__(self, route: str) -> Quality:
-        return self.routes[route]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.routes)
-
-    def __len__(self) -> int:
-        return len(self.routes)
 
     def __str__(self) -> str:
         lines = ["| route | AUC | accuracy |", "| --- | --- | --- |"]
-        for route, scores in self.routes.items():
+        for route, scores in self.items():
             accuracy = "–" if scores.accuracy is None else f"{scores.accuracy:.3f} ± {scores.accuracy_std:.3f}"
             lines.append(f"| {route} | {scores.auc:.3f} | {accuracy} |")
         return "\n".join(lines)
