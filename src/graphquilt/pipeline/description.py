@@ -119,7 +119,7 @@ def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
                 continue
             then, asked = then.get("name"), asked.get("name")
         changes.append(f"{name.replace('_', ' ')} {_brief(then)} (now {_brief(asked)})")
-    return ", ".join(changes)
+    return ", ".join(dict.fromkeys(changes))
 
 
 def _brief(value: object) -> str:
