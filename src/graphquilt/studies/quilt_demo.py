@@ -1,4 +1,4 @@
-"""The smallest demonstration of the method: a sheet of points cut into 60 patches, which are moved about and aligned."""
+"""The smallest demonstration of the method: a sheet of points cut into 60 patches, moved about and aligned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["quilt_demo"]
 
 
 def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
-    """Align patches of a sheet of points, write ``quilt.png`` and ``quilt.json`` into the folder ``out``, return the figures."""
+    """Align patches of a sheet of points; write ``quilt.png`` and ``quilt.json`` into ``out``, return the figures."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     sheet = patchwork(seed=seed)
