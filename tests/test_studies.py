@@ -129,7 +129,7 @@ def test_the_kept_run_is_the_one_with_the_best_auc():
     assert row["accuracy_mean"] == pytest.approx(0.7)
 
 
-def test_expectations_are_held_against_the_numbers():
+def test_expectations_are_compared_with_the_numbers():
     from graphquilt.studies.small_scale_checks import check_study, checks_table
 
     names = ("dataset", "model", "dim", "route", "auc", "accuracy", "accuracy_std")

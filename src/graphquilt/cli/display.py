@@ -40,7 +40,7 @@ def watching() -> Iterator[ProgressCallback | None]:
 
 
 class Watcher:
-    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs a second."""
+    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs per second."""
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars
@@ -68,7 +68,7 @@ class Watcher:
 
 
 def show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: one JSON object, or a line for each entry."""
+    """Print a result: as JSON, or one line for each entry."""
     if as_json:
         print(json.dumps(result, default=_plain))
         return

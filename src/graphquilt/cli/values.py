@@ -348,10 +348,10 @@ def job_settings(
         source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
     )
     if settings.recipe.rounds:
-        for each in settings.embedders:
-            check_accepts_target(each)
-    depends_on = [(each.dim, each.source.directed, each.source.largest_component) for each in (before, settings)]
-    if "patch_graph" not in store and cutting.overlap is None and depends_on[0] != depends_on[1]:
+        for one_embedder in settings.embedders:
+            check_accepts_target(one_embedder)
+    old, new = ((s.dim, s.source.directed, s.source.largest_component) for s in (before, settings))
+    if old != new and cutting.overlap is None and "patch_graph" not in store:  # the default depends on these
         settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})
     return stitching.applied(settings)
 

@@ -1,4 +1,4 @@
-"""The smallest demonstration of the method: a sheet of points cut into 60 patches, thrown about and sewn together."""
+"""The smallest demonstration of the method: a sheet of points cut into 60 patches, moved about and aligned."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ __all__ = ["quilt_demo"]
 
 
 def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
-    """Align a synthetic quilt, write ``quilt.png`` and ``quilt.json`` into the folder ``out``, return the figures."""
+    """Align patches of a sheet of points; write ``quilt.png`` and ``quilt.json`` into ``out``, return the figures."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    made = patchwork(seed=seed)
+    sheet = patchwork(seed=seed)
     start = time.perf_counter()
-    alignment = align(made.patches, made.edges)
-    X = centroid(made.patches, alignment)
+    alignment = align(sheet.patches, sheet.edges)
+    X = centroid(sheet.patches, alignment)
     seconds = time.perf_counter() - start
-    apart = centroid(made.patches, Alignment.identity(len(made.patches), 2))
-    spread = float(np.sqrt(made.points.var(axis=0).sum()))
+    apart = centroid(sheet.patches, Alignment.identity(len(sheet.patches), 2))
+    spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
     figures = {
         "graphquilt": __version__,
         "seed": seed,
-        "patches": len(made.patches),
+        "patches": len(sheet.patches),
         "nodes": len(X),
         "dimensions": 2,
-        "overlaps compared": len(made.edges),
+        "overlaps compared": len(sheet.edges),
         "seconds": round(seconds, 3),
         "noise of a coordinate": 0.01,
-        "root mean square error against the truth": spread * procrustes_error(X, made.points),
-        "the same without alignment (no-trans)": spread * procrustes_error(apart, made.points),
+        "root mean square error against the truth": spread * procrustes_error(X, sheet.points),
+        "the same without alignment (no-trans)": spread * procrustes_error(apart, sheet.points),
         "error left on an overlap": {
             "median": float(np.median(alignment.edge_errors)),
             "worst": float(alignment.edge_errors.max()),
@@ -51,6 +51,6 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "in words": alignment.summary().splitlines(),
         "picture": "quilt.png",
     }
-    draw_stages(made.patches, alignment, folder / "quilt.png", colours=plane_colours(made.points))
+    draw_stages(sheet.patches, alignment, folder / "quilt.png", colours=plane_colours(sheet.points))
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n")
     return figures
