@@ -25,6 +25,13 @@ def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):
     assert (tmp_path / "quilt.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_without_matplotlib_the_command_names_the_extra(tmp_path):
+    script = "import sys; sys.modules['matplotlib'] = None; from graphquilt.cli import main; main()"
+    command = [sys.executable, "-c", script, "demo", "quilt", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "graphquilt[viz]" in done.stderr) == (2, True), done.stderr
+
+
 def test_only_the_plane_is_drawn(tmp_path):
     made = quilt(4, 3)
     with pytest.raises(gq.errors.InputError, match="this alignment has 3 dimensions"):

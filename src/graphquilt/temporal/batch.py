@@ -94,10 +94,8 @@ def score_windows(
     ----------
     windows : iterable of Window
         For example ``snapshots(...).windows()``; read once, in order.
-    options : ScoringOptions, optional
     executor : concurrent.futures.Executor, optional
         Embeds several windows at the same time; None is a plain loop.
-    progress : callable, optional
 
     Raises
     ------

@@ -76,11 +76,6 @@ class Lines:
             line += number <= line
         return line
 
-    def first_broken_before(self, row: int) -> str | None:
-        """Describe the first broken line before that row, if there is one."""
-        line = self.of(row)
-        return next((description for number, description in sorted(self.broken) if number < line), None)
-
 
 def name_of(item: Input) -> str:
     """Return the name of an input for messages."""

@@ -192,11 +192,12 @@ class Flows:
         if not good.all():
             bad = np.flatnonzero(~good)
             first = int(bad[0])
+            line = lines.of(first)
             row = ",".join(str(batch.column(name)[first]) for name in self._required)
-            problem = f"{where} line {lines.of(first)}: {row}" if self.strict else f"{where}: {row}"
+            problem = f"{where} line {line}: {row}" if self.strict else f"{where}: {row}"
             self.counts.add_bad(problem, len(bad))
             if self.strict:
-                raise FormatError(lines.first_broken_before(first) or problem)
+                raise FormatError(min([(line, problem), *lines.broken])[1])
         elif self.strict and lines.broken:
             raise FormatError(lines.broken[0][1])
 

@@ -69,7 +69,6 @@ def deviations(patches: Sequence[PatchLike], alignment: Alignment, *, n_nodes: i
     patches : sequence of Patch or pairs (nodes, coordinates)
         One patch per window, p of them.
     alignment : Alignment
-        The alignment of those patches.
     n_nodes : int, optional
         Number of rows; by default one more than the largest id.
 

@@ -96,10 +96,9 @@ class _Reference(NamedTuple):
 class Tracker:
     """Score windows as they come, each against the windows before it.
 
-    A window is embedded, and then rotated and shifted onto the remembered windows that lie one of the lags away. This
-    is one solution of the paper's rotation and translation steps for this window, with all other windows fixed. Each
-    node is then compared with the mean of its own remembered positions, and that distance with the distances of those
-    positions from their mean. Only then is the window learnt.
+    A window is embedded, and then rotated and shifted onto the remembered windows that lie one of the lags away, by the
+    paper's rotation and translation steps with all other windows fixed. The distance of each node from the mean of its
+    remembered positions is compared with the distances of those positions. Only then is the window learnt.
 
     Parameters
     ----------
@@ -141,15 +140,12 @@ class Tracker:
         longest_lag = max(self.options.lags)
         self.history = longest_lag if history is None else history
         if self.history < longest_lag:
-            raise InputError(
-                f"a history of {self.history} windows is shorter than the longest lag, {longest_lag}. Lengthen the "
-                "history, or shorten the lags."
-            )
+            problem = f"a history of {self.history} windows is shorter than the longest lag, {longest_lag}"
+            raise InputError(f"{problem}. Lengthen the history, or shorten the lags.")
         if self.options.min_observations > self.history:
-            raise InputError(
-                f"min_observations is {self.options.min_observations}, but only {self.history} windows are remembered. "
-                "Lower it, or lengthen the history."
-            )
+            least = self.options.min_observations
+            problem = f"min_observations is {least}, but only {self.history} windows are remembered"
+            raise InputError(f"{problem}. Lower it, or lengthen the history.")
         self.notes: dict[str, Any] = {}
         self._past: dict[int, Mapping[str, _PastWindow]] = {}
         self._patterns: dict[int, Pattern] = {}
@@ -287,8 +283,7 @@ class Tracker:
             tracker = cls(ScoringOptions(**header), history=history)
             tracker.notes = notes
             for n in numbers:
-                shape = tuple(arrays[f"{n}.shape"].tolist())
-                tracker._patterns[n] = Pattern(arrays[f"{n}.indptr"], arrays[f"{n}.indices"], shape)
+                tracker._patterns[n] = Pattern(*(arrays[f"{n}.{name}"] for name in Pattern._fields))
                 tracker._past[n] = {
                     side: _PastWindow(*(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields)) for side in SIDES
                 }

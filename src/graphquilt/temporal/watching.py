@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WatchState", "arriving_files", "watch_windows"]
 
+_NAMES = ("sources", "destinations")
+
 
 class WatchState:
     """A folder with a tracker, its progress, and the names of its nodes.
@@ -44,7 +46,7 @@ class WatchState:
     Attributes
     ----------
     tracker : Tracker
-    sources, destinations : list of str
+    sources, destinations : Names
     last : int or None
         The latest window that was scored, learnt or not.
     end : float
@@ -59,8 +61,7 @@ class WatchState:
         self._folder = None if folder is None else Path(folder)
         self._flows: dict[str, object] = {"width_in_seconds": width, "protocol": protocol}
         self.tracker = fresh
-        self.sources: list[str] = []
-        self.destinations: list[str] = []
+        self.sources, self.destinations = Names(), Names()
         self.last: int | None = None
         self.end = -np.inf
         self.files: dict[str, float] = {}
@@ -87,45 +88,39 @@ class WatchState:
             )
         try:
             with np.load(folder / "names.npz", allow_pickle=False) as names:
-                self.sources, self.destinations = names["sources"].tolist(), names["destinations"].tolist()
+                self.sources, self.destinations = (Names(names[side].tolist()) for side in _NAMES)
         except (OSError, ValueError, KeyError) as error:
             raise FormatError(f"{folder} does not hold a whole state: {error}") from None
         self.tracker = tracker
         self.last, self.end, self.files = (tracker.notes[name] for name in ("last", "end", "files"))
 
-    def save(self, days: Snapshots, window: Window) -> None:
+    def save(self, window: Window) -> None:
         """Record that a window is finished: write the names, then everything else."""
         self.last, self.end = window.number, window.end
         if self._folder is None:
             return
-        names = {"sources": days.sources.array(), "destinations": days.destinations.array()}
         with explained(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            save_arrays(self._folder / "names.npz", names)
+            save_arrays(self._folder / "names.npz", {side: getattr(self, side).array() for side in _NAMES})
         self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files}
         self.tracker.save(self._folder / "tracker.npz")
 
 
 def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, WindowScores]]:
-    """Score each window of ``days`` as soon as it is complete.
+    """Score each window of ``days`` as soon as it is complete; windows up to ``state.last`` are skipped.
 
     A window is saved when the caller asks for the next one, which means that the caller has finished with it. A run
-    that is killed before that gets the window again, so that none is missed.
-
-    Parameters
-    ----------
-    days : Snapshots
-        Its names are replaced by those of the state, so that ids mean the same as before.
-    state : WatchState
-        Windows up to ``state.last`` were scored before and are skipped.
+    that is killed before that gets the window again, so that none is missed. ``days`` goes on with the names of the
+    state, so that ids mean the same as before.
     """
-    days.sources = Names(state.sources)
-    days.destinations = Names(state.destinations) if days.directed else days.sources
+    if not days.directed:
+        state.destinations = state.sources
+    days.sources, days.destinations = state.sources, state.destinations
     for window in days.windows():
         if state.last is not None and window.number <= state.last:
             continue
         yield window, state.tracker.update(window.matrix, window.number)
-        state.save(days, window)
+        state.save(window)
 
 
 def arriving_files(
