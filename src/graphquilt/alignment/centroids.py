@@ -42,12 +42,7 @@ def centroid(
     missing : "error" or "nan"
         Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
-        The array to write the result to, a memory map for example.
-
-    Returns
-    -------
-    float array (n_nodes, d)
-        float64, or ``out``.
+        The array to write the result to and return, a memory map for example; a new one is float64.
 
     Examples
     --------

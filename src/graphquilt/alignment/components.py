@@ -113,11 +113,8 @@ def join_parts(parts: Sequence[Part], alignments: Sequence[Alignment], pairs: In
     order = np.argsort(np.concatenate([part.numbers for part in parts]))
     rows = np.argsort(np.concatenate([part.rows for part in parts]))
     table = EdgeTable.concatenate(alignment.edge_table for alignment in alignments).take(rows)
-    whole = Alignment(
-        scales=np.concatenate([alignment.scales for alignment in alignments])[order],
-        rotations=np.concatenate([alignment.rotations for alignment in alignments])[order],
-        translations=np.concatenate([alignment.translations for alignment in alignments])[order],
-        edge_table=replace(table, pairs=pairs),
-        eigenvalues=alignments[0].eigenvalues,
-    )
+    scales = np.concatenate([alignment.scales for alignment in alignments])[order]
+    rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
+    translations = np.concatenate([alignment.translations for alignment in alignments])[order]
+    whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
     return with_worst_fit(whole, alignments)

@@ -88,15 +88,14 @@ class Connection:
 
     def sparse(self) -> sp.csr_array:
         """Return L as a sparse matrix (n*d, n*d)."""
-        n, d = self.n, self.dim
-        i, j = self.edges.T
+        size, (i, j) = self.n * self.dim, self.edges.T
         scaled = self.coupling[:, None, None] * self.rotations
         rows, columns = np.r_[i, j], np.r_[j, i]
         order = np.argsort(rows, kind="stable")
-        starts = np.searchsorted(rows[order], np.arange(n + 1))
+        starts = np.searchsorted(rows[order], np.arange(self.n + 1))
         blocks = np.concatenate([scaled, scaled.transpose(0, 2, 1)])[order]
-        A = sp.bsr_array((blocks, columns[order], starts), shape=(n * d, n * d))
-        return sp.csr_array(sp.eye_array(n * d) - A.tocsr())
+        A = sp.bsr_array((blocks, columns[order], starts), shape=(size, size))
+        return sp.csr_array(sp.eye_array(size) - A.tocsr())
 
 
 def tree_guess(connection: Connection) -> Float64Array:
@@ -140,14 +139,12 @@ def scalar_preconditioner(
     iteration down. The scalar Laplacian of a small graph is inverted, and that of a long thin one is factorised. A
     large well connected graph (``second`` eigenvalue away from 0) takes a few Chebyshev steps instead.
     """
-    n, d = connection.n, connection.dim
-    frame = np.asarray(gauge, dtype=dtype)
-    inverse = _scalar_inverse(connection, second, dtype)
+    frame, inverse = np.asarray(gauge, dtype=dtype), _scalar_inverse(connection, second, dtype)
 
     def apply(R: FloatArray, _values: Float64Array) -> None:
-        blocks = R.reshape(n, d, -1)
+        blocks = R.reshape(*frame.shape[:2], -1)
         _turn(frame.transpose(0, 2, 1), blocks)
-        for k in range(d):  # one row of every block at a time needs only a small copy
+        for k in range(connection.dim):  # one row of every block at a time needs only a small copy
             blocks[:, k] = inverse(np.ascontiguousarray(blocks[:, k]))
         _turn(frame, blocks)
 

@@ -35,13 +35,7 @@ class EdgeTable:
 
     @classmethod
     def empty(cls) -> EdgeTable:
-        """Return a table without edges.
-
-        Examples
-        --------
-        >>> len(EdgeTable.empty())
-        0
-        """
+        """Return a table without edges."""
         pairs, none = np.empty((0, 2), dtype=np.int64), np.empty(0)
         return cls(pairs, none, none, none, pairs[:, 0])
 

@@ -131,19 +131,13 @@ def synchronize_rotations(
         A connected graph on 0..n-1, each edge once.
     rotations : float array (m, d, d)
         In the order of ``edges``. If these are sorted by their second vertex, the array is used without a copy.
-    weights : float array (m,)
-        Positive.
+    weights : positive float array (m,)
     tol : float
-        The largest residual norm that any eigenvector may have.
+        The largest residual norm that any eigenvector may have; a ConvergenceError carries the norm reached.
     start : array (n*d, d), optional
         Eigenvectors of a similar problem.
     max_iterations : int
         The largest number of steps of each of the three stages of the iteration.
-
-    Raises
-    ------
-    ConvergenceError
-        If no stage reaches ``tol`` and the matrix is too large to be diagonalised. It carries the residual.
 
     Examples
     --------
@@ -289,10 +283,7 @@ def _guards(gauge: FloatArray, slow: Float64Array, count: int) -> Float64Array:
 def _following_eigenpairs(
     connection: Connection, lowest: Eigenpairs, preconditioner: Preconditioner, start: Float64Array
 ) -> Eigenpairs:
-    """Look for the (d+1)-st eigenvector among the vectors orthogonal to the first d.
-
-    The Ritz values of a block of exactly d vectors say nothing reliable about the next eigenvalue.
-    """
+    """Look for the (d+1)-st eigenvector among the vectors orthogonal to the first d."""
     top = lowest.values[-1]
     return lowest_eigenpairs(
         _in_single(connection),
@@ -308,13 +299,11 @@ def _following_eigenpairs(
 def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64Array) -> Float64Array:
     """Return the distance ``(m,)`` of each measured rotation from the one that ``rotations (n, d, d)`` imply.
 
-    The distance is the Frobenius norm of the difference over sqrt(d): 0 where the two agree, and about sqrt(2) where
-    they have nothing in common.
+    The distance is the Frobenius norm of the difference over sqrt(d): 0 is agreement, sqrt(2) nothing in common.
     """
-    misfit = np.empty(len(edges))
-    for e, (i, j) in enumerate(edges.tolist()):
-        misfit[e] = np.linalg.norm(measured[e] @ rotations[j] - rotations[i])
-    return np.asarray(misfit / np.sqrt(measured.shape[1]))
+    pairs = enumerate(edges.tolist())
+    misfit = [np.linalg.norm(measured[e] @ rotations[j] - rotations[i]) for e, (i, j) in pairs]
+    return np.asarray(misfit / np.sqrt(measured.shape[1]), dtype=np.float64)
 
 
 def reweighted(
@@ -332,12 +321,7 @@ def reweighted(
     replaced by that bound, so that good edges keep their weights. Where more than half of the edges of a vertex are
     wrong, no method can tell which ones. Unless ``robust``, the first solution is final.
 
-    Returns
-    -------
-    solution
-        The solution of the last round.
-    trust : float array (m,)
-        The factor, between 0 and 1, by which each weight was reduced.
+    Returns the solution of the last round and the factor between 0 and 1 by which each weight was reduced, (m,).
     """
     trust = np.ones_like(weights)
     solution = solve(weights, None)

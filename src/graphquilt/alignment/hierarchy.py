@@ -25,7 +25,7 @@ from graphquilt.alignment.overlap import (
 )
 from graphquilt.alignment.solve import AlignOptions, align
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
-from graphquilt.arrays import BoolArray, Float64Array, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg import adjacency, components
 from graphquilt.patches import Patch
@@ -87,16 +87,12 @@ def align_hierarchical(
         rows_i, rows_j = shared_rows(index, i, j)
         check_overlap(i, j, len(rows_i), least=options.motions.points_needed(index.dim), dim=index.dim)
         sizes[e] = len(rows_i) if row_weights is None else row_weights[i][rows_i] @ row_weights[j][rows_j]
-    if clusters is None:
-        labels = _cut(pairs, sizes, index.n_patches, branching)
-    elif np.shape(clusters) == (index.n_patches,):
-        labels = np.asarray(clusters)
-    else:
+    level = _Level(patches, row_weights, pairs, sizes, branching, options, executor, progress)
+    if clusters is not None and np.shape(clusters) != (index.n_patches,):
         raise InputError(
             f"there are {index.n_patches} patches and clusters of shape {np.shape(clusters)}; give one per patch."
         )
-    solver = _Solver(branching, options, executor, progress)
-    alignment = _align_level(_Level(patches, row_weights, pairs, sizes), labels, solver)
+    alignment = _align_level(level, _cut(level) if clusters is None else np.asarray(clusters))
     errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
     trust = alignment.edge_trust
     table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
@@ -106,75 +102,58 @@ def align_hierarchical(
     return with_fixed_frame(replace(alignment, scales=scales, translations=translations, edge_table=table))
 
 
-class _Solver(NamedTuple):
-    """How to align every level."""
-
-    branching: int
-    options: AlignOptions
-    executor: Executor | None
-    progress: ProgressCallback | None
-
-
 class _Level(NamedTuple):
-    """The patches of one level (on the first the patches themselves, then clusters), their weights and edges."""
+    """The patches of one level (on the first the patches themselves, then clusters), and how to align them."""
 
     patches: Sequence[PatchLike]
     weights: Sequence[Float64Array] | None
     edges: Int64Array
     sizes: Float64Array
+    branching: int
+    options: AlignOptions
+    executor: Executor | None
+    progress: ProgressCallback | None
     number: int = 1
 
 
-def _cut(edges: Int64Array, sizes: Float64Array, n: int, branching: int) -> Int64Array:
+def _cut(level: _Level) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
-    if n <= branching:
+    n = len(level.patches)
+    if n <= level.branching:
         return np.zeros(n, dtype=np.int64)
     from graphquilt.graph import Graph
     from graphquilt.partition import Metis
 
-    return np.asarray(Metis(n_patches=-(-n // branching))(Graph(adjacency(edges, sizes, n))), dtype=np.int64)
+    graph = Graph(adjacency(level.edges, level.sizes, n))
+    return np.asarray(Metis(n_patches=-(-n // level.branching))(graph), dtype=np.int64)
 
 
-def _align_level(level: _Level, labels: Int64Array, solver: _Solver) -> Alignment:
+def _align_level(level: _Level, labels: Int64Array) -> Alignment:
     """Align one level and all above it; of each edge the result knows the trust and the undetermined directions."""
-    p, edges = len(labels), level.edges
+    p, edges, executor, progress = len(labels), level.edges, level.executor, level.progress
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
     if labels.max() == 0 or labels.max() == p - 1:
-        return align(
-            level.patches,
-            edges,
-            options=solver.options,
-            weights=level.weights,
-            executor=solver.executor,
-            progress=solver.progress,
-        )
-    lower, patches, weights = _align_clusters(level, labels, inside, solver)
+        options, weights = level.options, level.weights
+        return align(level.patches, edges, options=options, weights=weights, executor=executor, progress=progress)
+    parts = split_patches(level.patches, edges[inside], labels, level.weights)
+    tasks = [(part.patches, part.edges, level.options, part.weights) for part in parts]
+    alignments, patches, totals = [], [], []
+    for alignment, patch, total in results(executor, _align_cluster, tasks):
+        alignments.append(alignment)
+        patches.append(patch)
+        totals.append(total)
+        report(progress, f"clusters of level {level.number}", len(patches), len(parts))
+    lower = join_parts(parts, alignments, edges[inside])
     pairs, inverse = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
     which = inverse.ravel()
     sizes = np.bincount(which, weights=level.sizes[~inside]).astype(np.float64)
-    next_level = _Level(patches, weights, pairs, sizes, level.number + 1)
-    upper = _align_level(next_level, _cut(pairs, sizes, len(patches), solver.branching), solver)
+    clusters = level._replace(patches=patches, weights=totals, edges=pairs, sizes=sizes, number=level.number + 1)
+    upper = _align_level(clusters, _cut(clusters))
     table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which)])
     table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
-    alignment = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
-    return with_worst_fit(alignment, [lower, upper])
-
-
-def _align_clusters(
-    level: _Level, labels: Int64Array, inside: BoolArray, solver: _Solver
-) -> tuple[Alignment, list[Patch], list[Float64Array]]:
-    """Align every cluster on its own: all transforms as one Alignment, and each cluster as a patch with row weights."""
-    edges = level.edges[inside]
-    parts = split_patches(level.patches, edges, labels, level.weights)
-    tasks = [(part.patches, part.edges, solver.options, part.weights) for part in parts]
-    alignments, patches, weights = [], [], []
-    for alignment, patch, row_weights in results(solver.executor, _align_cluster, tasks):
-        alignments.append(alignment)
-        patches.append(patch)
-        weights.append(row_weights)
-        report(solver.progress, f"clusters of level {level.number}", len(patches), len(parts))
-    return join_parts(parts, alignments, edges), patches, weights
+    whole = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
+    return with_worst_fit(whole, [lower, upper])
 
 
 def _align_cluster(

@@ -36,14 +36,12 @@ def refine(
 
     Parameters
     ----------
-    patches : sequence of Patch or (nodes, coordinates) pairs
-        Those of the alignment, in its order; read one after the other.
+    patches, weights
+        Those of :func:`align`; patches are read one after the other.
     alignment : Alignment
         A good one to begin with, because the sweeps end in a local optimum.
     sweeps : int
         How many; a few are enough, and 0 returns the alignment as it is.
-    weights : sequence of p arrays (k_i,), optional
-        How much each row counts; see :func:`align`.
     motions : Motions
         Whether patches may be rotated and shifted; scales stay as they are.
 

@@ -83,7 +83,6 @@ def align(
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions
-        Which motions to undo, whether to doubt edges that contradict the others, and how exactly to solve.
     weights : sequence of p arrays (k_i,), optional
         How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage_weights`; positive. A
         shared node counts with the product of its two weights.
@@ -91,16 +90,12 @@ def align(
         Compares the overlaps; None is a plain loop.
     progress : function of a Progress, optional
 
-    Returns
-    -------
-    Alignment
-
     Raises
     ------
     InputError, OverlapError, DisconnectedError
-        Where the patches or edges cannot be aligned; the message names them.
+        If the patches or edges cannot be aligned; the message names them.
     ConvergenceError
-        Where the rotation step does not reach ``options.tol``.
+        If the rotation step does not reach ``options.tol``.
 
     Examples
     --------
@@ -163,13 +158,8 @@ def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: Ali
             robust=robust,
         )
         trust = trust * doubt
-        result = replace(
-            result,
-            rotations=_turned_back(solution.rotations),
-            eigenvalues=solution.eigenvalues,
-            residual=solution.residual,
-            next_residual=solution.next_residual,
-        )
+        result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
+        result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
     if motions.translate:
         moved = result.scales[:, None, None] * result.rotations
         offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])

@@ -50,8 +50,7 @@ class Alignment:
     next_residual : float
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
-        0 for a full solve. After ``extend``: how far, in root mean square over the entries of a rotation scaled to
-        norm 1, the answer may be from a full solve.
+        How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
     """
 
     scales: Float64Array
@@ -162,13 +161,10 @@ class Alignment:
                 f"alignments of {self.n_patches} patches in {self.dim} dimensions and of {following.n_patches} in "
                 f"{following.dim} cannot follow one another; both must be the same."
             )
+        scales, rotations = self.scales * following.scales, self.rotations @ following.rotations
         turned = np.einsum("pi,pij->pj", self.translations, following.rotations)
-        return replace(
-            self,
-            scales=self.scales * following.scales,
-            rotations=self.rotations @ following.rotations,
-            translations=following.scales[:, None] * turned + following.translations,
-        )
+        translations = following.scales[:, None] * turned + following.translations
+        return replace(self, scales=scales, rotations=rotations, translations=translations)
 
     def take(self, patches: npt.ArrayLike) -> Alignment:
         """Return the transforms of the ``patches (k,)`` named, in that order, without their edges."""
@@ -187,23 +183,9 @@ class Alignment:
     def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike, *, replaces: int | None = None) -> Alignment:
         """Place one more patch, or a new version of one, against the others without solving everything again.
 
-        Parameters
-        ----------
-        patches : sequence of p patches
-            Those of this alignment, in its order.
-        new_patch : Patch or (nodes, coordinates)
-        replaces : int, optional
-            The patch it takes the place of. Without it, the new patch becomes number p.
-
-        Returns
-        -------
-        Alignment
-            The other patches stay where they are; ``drift`` grows.
-
-        Raises
-        ------
-        OverlapError
-            If the new patch shares fewer than d + 1 nodes with every other.
+        The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
+        patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
+        d + 1 nodes with every other.
         """
         return place_patch(patches, new_patch, self, replaces=replaces)
 
@@ -219,20 +201,13 @@ class Alignment:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
-        """Return the alignment that ``to_arrays`` gave these arrays for; other arrays beside them are ignored.
-
-        Raises
-        ------
-        FormatError
-            An array is missing or has the wrong shape, or the format is one that this version does not read.
-        """
+        """Return the alignment that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
         missing = [name for name in ("format", *ARRAYS) if name not in arrays]
         if missing:
             raise FormatError(f"this is not an alignment: it lacks {', '.join(missing)}. Align again to make one.")
-        if int(arrays["format"]) != FORMAT:
-            raise FormatError(
-                f"this alignment has format {int(arrays['format'])}; this version reads {FORMAT}. Upgrade graphquilt."
-            )
+        version = int(arrays["format"])
+        if version != FORMAT:
+            raise FormatError(f"this alignment has format {version}; this version reads {FORMAT}. Upgrade graphquilt.")
         a = {name: np.array(arrays[name]) for name in ARRAYS}
         try:
             table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
@@ -256,9 +231,8 @@ class Alignment:
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from error
         except Exception as error:
-            raise FormatError(
-                f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
-            ) from error
+            message = f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
+            raise FormatError(message) from error
 
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
@@ -267,13 +241,9 @@ class Alignment:
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
     """Return ``alignment`` with the smallest spectral gap and the largest residual among its ``parts``."""
-    loosest = min(parts, key=lambda part: part.spectral_gap)
-    return replace(
-        alignment,
-        eigenvalues=loosest.eigenvalues,
-        next_residual=loosest.next_residual,
-        residual=max(part.residual for part in parts),
-    )
+    loosest, residual = min(parts, key=lambda part: part.spectral_gap), max(part.residual for part in parts)
+    eigenvalues, next_residual = loosest.eigenvalues, loosest.next_residual
+    return replace(alignment, eigenvalues=eigenvalues, next_residual=next_residual, residual=residual)
 
 
 def with_fixed_frame(alignment: Alignment) -> Alignment:

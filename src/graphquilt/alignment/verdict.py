@@ -30,10 +30,9 @@ def verdict(fit: Alignment) -> str:
             f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there. Harmless where the "
             "embedding does not use those directions either; a smaller dimension would do."
         )
-    if len(fit.distrusted):
-        lines.append(
-            f"Robust alignment distrusts {len(fit.distrusted)} overlaps: {_named(fit.distrusted)}. Look at those."
-        )
+    doubted = fit.distrusted
+    if len(doubted):
+        lines.append(f"Robust alignment distrusts {len(doubted)} overlaps: {_named(doubted)}. Look at those.")
     if fit.drift > 0:
         lines.append(
             f"Patches were added without a full solve: the rotations may be off by {fit.drift:.2g} (root mean square). "
@@ -71,10 +70,8 @@ def _gap(fit: Alignment) -> str:
         f"{max(filled, 0):.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
     )
     if filled <= FIRM and last - following < THIN:
-        return (
-            f"Thin: the patch graph is long and thin, and errors add up along it without being noticed; {figures}. "
-            "Add patch edges across."
-        )
+        thin = "Thin: the patch graph is long and thin, and errors add up along it without being noticed"
+        return f"{thin}; {figures}. Add patch edges across."
     if filled <= FIRM:
         return f"Firm: the rotations are well determined; {figures}."
     if filled <= WEAK:

@@ -88,16 +88,16 @@ def lowest_eigenpairs(
     stop: Callable[[Float64Array, Float64Array], bool] | None = None,
     patience: int | None = None,
 ) -> Eigenpairs:
-    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns.
+    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns; residuals may be larger than ``tol``.
 
     Parameters
     ----------
     operator : function of (X, out)
         Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
-    preconditioner : function of (R, values)
-        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
     start : array (n, c)
         A guess. Its precision is the precision of the iteration.
+    preconditioner : function of (R, values)
+        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
     deflate : array (n, k), optional
         Orthonormal known eigenvectors. The iteration stays in their orthogonal complement.
     tol : float
@@ -106,11 +106,6 @@ def lowest_eigenpairs(
         A further reason to stop.
     patience : int, optional
         Stop when this many steps did not halve the largest residual norm.
-
-    Returns
-    -------
-    Eigenpairs
-        With the residuals reached, which may be larger than ``tol``.
 
     Examples
     --------

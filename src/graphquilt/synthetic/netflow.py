@@ -73,16 +73,11 @@ class Netflow:
         days = rng.integers(0, self.n_days, n)
         born[fate < 0.08] = days[fate < 0.08]
         gone[fate > 0.93] = days[fate > 0.93] + 1
-        return {
-            "department": rng.choice(n_departments, n, p=shares / shares.sum()),
-            "role": role,
-            "weekday": busy,
-            "weekend": weekend,
-            "born": born,
-            "gone": gone,
-            "one_offs": rng.gamma(0.7, _ONE_OFFS / 0.7, n),
-            "sweep_weekday": rng.integers(0, 7, n),
-        }
+        hosts = {"role": role, "weekday": busy, "weekend": weekend, "born": born, "gone": gone}
+        hosts["department"] = rng.choice(n_departments, n, p=shares / shares.sum())
+        hosts["one_offs"] = rng.gamma(0.7, _ONE_OFFS / 0.7, n)
+        hosts["sweep_weekday"] = rng.integers(0, 7, n)
+        return hosts
 
     @cached_property
     def _contacts(self) -> dict[str, AnyArray]:

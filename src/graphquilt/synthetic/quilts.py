@@ -64,7 +64,7 @@ def rotation_measurements(
     """
     rng = np.random.default_rng(seed)
     edges = ring_with_chords(n, degree, rng)
-    edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
+    edges = edges[np.lexsort(edges.T)]
     truth = random_rotations(n, dim, rng)
     measured = truth[edges[:, 0]] @ truth[edges[:, 1]].transpose(0, 2, 1)
     if noise > 0:
@@ -141,9 +141,7 @@ def _wrong_edges(edges: Int64Array, n: int, count: int, rng: np.random.Generator
 
 
 def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: float = 0.01, seed: int = 0) -> Quilt:
-    """Cut a rectangle of points in the plane into overlapping squares, and move each by a motion of its own.
-
-    For pictures: two dimensions, ``rows * columns`` patches, neighbours (diagonal ones too) overlapping by a third.
+    """Cut a rectangle of points into ``rows * columns`` squares that overlap by a third, each moved in its own way.
 
     Examples
     --------
