@@ -15,7 +15,7 @@ __all__ = ["check_embedder"]
 
 
 def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
-    """Check that an embedder fulfils the contract of :class:`graphquilt.embedders.Embedder`.
+    """Raise AssertionError where an embedder breaks the contract of :class:`graphquilt.embedders.Embedder`.
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
     pickling, and must not change the graph. It may refuse isolated nodes, a graph without features, a graph without
@@ -28,11 +28,6 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
         Size of the graphs; None means 4 ``dim``, and at least 40.
     width : int
         Number of features.
-
-    Raises
-    ------
-    AssertionError
-        The embedder breaks a rule, which the message names.
 
     Examples
     --------
@@ -48,11 +43,11 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
         raise AssertionError(str(error)) from error
     n = max(40, 4 * dim) if n_nodes is None else n_nodes
     graph = _ring_with_chords(n, width)
-    before = _contents(graph)
+    before, case = _contents(graph), f"a connected graph of {n} nodes with {width} features"
     try:
-        X = checked_fit(embedder, graph, 1, where="a connected graph").embedding
+        X = checked_fit(embedder, graph, 1, where=case).embedding
     except QuiltError as error:
-        raise AssertionError(f"a connected graph of {n} nodes, {width} features was not embedded: {error}") from error
+        raise AssertionError(f"{case} was not embedded: {error}") from error
     assert _contents(graph) == before, "the embedder has changed the graph"
     assert np.array_equal(X, np.asarray(embedder(graph, 1))), "the same seed gave another embedding"
     try:

@@ -13,17 +13,7 @@ __all__ = ["check_store"]
 
 
 def check_store(empty_store: Callable[[], Store]) -> None:
-    """Check that a store fulfils the contract of :class:`graphquilt.store.Store`.
-
-    Parameters
-    ----------
-    empty_store : callable
-        Returns an empty store.
-
-    Raises
-    ------
-    AssertionError
-        The store breaks a rule, which the message names.
+    """Raise AssertionError where a store, which ``empty_store()`` makes, breaks the contract of the Store protocol.
 
     Examples
     --------

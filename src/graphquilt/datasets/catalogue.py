@@ -144,13 +144,7 @@ def dataset_folder(data: str | os.PathLike[str] | None = None) -> Path:
 
 
 def dataset_files(name: str, data: str | os.PathLike[str] | None = None) -> tuple[str, list[Path]]:
-    """Return the file format of a data set in a folder, and its files.
-
-    Raises
-    ------
-    InputError
-        The folder does not contain the data set; the message names the files and where they come from.
-    """
+    """Return the file format of a data set in a folder, and its files."""
     entry = dataset(name)
     root = dataset_folder(data)
     for form, names in entry.forms:

@@ -54,6 +54,8 @@ def fetch_dataset(
 ) -> list[Path]:
     """Download the files of a data set into ``DATA/NAME``, check them, and return where they are.
 
+    Files that are not those of the data set are removed, and raise a FormatError.
+
     Parameters
     ----------
     name : str
@@ -62,13 +64,6 @@ def fetch_dataset(
         See :func:`load_dataset`.
     urls : tuple of str, optional
         Download the files from these addresses instead; the file names must be the same.
-
-    Raises
-    ------
-    InputError
-        The publisher requires a form, the data set is too large, or a file cannot be downloaded.
-    FormatError
-        The files are not those of the data set; they are removed.
     """
     entry = dataset(name)
     root = dataset_folder(data)

@@ -6,6 +6,8 @@ import collections
 import io
 import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,37 +69,32 @@ class _ArraysOnly(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def load_arrays(path: Path) -> Any:
-    """Read a pickle (also one of Python 2) that holds only arrays, sparse matrices, numbers, lists and dictionaries.
+@contextmanager
+def _explained(path: Path, content: str, remedy: str = "Get the file again") -> Iterator[None]:
+    """Turn every exception, because a damaged file can raise any, into a FormatError that names the file."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(f"{path} cannot be read as {content}: {error}. {remedy}.") from error
 
-    Raises
-    ------
-    FormatError
-        The file names anything else, or is not a complete pickle.
-    """
+
+def load_arrays(path: Path) -> Any:
+    """Read a pickle (also one of Python 2) that holds only arrays, sparse matrices, numbers, lists and dictionaries."""
     return _unpickle(io.BytesIO(path.read_bytes()), path)
 
 
 def _unpickle(file: BinaryIO, path: Path) -> Any:
-    try:
+    with _explained(path, "a pickle of arrays"):
         return _ArraysOnly(file, path, encoding="latin1").load()
-    except FormatError:
-        raise
-    except Exception as error:  # a damaged pickle can raise any exception
-        raise FormatError(f"{path} cannot be read as a pickle of arrays: {error}. Get the file again.") from error
 
 
 def load_npz(path: Path) -> dict[str, Any]:
     """Read an ``.npz`` file; entries that are pickled objects are read as by :func:`load_arrays`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                name.removesuffix(".npy"): _npy(io.BytesIO(archive.read(name)), path) for name in archive.namelist()
-            }
-    except FormatError:
-        raise
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read as an .npz file: {error}. Get the file again.") from error
+    with _explained(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        files = ((name.removesuffix(".npy"), io.BytesIO(archive.read(name))) for name in archive.namelist())
+        return {name: _npy(file, path) for name, file in files}
 
 
 def _npy(file: io.BytesIO, path: Path) -> Any:
@@ -170,13 +167,8 @@ def _tensor(storage: AnyArray, offset: int, size: tuple[int, ...], stride: tuple
 
 def load_torch(path: Path) -> Any:
     """Read a file of ``torch.save`` without torch: tensors as NumPy arrays, objects of PyG as placeholders."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith("data.pkl")]
-            if len(names) != 1:
-                raise FormatError(f"{path} contains {len(names)} files data.pkl; a torch file has one.")
-            return _TorchFile(archive, names[0].removesuffix("data.pkl"), path).load()
-    except FormatError:
-        raise
-    except Exception as error:  # as above: a damaged file can raise any exception
-        raise FormatError(f"{path} cannot be read as a torch file: {error}. Let PyG write it again.") from error
+    with _explained(path, "a torch file", "Let PyG write it again"), zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        if len(names) != 1:
+            raise FormatError(f"{path} contains {len(names)} files data.pkl; a torch file has one.")
+        return _TorchFile(archive, names[0].removesuffix("data.pkl"), path).load()

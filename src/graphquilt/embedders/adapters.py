@@ -198,8 +198,7 @@ def _train_module(
     rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
     edge_index = torch.as_tensor(np.stack([rows, np.asarray(graph.indices, dtype=np.int64)]))
     edges = undirected_edges(graph)
-    non_edges = NonEdges(edges, graph.n_nodes)
-    pairs = torch.as_tensor(edges)
+    non_edges, pairs = NonEdges(edges, graph.n_nodes), torch.as_tensor(edges)
     space = Workspace(device="cpu", dtype=torch.float32)
 
     def outputs(weights: Weights) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphquilt.arrays import FloatArray
-from graphquilt.embedders.network import Network, glorot
+from graphquilt.embedders.network import Network
 from graphquilt.graph import Graph
 
 if TYPE_CHECKING:
@@ -44,13 +44,9 @@ class DGI(Network):
     _normalize: ClassVar[bool] = True
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        widths = [width, *[self._hidden] * (self.layers - 1), self.dim]
-        weights: dict[str, FloatArray] = {}
+        weights = super()._initial(width, rng)
         for layer in range(self.layers):
-            rows, columns = widths[layer], widths[layer + 1]
-            weights[f"weight{layer}"] = glorot(rng, rows, columns)
-            weights[f"bias{layer}"] = np.zeros(columns)
-            weights[f"slope{layer}"] = np.full(columns, 0.25)
+            weights[f"slope{layer}"] = np.full(len(weights[f"bias{layer}"]), 0.25)
         limit = 1 / math.sqrt(self.dim)
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights

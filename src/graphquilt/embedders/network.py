@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Network", "glorot"]
+__all__ = ["Network"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Network:
     threads: int | None = 1
     motions: Motions = Motions()
     _smooth: ClassVar[bool] = True  # whether Â X may be computed once, before training
+    _outputs: ClassVar[int] = 1  # arrays (n, dim) that the last layer returns
     _normalize: ClassVar[bool] = False  # whether rows of features are divided by their sum
 
     def __post_init__(self) -> None:
@@ -136,8 +138,17 @@ class Network:
         return 4 * self.dim if self.hidden is None else self.hidden
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Return the initial weights for ``width`` features."""
-        raise NotImplementedError
+        """Return the initial weights for ``width`` features, uniform as in Glorot and Bengio (2010)."""
+        widths = [width, *[self._hidden] * (self.layers - 1), self.dim]
+        weights: dict[str, FloatArray] = {}
+        for layer, (rows, columns) in enumerate(pairwise(widths)):
+            limit = math.sqrt(6 / (rows + columns))
+            # The outputs of the last layer start as separate layers.
+            count = self._outputs if layer == self.layers - 1 else 1
+            parts = [rng.uniform(-limit, limit, (rows, columns)) for _ in range(count)]
+            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
+            weights[f"bias{layer}"] = np.zeros(columns * count)
+        return weights
 
     def _task(
         self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
@@ -196,9 +207,3 @@ class Network:
         generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
         return max(fits, key=lambda fit: area_under_curve(fit.embedding, edges, others))
-
-
-def glorot(rng: np.random.Generator, rows: int, columns: int) -> FloatArray:
-    """Return a (rows, columns) array, uniform in ±sqrt(6 / (rows + columns)) (Glorot and Bengio 2010)."""
-    limit = math.sqrt(6 / (rows + columns))
-    return rng.uniform(-limit, limit, (rows, columns))

@@ -80,13 +80,9 @@ def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) 
 
 
 class Parameters:
-    """Named weights that are stored in one flat vector, so that one copy saves the best of them.
+    """Named weights in one vector ``flat`` (k,), so that one copy saves the best of them.
 
-    Attributes
-    ----------
-    flat : tensor (k,)
-    named : dict of str to tensor
-        Views of ``flat``; gradients are computed for these.
+    ``named`` has the views of it that gradients are computed for.
     """
 
     def __init__(self, values: Mapping[str, AnyArray], *, device: str, dtype: torch.dtype) -> None:

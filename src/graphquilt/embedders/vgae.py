@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import FloatArray, Int64Array
-from graphquilt.embedders.network import Network, glorot
+from graphquilt.arrays import Int64Array
+from graphquilt.embedders.network import Network
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
@@ -66,22 +66,6 @@ class GAE(Network):
             raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
         if not 0 <= self.validation < 1:
             raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
-
-    @property
-    def _outputs(self) -> int:
-        return self.dim
-
-    def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        widths = [width, *[self._hidden] * (self.layers - 1)]
-        weights: dict[str, FloatArray] = {}
-        for layer, rows in enumerate(widths):
-            last = layer == self.layers - 1
-            columns = self.dim if last else widths[layer + 1]
-            # The mean and the logarithm of the standard deviation start as two separate layers.
-            parts = [glorot(rng, rows, columns) for _ in range(self._outputs // self.dim if last else 1)]
-            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
-            weights[f"bias{layer}"] = np.zeros(columns * len(parts))
-        return weights
 
     def _task(
         self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
@@ -140,9 +124,7 @@ class VGAE(GAE):
     (5,)
     """
 
-    @property
-    def _outputs(self) -> int:
-        return 2 * self.dim
+    _outputs: ClassVar[int] = 2  # the mean and the logarithm of the standard deviation
 
 
 def without(graph: Graph, edges: Int64Array) -> Graph:

@@ -24,11 +24,8 @@ def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArra
         if not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"an embedding holds real numbers, not {array.dtype}.")
         array = array.astype(np.float64)
-    bad = [
-        start + np.flatnonzero(~np.isfinite(array[start : start + _ROWS]).all(axis=1))
-        for start in range(0, len(array), _ROWS)
-    ]
-    rows = np.concatenate(bad) if bad else np.empty(0, dtype=np.int64)
+    blocks = (array[start : start + _ROWS] for start in range(0, len(array) or 1, _ROWS))
+    rows = np.flatnonzero(~np.concatenate([np.isfinite(block).all(axis=1) for block in blocks]))
     if len(rows):
         first = ", ".join(str(int(row)) for row in rows[:5])
         raise InputError(

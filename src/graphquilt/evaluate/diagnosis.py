@@ -103,19 +103,12 @@ def diagnose(
 
     Parameters
     ----------
-    graph : Graph
-        A graph with labels, where accuracy is wanted.
-    patches : sequence of Patch or (nodes, coordinates) pairs
-        The patches that were aligned. Where several runs embedded a patch, the first run is the patch alone.
-    alignment : Alignment
+    graph, patches, alignment, weights, options
+        See :func:`compare_routes`. Where several runs embedded a patch, the first run is the patch alone.
     X : array (n, d), optional
         The stitched embedding; by default the centroid.
-    weights : sequence of p arrays (k_i,), optional
-        Weights of the rows in the centroid.
     full : array (n, d), optional
         An embedding of the whole graph by the same method. Without it the loss of local training is not known.
-    options : EvaluationOptions
-        All four embeddings are evaluated with the same non-edges and splits.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
