@@ -67,7 +67,7 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
         (["--columns", "0"], "--columns is source,target"),
         (["--memory", "much"], "--memory is a number"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
-        (["--labels", tmp_path / "y.npz"], "y.npz is a sparse matrix and cannot be read as labels"),
+        (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
         (["--memory", "1G", "--largest-component"], "needs the graph in memory"),
     ]:
         code, out, err = ingest(tmp_path / "edges.txt", tmp_path / "g", *words)

@@ -593,6 +593,8 @@ POSITIONS = {
     **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan"), ("job",)),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
+    "anomaly": ("flows.csv", "--out", "scores"),
+    "watch": ("flows",),
     "export": ("job", "x.csv"),
 }
 

@@ -1,5 +1,6 @@
 """Studies: cells that survive a kill, the same numbers from every executor, and the small study from end to end."""
 
+import functools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -83,8 +84,19 @@ def test_seeds_depend_on_every_part():
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def _few_epochs():
+    """The studies test how trainings are kept and compared, not how good they are."""
     needs("torch")
+    from graphquilt.studies.trainings import MODELS
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in dict(MODELS).items():
+            patch.setitem(MODELS, name, functools.partial(kind, max_epochs=8))
+        yield
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, _few_epochs):
     from graphquilt.studies.small_scale import reproduce_small, small_cells
 
     out = tmp_path_factory.mktemp("small")
@@ -175,8 +187,7 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory):
-    needs("torch")
+def quality(tmp_path_factory, _few_epochs):
     from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
 
     out = tmp_path_factory.mktemp("quality")

@@ -115,7 +115,9 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
         return None
     try:
         array: AnyArray = np.load(path, allow_pickle=False, mmap_mode="r")
-        return array
+        if isinstance(array, np.ndarray):
+            return array
+        raise ValueError("it holds several arrays")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as {content}: {error}.") from error
 

@@ -13,7 +13,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.patches import Patch
-from graphquilt.report.drawing import new_figure, save_figure
+from graphquilt.studies.figures import figure_of
 
 __all__ = ["draw_stages", "plane_colours"]
 
@@ -43,8 +43,8 @@ def draw_stages(
         ("c  translations synchronised", alignment),
         ("d  centroid", None),
     ]
-    figure = new_figure(11, 7.4, purpose="draw_stages")
-    for axes, (title, stage) in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
+    figure, grid = figure_of(2, 2, 5.5, 3.7)
+    for axes, (title, stage) in zip(grid.ravel(), panels, strict=True):
         if stage is None:
             axes.scatter(*X.T, c=shades, s=7, linewidths=0)
         else:
@@ -56,7 +56,7 @@ def draw_stages(
         axes.set_title(title, loc="left", fontsize=11)
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-    save_figure(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 def plane_colours(X: AnyArray) -> Float64Array:
