@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# A second environment, without any extra: what a plain "pip install graphquilt" gives, and the test tools.
+CORE       := .venv-core
+CORE_READY := $(CORE)/.ready
+TEST_TOOLS := pytest pytest-xdist hypothesis psutil
 SHARED_DATA := $(abspath ../shared/data)
 ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-slow lint format bench reproduce dist clean
+.PHONY: demo test test-core test-slow coverage lint format bench reproduce dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -17,8 +21,17 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
+# Every test that needs no extra; the others skip and name the extra they need.
+test-core: $(CORE_READY)
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow" -n 2 --dist worksteal -rs
+
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Lines of src that the tests reach, in this process and in those that the tests start.
+coverage: $(READY)
+	$(BIN)/python -m pip install -q pytest-cov
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -56,9 +69,14 @@ dist: $(READY)
 	cd build/wheel-check && bin/python -I ../../tests/smoke.py
 
 clean:
-	rm -rf $(VENV) dist build demo results
+	rm -rf $(VENV) $(CORE) dist build demo results .coverage*
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -e '.[all,dev]' -c constraints.txt
 	touch $(READY)
+
+$(CORE_READY): pyproject.toml
+	test -x $(CORE)/bin/python || $(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/python -m pip install -q -e . $(TEST_TOOLS)
+	touch $(CORE_READY)

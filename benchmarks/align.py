@@ -55,8 +55,8 @@ def buckling(edges, measured, n):
 
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
+    from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.groups import synchronize_rotations
-    from graphquilt.alignment.solve import TOL
     from graphquilt.synthetic import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
@@ -66,7 +66,7 @@ def rotation_step(p, d, k, noise):
 
     solve(1e-2)  # once without a clock: imports and first allocations are nobody's solver
     result = {"p": p, "d": d, "k": k, "noise": noise}
-    for name, tol in (("default", TOL), ("tight", 1e-7)):
+    for name, tol in (("default", AlignOptions().tol), ("tight", 1e-7)):
         seconds, found = least(lambda tol=tol: solve(tol), 7)
         result |= {
             f"{name}_tol": tol,
@@ -87,8 +87,8 @@ def nearly_polar(matrices):
 
 def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
+    from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.groups import synchronize_rotations
-    from graphquilt.alignment.solve import TOL
     from graphquilt.synthetic import random_rotations
     from graphquilt.synthetic.quilts import ring_with_chords
 
@@ -104,7 +104,7 @@ def large_rotation_step(p, d, k, noise):
             spread = rng.standard_normal(size=clean.shape, dtype=np.float32)
             measured[here] = nearly_polar(clean + float(noise / np.sqrt(d)) * spread)
         cpu, wall = time.process_time(), time.perf_counter()
-        found = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=TOL)
+        found = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=AlignOptions().tol)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "p": p,
@@ -198,13 +198,15 @@ def page(results):
     lines = [
         "# Benchmarks: alignment",
         "",
-        f"Written by `benchmarks/align.py` (`make bench`) on {machine()}. CPU seconds, one BLAS thread unless "
-        "said, the least of several runs where a run is short. Errors are root mean square against the truth. "
-        "Memory is the peak above the import of the package; mapped files do not count.",
+        f"This page is written by `benchmarks/align.py` (`make bench`). It was measured on {machine()}. Times are CPU "
+        "seconds with one BLAS thread, unless the text says otherwise; short runs are repeated, and the least time "
+        "counts. Errors are root mean square errors against the known answer. Memory is the peak above what the "
+        "process needs after the import of the package; mapped files do not count.",
         "",
         "## Rotation step",
         "",
-        "Beside shift-invert Lanczos in buckling mode (the authors' solver) on the same matrix in the same process.",
+        "Our solver and shift-invert Lanczos in buckling mode (the authors' solver) solve the same matrix in the same "
+        "process. The last column says how many times less CPU time ours takes.",
         "",
         "| p | d | k | noise | tol | CPU s | steps | error | baseline CPU s | its error | times less |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -218,7 +220,8 @@ def page(results):
         ]
     lines += [
         "",
-        "Large ones, which the baseline cannot run. Blocks in single precision, stored once; memory includes them.",
+        "The next problems are too large for the baseline. Their blocks are in single precision and are stored once; "
+        "the memory includes them.",
         "",
         "| p | d | k | noise | CPU s | wall s | steps | residual | error | gap | GiB |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -232,8 +235,8 @@ def page(results):
         "",
         "## Whole alignment",
         "",
-        "Overlaps (2d nodes each), relative transforms, rotations, translations, edge errors and centroid. The larger "
-        "problem lies in memory-mapped files.",
+        "These figures include overlaps (of 2d nodes each), relative transforms, rotations, translations, edge errors "
+        "and the centroid. The larger problem lies in memory-mapped files.",
         "",
         "| p | d | k | noise | CPU s | GiB | relative error of the embedding |",
         "|---|---|---|---|---|---|---|",
@@ -247,8 +250,8 @@ def page(results):
         "",
         "## Thread control",
         "",
-        f"Whole alignment, p = {one['p']}, d = {one['d']}, k = {one['k']}: {one['wall']:.3f} s of wall time with "
-        f"one BLAS thread allowed, {two['wall']:.3f} s with two.",
+        f"A whole alignment with p = {one['p']}, d = {one['d']} and k = {one['k']} takes {one['wall']:.3f} s of wall "
+        f"time if one BLAS thread is allowed, and {two['wall']:.3f} s if two are allowed.",
         "",
     ]
     return "\n".join(lines)

@@ -1,11 +1,11 @@
-"""Temporal networks at LANL's size: reading flows, the batch run, one streamed day.
+"""Measure temporal networks at LANL's size: reading flows, the batch run, one streamed day.
 
     python benchmarks/anomaly.py read   --rows 10_000_000
     python benchmarks/anomaly.py batch  --days 89
     python benchmarks/anomaly.py stream
 
-Times are CPU seconds of this process and its children, and wall seconds; memory is resident above what the imports
-take, children included. ``--scale 0.1`` makes the network ten times smaller. Results are printed as JSON.
+Times are CPU seconds of this process and its children, and wall seconds. Memory is the resident memory above that of
+the imports, children included. ``--scale 0.1`` makes the network ten times smaller. Results are printed as JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,11 @@ import psutil
 from graphquilt import align
 from graphquilt.synthetic.netflow import LANL_SIZE, netflow
 from graphquilt.temporal import (
-    LAGS,
+    LANL_COLUMNS,
     SIDES,
+    ScoringOptions,
     Tracker,
+    Window,
     deviations,
     embed_window,
     leave_one_out_zscore,
@@ -36,7 +39,6 @@ from graphquilt.temporal import (
     score_windows,
     snapshots,
 )
-from graphquilt.temporal.windows import Window
 
 
 def cpu() -> float:
@@ -45,9 +47,9 @@ def cpu() -> float:
 
 
 def resident() -> int:
-    me = psutil.Process()
+    this_process = psutil.Process()
     total = 0
-    for process in [me, *me.children(recursive=True)]:
+    for process in [this_process, *this_process.children(recursive=True)]:
         try:
             total += process.memory_info().rss
         except psutil.NoSuchProcess:
@@ -86,8 +88,8 @@ def network(scale: float, days: int, campaigns: int = 18):
     return netflow(**size, campaigns=campaigns)
 
 
-def drawn(net, busy: list[float]):
-    """The days as windows; drawing them is not part of what is measured."""
+def windows_of(net, busy: list[float]):
+    """Give the days as windows; ``busy`` adds up the CPU seconds of generating them, which are not measured."""
     for day in range(net.n_days):
         start = time.process_time()
         matrix = net.matrix(day)
@@ -98,12 +100,8 @@ def drawn(net, busy: list[float]):
 def batch(scale: float, days: int, dim: int, workers: int) -> dict[str, object]:
     net, busy = network(scale, days), [0.0]
     net.matrix(0)
-    with Measure() as whole:
-        if workers > 1:
-            with ProcessPoolExecutor(workers) as pool:
-                scores = score_windows(drawn(net, busy), dim=dim, executor=pool)
-        else:
-            scores = score_windows(drawn(net, busy), dim=dim)
+    with Measure() as whole, ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        scores = score_windows(windows_of(net, busy), ScoringOptions(dim), executor=pool)
     shares = {}
     for side, part in scores.sides.items():
         with Measure() as aligned:
@@ -133,10 +131,10 @@ def batch(scale: float, days: int, dim: int, workers: int) -> dict[str, object]:
 
 
 def stream(scale: float, dim: int) -> dict[str, object]:
-    """Time one weekday with a full memory: a week is learnt, and stands in for each of the seven remembered."""
+    """Time one weekday with a full memory: each of the seven remembered weeks is a copy of one learnt week."""
     net, busy = network(scale, 89), [0.0]
-    tracker = Tracker(dim, history=max(LAGS))
-    week = list(itertools.islice(drawn(net, busy), 7))
+    tracker = Tracker(ScoringOptions(dim))
+    week = list(itertools.islice(windows_of(net, busy), 7))
     with Measure() as learning:
         for window in week:
             tracker.update(window.matrix, window.number)
@@ -188,8 +186,6 @@ def write_rows(folder: Path, rows: int, scale: float) -> list[Path]:
 def read(scale: float, rows: int) -> dict[str, object]:
     import polars as pl
     from pyarrow import csv
-
-    from graphquilt.temporal.reader import LANL_COLUMNS
 
     wanted = ["time", "srcdevice", "dstdevice", "protocol"]
     out: dict[str, object] = {}
@@ -246,14 +242,14 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    chosen = parser.parse_args()
-    if chosen.what == "read":
-        result = read(chosen.scale, chosen.rows)
-    elif chosen.what == "batch":
-        result = batch(chosen.scale, chosen.days, chosen.dim, chosen.workers)
+    arguments = parser.parse_args()
+    if arguments.what == "read":
+        result = read(arguments.scale, arguments.rows)
+    elif arguments.what == "batch":
+        result = batch(arguments.scale, arguments.days, arguments.dim, arguments.workers)
     else:
-        result = stream(chosen.scale, chosen.dim)
-    print(json.dumps({chosen.what: result, "scale": chosen.scale}, indent=2))
+        result = stream(arguments.scale, arguments.dim)
+    print(json.dumps({arguments.what: result, "scale": arguments.scale}, indent=2))
 
 
 if __name__ == "__main__":

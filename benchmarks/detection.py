@@ -4,7 +4,7 @@
     python benchmarks/detection.py --out small.json --sources 300 --seeds 1 --no-darpa
     python benchmarks/detection.py --table docs/results/anomaly.json
 
-DARPA's file is looked for as darpa-1998/darpa.npz under $GRAPHQUILT_DATA. Every detector sees the same windows.
+The DARPA file is read from darpa-1998/darpa.npz under $GRAPHQUILT_DATA. Every detector sees the same windows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import logging
 import os
 from pathlib import Path
 
+from detectors import DETECTORS, Settings, detect
 from graphquilt.errors import QuiltError
-from graphquilt.studies.detection import DETECTORS, Settings, darpa_windows, detect, judge, netflow_windows
+from graphquilt.files import write_text
 from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import ScoringOptions
+from labelled_windows import darpa_windows, judge, netflow_windows
 
 
 def measure(data, settings, names):
@@ -25,16 +28,14 @@ def measure(data, settings, names):
     for name in names:
         try:
             scores, seconds = detect(name, data, settings)
-        except QuiltError as problem:
-            rows[name] = {"failed": str(problem)}
+        except QuiltError as error:
+            rows[name] = {"failed": str(error)}
         else:
-            rows[name] = {"cpu_s": round(seconds, 2), "quality": judge(scores, data, settings)}
+            least = settings.scoring.min_observations
+            quality = judge(scores, data, min_observations=least, budgets=settings.budgets)
+            rows[name] = {"cpu_s": round(seconds, 2), "quality": quality}
         print(name, json.dumps(rows[name])[:300], flush=True)
     return rows
-
-
-def write(path: Path, result) -> None:
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def cell(qualities, key):
@@ -43,16 +44,16 @@ def cell(qualities, key):
 
 
 def table(runs, kind, what, keys=("roc_auc", "average_precision", "recall@10", "recall@50")):
-    """One markdown table: detectors down, measures across, means over the runs."""
+    """Write one markdown table with a row per detector and a column per measure, as means over the runs."""
     lines = [f"| detector | {' | '.join(keys)} | CPU s |", "|---" * (len(keys) + 2) + "|"]
     for name in runs[0]["detectors"]:
         rows = [run["detectors"][name] for run in runs]
         if any("failed" in row for row in rows):
             lines.append(f"| {name} |" + " failed |" * len(keys) + " |")
             continue
-        found = [row["quality"].get(kind, {}).get(what) for row in rows]
+        qualities = [row["quality"].get(kind, {}).get(what) for row in rows]
         seconds = sum(row["cpu_s"] for row in rows) / len(rows)
-        lines.append(f"| {name} | {' | '.join(cell(found, key) for key in keys)} | {seconds:.1f} |")
+        lines.append(f"| {name} | {' | '.join(cell(qualities, key) for key in keys)} | {seconds:.1f} |")
     sample = next((row["quality"][kind].get(what) for row in runs[0]["detectors"].values() if "quality" in row), None)
     if sample:
         known = sample.get("known_attacks")
@@ -82,37 +83,37 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, help="print the tables of a result and stop")
     parser.add_argument("--sources", type=int, default=1000)
-    parser.add_argument("--destinations", type=int, default=0, help="20 a source where not given")
+    parser.add_argument("--destinations", type=int, default=0, help="20 per source if not given")
     parser.add_argument("--days", type=int, default=89)
     parser.add_argument("--dim", type=int, default=20)
     parser.add_argument("--campaigns", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--darpa", action=argparse.BooleanOptionalAction, default=True)
-    chosen = parser.parse_args()
-    if chosen.table:
-        print(tables(chosen.table))
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(tables(arguments.table))
         return
-    if chosen.out is None:
+    if arguments.out is None:
         parser.error("--out or --table is needed")
     logging.disable(logging.WARNING)
     result = {"generator": [], "darpa": {}}
-    settings = Settings(dim=chosen.dim)
-    for seed in range(chosen.seeds):
-        size = (chosen.sources, chosen.destinations or 20 * chosen.sources, chosen.days)
-        data = netflow_windows(netflow(*size, campaigns=chosen.campaigns, seed=seed))
+    settings = Settings(ScoringOptions(dim=arguments.dim))
+    for seed in range(arguments.seeds):
+        size = (arguments.sources, arguments.destinations or 20 * arguments.sources, arguments.days)
+        data = netflow_windows(netflow(*size, campaigns=arguments.campaigns, seed=seed))
         rows = measure(data, settings, DETECTORS)
-        result["generator"].append({"size": size, "seed": seed, "dim": chosen.dim, "detectors": rows})
-        write(chosen.out, result)
-    if chosen.darpa:
+        result["generator"].append({"size": size, "seed": seed, "dim": arguments.dim, "detectors": rows})
+        write_text(arguments.out, json.dumps(result, indent=1))
+    if arguments.darpa:
         path = Path(os.environ["GRAPHQUILT_DATA"], "darpa-1998", "darpa.npz")
         for width, options in (
-            ("1d", Settings(dim=5, lags=(1, 2, 3, 7, 14), min_observations=10, history=28)),
-            ("6h", Settings(dim=5, lags=(1, 2, 3, 4, 8, 28, 56), min_observations=21, history=56, refit=14)),
+            ("1d", Settings(ScoringOptions(5, lags=(1, 2, 3, 7, 14), min_observations=10), history=28)),
+            ("6h", Settings(ScoringOptions(5, lags=(1, 2, 3, 4, 8, 28, 56)), history=56, refit=14)),
         ):
             data = darpa_windows(path, width)
             rows = measure(data, options, DETECTORS)
-            result["darpa"][width] = {"windows": len(data.windows), "dim": options.dim, "detectors": rows}
-            write(chosen.out, result)
+            result["darpa"][width] = {"windows": len(data.windows), "dim": options.scoring.dim, "detectors": rows}
+            write_text(arguments.out, json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

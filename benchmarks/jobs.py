@@ -1,4 +1,4 @@
-"""What the machinery of jobs costs: ``python benchmarks/jobs.py [--write docs/benchmarks-jobs.md]``."""
+"""Measure the overhead of jobs: ``python benchmarks/jobs.py [--write docs/benchmarks-jobs.md]``."""
 
 import argparse
 import json
@@ -118,10 +118,10 @@ def driver(folder):
 
 def driver_memory(folder):
     command = [sys.executable, __file__, "--driver", str(folder / "driver")]
-    told = []
-    wall, _ = timed(lambda: told.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    outputs = []
+    wall, _ = timed(lambda: outputs.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     return [
-        ("peak resident memory of the driver, 10 000 tiny patches", json.loads(told[0]), "MB", "< 500 MB", None),
+        ("peak resident memory of the driver, 10 000 tiny patches", json.loads(outputs[0]), "MB", "< 500 MB", None),
         ("the time that took", wall, "s", "–", None),
     ]
 
@@ -140,18 +140,20 @@ def main():
         for part in (many_patches, throughput, driver_memory):
             for row in part(folder):
                 rows.append(row)
-                print(f"{row[0]}: {row[1]:.3g} {row[2]} (wanted {row[3]})", flush=True)
+                print(f"{row[0]}: {row[1]:.3g} {row[2]} (goal {row[3]})", flush=True)
     load = os.getloadavg()
     lines = [
-        "# What the machinery of jobs costs",
+        "# Benchmarks: the overhead of jobs",
         "",
-        "Written by `python benchmarks/jobs.py --write docs/benchmarks-jobs.md`. Wall-clock times, with `fsync` of",
-        "every embedding. Beside them the CPU seconds of all processes together, which say more on a shared machine.",
+        "This page is written by `python benchmarks/jobs.py --write docs/benchmarks-jobs.md`. Times are wall-clock "
+        "times and include the `fsync` of every embedding. The last column has the CPU seconds of all processes "
+        "together, which say more on a shared machine.",
         "",
-        f"Python {platform.python_version()}, {os.cpu_count()} cores; load average {load[0]:.1f} at the end: what is "
-        "above 2 was the work of others, and slowed this down.",
+        f"It was measured with Python {platform.python_version()} on {os.cpu_count()} cores. The load average was "
+        f"{load[0]:.1f} at the end; a load above {os.cpu_count()} is the work of other programs, which slowed this "
+        "down.",
         "",
-        "| what | measured | wanted | CPU s |",
+        "| what | measured | goal | CPU s |",
         "|---|---|---|---|",
     ]
     for what, value, unit, wanted, cpu in rows:

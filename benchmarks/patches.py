@@ -4,9 +4,9 @@
     python benchmarks/patches.py fennel-speed rmat     some of them
     python benchmarks/patches.py --write docs/benchmarks-patches.md      and keep the table; rows not run stay
 
-CPU seconds of one thread; ratios compare two things done in the same process. Memory is the peak of anonymous
-resident memory above what the process had before the work, so mapped files do not count. Compilation is not part of
-any figure: each kernel runs once on a small input first.
+Times are CPU seconds of one thread, and ratios compare two computations in the same process. Memory is the peak of
+anonymous resident memory above what the process had before the work, so that mapped files do not count. Compilation
+is not part of any figure: each kernel runs once on a small input first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import numpy as np
 
 import graphquilt as gq
 from graphquilt.graph import check_labels
-from graphquilt.ingest._assemble import Columns, assemble
-from graphquilt.patches.sparsify import Conductance, Resistance, conductance, sparsify
+from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.patches import Conductance, Resistance
+from graphquilt.patches.sparsify import conductance, sparsify
 
 MIB = 1 << 20
 
@@ -84,7 +85,7 @@ def rmat(scale, m, seed=0):
 
 
 def large_rmat():
-    """At least 1M nodes and 10M edges: the graph of two rows; drawn in another process, for a clean memory."""
+    """At least 1M nodes and 10M edges, for two rows; made in another process, so that this one has a clean memory."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, __file__, "rmat", "--here", "--write", folder], check=True)
         graph = gq.Graph.open(folder)
@@ -113,7 +114,7 @@ def fennel_speed():
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         edges = rng.integers(0, n, (2, m), dtype=np.int32)
-        graph = gq.build_csr(edges, folder, n_nodes=n)
+        graph = gq.ingest.build_csr(edges, folder, n_nodes=n)
         del edges
         graph = gq.Graph.from_arrays(np.array(graph.indptr), np.array(graph.indices))
     labels = rng.integers(0, 10_000, n).astype(np.int32)
@@ -214,7 +215,7 @@ def resistance():
 
 def expansion():
     """Patches of a heavy-tailed graph, with and without limits."""
-    from graphquilt.patches._expand import expand, share_out
+    from graphquilt.patches.expansion import expand, share_out
 
     gq.patch_graph(small_ring(), np.arange(200) // 50, degree=2, overlap=(10, 20))
     graph = large_rmat()
@@ -286,10 +287,10 @@ def out_of_core():
             edges[:, start : start + 10_000_000] = rng.integers(0, n, (2, min(10_000_000, m - start)))
         del edges
         small = rng.integers(0, 9, (2, 20)).astype(np.int32)
-        gq.build_csr(small, Path(folder) / "warm")
+        gq.ingest.build_csr(small, Path(folder) / "warm")
         build_in_memory(small[0], small[1], 9)
         with Watch() as watch:
-            graph = gq.build_csr(path, Path(folder) / "graph", n_nodes=n, memory=1 << 30)
+            graph = gq.ingest.build_csr(path, Path(folder) / "graph", n_nodes=n, memory=1 << 30)
         edges = np.load(path)
         with Watch() as inside:
             indptr, indices = build_in_memory(edges[0], edges[1], n)
@@ -334,9 +335,9 @@ def main():
         print(line(results[row]), flush=True)
     if options.write:
         kept.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-        head = ["# Graphs, partitions and patches: what was measured", "", *__doc__.strip().splitlines()[-4:], ""]
+        head = ["# Benchmarks: graphs, partitions and patches", "", *__doc__.strip().splitlines()[-3:], ""]
         table = [
-            "| work | must | measured | holds |",
+            "| work | goal | measured | reached |",
             "|---|---|---|---|",
             *(line(results[r]) for r in ROWS if r in results),
         ]

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import torch
 
 import graphquilt as gq
-from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges
+from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
 
 warnings.simplefilter("ignore")
 ROUNDS, EPOCHS = 3, 6
@@ -158,7 +158,7 @@ def peak_of(who: str, kind: str) -> None:
     """Print the peak resident memory above import of a few epochs on Pubmed, d=128."""
     import torch_geometric.nn  # noqa: F401
 
-    from graphquilt.embedders import _tasks  # noqa: F401
+    from graphquilt.embedders import losses  # noqa: F401
 
     base, peak, stop = anonymous_megabytes(), [0.0], threading.Event()
 

@@ -1,29 +1,42 @@
-"""What several test files need."""
+"""Fixtures that several test files use."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import graphquilt as gq
 
+# The same examples on every run and every machine.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
-@pytest.fixture
-def shared_data() -> Path:
-    """The folder of real data sets, or a skip that says how to name one."""
-    folder = os.environ.get("GRAPHQUILT_DATA")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("set GRAPHQUILT_DATA to the folder of data sets to run this test")
-    return Path(folder)
+
+@pytest.fixture(scope="session")
+def dataset_folder() -> Callable[[str], Path]:
+    """Return the function that gives the folder of a data set; it skips the test where there is none."""
+
+    def folder(name: str) -> Path:
+        root = os.environ.get("GRAPHQUILT_DATA")
+        if not root:
+            pytest.skip(f"this test reads {name}: set GRAPHQUILT_DATA to the folder of data sets to run it")
+        path = Path(root, name)
+        if not path.is_dir():
+            pytest.skip(f"this test reads {path}, which does not exist")
+        return path
+
+    return folder
 
 
 @pytest.fixture(scope="session")
 def blocks():
-    """The embedded data set: dense groups of nodes, with their labels."""
+    """The generated data set: dense groups of nodes, with their labels."""
     return gq.datasets.load_dataset("blocks")
 
 
 @pytest.fixture(scope="session")
 def blocks_quilt(blocks):
-    """Four overlapping patches of it."""
+    """Four overlapping patches of ``blocks``."""
     return gq.patch_graph(blocks, gq.Metis(4)(blocks), degree=2, overlap=(40, 120), seed=0)

@@ -1,5 +1,7 @@
 """Laws of the alignment: exact recovery, equivariance, and what the certificate says."""
 
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -8,7 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.linalg.procrustes import relative_rotation
+from graphquilt.alignment import groups, overlap
+from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.linalg import relative_rotation
 from graphquilt.synthetic import quilt, random_rotations
 
 
@@ -20,8 +24,8 @@ def fitted(X, Y, *, scale=True):
     return factor * a @ R + X.mean(axis=0), np.linalg.norm(factor * a @ R - b) / np.linalg.norm(b)
 
 
-def stitched(made, *, scale=False):
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=scale)))
+def stitched(made, *, scale=False, tol=1e-5):
+    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=scale), tol=tol))
     return alignment, gq.centroid(made.patches, alignment)
 
 
@@ -45,11 +49,12 @@ def test_repeated_eigenvalues_are_no_trap(seed):
     """Without noise the d leading eigenvalues are equal, which some eigensolvers do not survive."""
     made = quilt(7, 2, degree=2, scaled=True, seed=seed)
     alignment, X = stitched(made, scale=True)
-    assert alignment.residual < 1e-12
+    assert alignment.residual < 1e-10
     assert fitted(made.points, X)[1] < 1e-9
 
 
-def test_recovers_exactly_without_noise_when_the_solver_iterates():
+def test_recovers_exactly_without_noise_when_the_solver_iterates(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
     made = quilt(60, 16, degree=4, scaled=True, seed=3)
     alignment, X = stitched(made, scale=True)
     assert fitted(made.points, X)[1] < 1e-9
@@ -81,11 +86,11 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
     np.testing.assert_allclose(turn[rest], np.broadcast_to(turn[rest[:1]], turn[rest].shape), atol=1e-7)
 
 
-@pytest.mark.parametrize(("p", "d"), [(7, 3), (40, 16)])
-def test_relabelling_permuting_and_flipping_change_nothing(p, d):
+@pytest.mark.parametrize(("p", "d", "dense_size"), [(7, 3, 1000), (40, 16, 0)])
+def test_relabelling_permuting_and_flipping_change_nothing(p, d, dense_size, monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", dense_size)  # 0: the solver iterates
     made = quilt(p, d, noise=0.1, seed=5)
-    options = {"tol": 1e-10}
-    _, X = stitched(made, **options)
+    _, X = stitched(made, tol=1e-10)
     rng = np.random.default_rng(0)
     names = rng.permutation(len(X))
     order = rng.permutation(p)
@@ -98,7 +103,7 @@ def test_relabelling_permuting_and_flipping_change_nothing(p, d):
         nodes, Y = made.patches[k]
         rows = rng.permutation(len(nodes))
         patches.append((names[nodes][rows], Y[rows]))
-    Z = gq.centroid(patches, gq.align(patches, edges, **options))
+    Z = gq.centroid(patches, gq.align(patches, edges, options=gq.AlignOptions(tol=1e-10)))
     assert fitted(X, Z[names], scale=False)[1] < 1e-8
 
 
@@ -147,35 +152,61 @@ def test_every_executor_gives_the_same(pool):
     alone = gq.align(made.patches, made.edges)
     with pool(2) as executor:
         shared = gq.align(made.patches, made.edges, executor=executor)
-    np.testing.assert_array_equal(alone.rotations, shared.rotations)
-    np.testing.assert_array_equal(alone.edge_errors, shared.edge_errors)
+    # Not to the last bit: another process may add numbers in another order.
+    np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
+    np.testing.assert_allclose(alone.edge_errors, shared.edge_errors, atol=1e-12)
 
 
-class OpensOnDemand:
-    """A lazy sequence that counts how many patches are alive at once."""
+class OpensOnDemand(Sequence):
+    """A lazy sequence that counts how many of the patches it opened are alive, and how many at most."""
 
     def __init__(self, patches):
         self.patches = patches
-        self.opened = 0
+        self.alive = self.most_alive = 0
 
     def __len__(self):
         return len(self.patches)
 
     def __getitem__(self, k):
-        if not 0 <= k < len(self.patches):
-            raise IndexError(k)
-        self.opened += 1
         nodes, Y = self.patches[k]
-        return nodes.copy(), Y.copy()
+        coordinates = Y.copy()
+        self.alive += 1
+        self.most_alive = max(self.most_alive, self.alive)
+        weakref.finalize(coordinates, self._closed)
+        return nodes.copy(), coordinates
+
+    def _closed(self):
+        self.alive -= 1
 
 
 def test_a_lazy_sequence_is_as_good_as_a_list():
     made = quilt(8, 3, noise=0.1, seed=8)
     lazy = OpensOnDemand(made.patches)
     alignment = gq.align(lazy, made.edges)
-    np.testing.assert_array_equal(alignment.rotations, gq.align(made.patches, made.edges).rotations)
-    np.testing.assert_array_equal(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment))
-    assert lazy.opened > 0
+    np.testing.assert_allclose(alignment.rotations, gq.align(made.patches, made.edges).rotations, atol=1e-9)
+    np.testing.assert_allclose(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment), atol=1e-12)
+
+
+def test_few_patches_of_a_lazy_sequence_are_open_at_once(monkeypatch):
+    monkeypatch.setattr(overlap, "RECENT", 3)
+    made = quilt(40, 3, noise=0.1, seed=8)
+    weights = [np.ones(len(nodes)) for nodes, _ in made.patches]
+
+    def most_alive(work):
+        lazy = OpensOnDemand(made.patches)
+        work(lazy)
+        assert lazy.alive == 0
+        return lazy.most_alive
+
+    # Those that stay open for the next edges, the one that is opened, and the one that it takes the place of.
+    assert 1 < most_alive(lambda lazy: gq.align(lazy, made.edges, weights=weights)) <= 3 + 2
+    assert most_alive(lambda lazy: gq.align_components(lazy, made.edges)) <= 3 + 2
+    alignment = gq.align(made.patches, made.edges)
+    assert most_alive(lambda lazy: gq.centroid(lazy, alignment)) <= 2
+    assert most_alive(lambda lazy: gq.refine(lazy, alignment)) <= 3 + 2
+    # A cluster is in memory as a whole.
+    clusters = np.arange(40) // 5
+    assert most_alive(lambda lazy: gq.align_hierarchical(lazy, made.edges, clusters=clusters)) <= 2 * 5 + 2
 
 
 def test_patches_are_not_touched():
@@ -230,8 +261,8 @@ def test_collapsed_directions_are_counted_and_named():
     flat = [(nodes, Y @ R * [1, 1, 0]) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
     alignment = gq.align(flat, made.edges)
     assert np.all(alignment.undetermined == 1)
-    assert "leave directions open" in alignment.summary()
-    direction = gq.undetermined_directions(flat, alignment, tuple(made.edges[0]))
+    assert "leave directions undetermined" in alignment.summary()
+    direction = gq.alignment.undetermined_directions(flat, alignment, tuple(made.edges[0]))
     placed = np.vstack([alignment.apply(k, Y) for k, (_, Y) in enumerate(flat)])
     np.testing.assert_allclose((placed - placed.mean(axis=0)) @ direction.T, 0, atol=1e-9)
 
@@ -252,8 +283,19 @@ def test_save_and_load_keep_everything(tmp_path):
     alignment = gq.align(quilt(5, 3, noise=0.1, seed=15).patches, options=gq.AlignOptions(robust=True))
     alignment.save(tmp_path / "alignment.npz")
     again = gq.Alignment.load(tmp_path / "alignment.npz")
-    for name in alignment.__dataclass_fields__:
-        np.testing.assert_array_equal(getattr(again, name), getattr(alignment, name))
+    arrays = again.to_arrays()
+    assert arrays.keys() == {
+        *(field for field in alignment.__dataclass_fields__ if field != "edge_table"),
+        "format",
+        "edges",
+        "edge_errors",
+        "edge_weights",
+        "edge_trust",
+        "undetermined",
+    }
+    for name, array in alignment.to_arrays().items():
+        np.testing.assert_array_equal(arrays[name], array)
+        np.testing.assert_array_equal(getattr(again, name, 1), array)
 
 
 def test_load_refuses_what_is_not_an_alignment(tmp_path):
@@ -264,8 +306,40 @@ def test_load_refuses_what_is_not_an_alignment(tmp_path):
             gq.Alignment.load(tmp_path / name)
 
 
-def test_agrees_with_the_authors_on_trained_cora_patches(shared_data):
-    with np.load(shared_data / "cora-patches" / "cora_vgae_d32_patches.npz") as archive:
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rotations", np.zeros((5, 3, 2)), r"\(5, 3, 2\)"),
+        ("scales", np.zeros(4), "4 patches in 3 dimensions"),
+        ("eigenvalues", np.zeros(3), r"\(4,\)"),
+        ("edge_trust", np.zeros(1), "one value of each kind per edge"),
+        ("edges", np.zeros(3, dtype=int), "one pair"),
+        ("drift", np.zeros(2), "not an alignment"),
+        ("format", np.asarray(9), "format 9; this version reads 1"),
+        ("residual", None, "it lacks residual"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(name, value, message):
+    arrays = gq.align(quilt(5, 3, noise=0.1, seed=15).patches).to_arrays()
+    arrays[name] = value
+    with pytest.raises(gq.errors.FormatError, match=message):
+        gq.Alignment.from_arrays({key: array for key, array in arrays.items() if array is not None})
+
+
+def test_rows_of_an_edge_table_stay_together():
+    table = gq.align(quilt(8, 3, noise=0.1, seed=16).patches).edge_table
+    order = np.random.default_rng(0).permutation(len(table))
+    first, second = table.take(order[:5]), table.take(order[5:])
+    back = EdgeTable.concatenate([first, second, EdgeTable.empty()]).take(np.argsort(order))
+    for name in table.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(back, name), getattr(table, name))
+    assert EdgeTable.concatenate([]).pairs.shape == (0, 2)
+    with pytest.raises(gq.errors.InputError, match="one value of each kind per edge"):
+        EdgeTable(table.pairs, table.errors[1:], table.weights, table.trust, table.undetermined)
+
+
+def test_agrees_with_the_authors_on_trained_cora_patches(dataset_folder):
+    with np.load(dataset_folder("cora-patches") / "cora_vgae_d32_patches.npz") as archive:
         patches = [(archive[f"nodes{k}"], archive[f"x{k}"]) for k in range(10)]
         edges, theirs, theirs_scaled, scales = (
             archive[name] for name in ("edges", "aligned", "aligned_with_scale", "scales")

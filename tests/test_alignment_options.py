@@ -1,6 +1,7 @@
 """Robust and hierarchical alignment, one more patch, the summary, the centroid's options."""
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ def test_hierarchical_equals_flat_without_noise(branching):
     assert np.all(alignment.edge_errors < 1e-8)
     assert alignment.edges.tolist() == made.edges.tolist()
     flat = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
-    np.testing.assert_allclose(alignment.edge_weights, flat.edge_weights)
+    for name in ("scales", "rotations", "translations", "edge_weights"):
+        np.testing.assert_allclose(getattr(alignment, name), getattr(flat, name), atol=1e-7)
 
 
 def test_hierarchical_with_noise_is_nearly_as_good():
@@ -82,10 +84,95 @@ def test_robust_reaches_every_level():
 @pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_clusters_are_aligned_by_any_executor(pool):
     made = quilt(20, 3, noise=0.1, seed=8)
-    alone = gq.align_hierarchical(made.patches, made.edges, branching=5)
+    options = {"branching": 5, "weights": some_weights(made.patches)}
+    alone = gq.align_hierarchical(made.patches, made.edges, **options)
     with pool(2) as executor:
-        shared = gq.align_hierarchical(made.patches, made.edges, branching=5, executor=executor)
-    np.testing.assert_array_equal(alone.rotations, shared.rotations)
+        shared = gq.align_hierarchical(made.patches, made.edges, executor=executor, **options)
+    np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
+
+
+def some_weights(patches, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(0.1, 2.0, len(nodes)) for nodes, _ in patches]
+
+
+def hierarchical(made, weights, **options):
+    return gq.align_hierarchical(made.patches, made.edges, branching=4, weights=weights, **options)
+
+
+def components(made, weights, **options):
+    alignment, _ = gq.align_components(made.patches, made.edges, weights=weights, **options)
+    return alignment
+
+
+def flat(made, weights, **options):
+    return gq.align(made.patches, made.edges, weights=weights, **options)
+
+
+@pytest.mark.parametrize("align", [flat, hierarchical, components])
+class TestEveryAlign:
+    """``align``, ``align_hierarchical`` and ``align_components`` keep the same laws and take the same options."""
+
+    def test_without_noise_weights_change_nothing(self, align):
+        made = patchwork(4, 6, noise=0.0, seed=1)
+        alignment = align(made, some_weights(made.patches))
+        plain = align(made, None)
+        np.testing.assert_allclose(alignment.rotations, plain.rotations, atol=1e-7)
+        np.testing.assert_allclose(alignment.translations, plain.translations, atol=1e-7)
+        assert alignment.edge_errors.max() < 1e-7
+
+    def test_weights_of_one_are_no_weights(self, align):
+        made = patchwork(4, 6, noise=0.2, seed=2)
+        ones = align(made, [np.ones(len(nodes)) for nodes, _ in made.patches])
+        plain = align(made, None)
+        np.testing.assert_allclose(ones.rotations, plain.rotations, atol=1e-9)
+        np.testing.assert_allclose(ones.translations, plain.translations, atol=1e-9)
+        np.testing.assert_allclose(ones.edge_weights, plain.edge_weights)
+
+    def test_weights_in_another_unit_change_nothing(self, align):
+        made = patchwork(4, 6, noise=0.2, seed=3)
+        weights = some_weights(made.patches)
+        alignment, larger = align(made, weights), align(made, [8.0 * w for w in weights])
+        np.testing.assert_allclose(alignment.rotations, larger.rotations, atol=1e-7)
+        np.testing.assert_allclose(64 * alignment.edge_weights, larger.edge_weights)
+
+    def test_rows_that_hardly_count_may_be_wrong(self, align):
+        made = patchwork(4, 6, noise=0.01, seed=4)
+        rng = np.random.default_rng(0)
+        patches, weights = [], []
+        for nodes, Y in made.patches:
+            wrong = rng.random(len(nodes)) < 0.2
+            patches.append((nodes, Y + wrong[:, None] * rng.normal(size=Y.shape)))
+            weights.append(np.where(wrong, 1e-4, 1.0))
+        spoilt = replace(made, patches=patches)
+        weighted, plain = (
+            rotation_error(align(spoilt, values).rotations, made.rotations) for values in (weights, None)
+        )
+        assert weighted < 0.2 * plain
+
+    def test_wrong_weights_are_refused(self, align):
+        made = patchwork(4, 6, seed=5)
+        weights = some_weights(made.patches)
+        with pytest.raises(gq.errors.InputError, match="24 patches and 23 weights"):
+            align(made, weights[1:])
+        weights[0][2] = 0.0
+        with pytest.raises(gq.errors.InputError, match="1 weights of patch 0 are 0"):
+            align(made, weights)
+
+    def test_progress_is_reported(self, align):
+        events = []
+        align(patchwork(4, 6, seed=6), None, progress=events.append)
+        stages = [event.stage for event in events]
+        assert "relative transforms" in stages
+        assert stages[-1] == "synchronized"
+        assert events[-1].done == events[-1].total
+        assert ("clusters of level 1" in stages) == (align is hierarchical)
+
+
+def test_edge_weights_are_those_of_the_first_level():
+    made = patchwork(4, 6, noise=0.1, seed=7)
+    weights = some_weights(made.patches)
+    np.testing.assert_allclose(hierarchical(made, weights).edge_weights, flat(made, weights).edge_weights)
 
 
 def test_one_more_patch_lands_where_it_belongs():

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extras import needs
 from graphquilt.errors import JobError
-from graphquilt.fanout import embed_patches
-from graphquilt.records import patch_key
-from graphquilt.store import DirectoryStore
-from graphquilt.workers import Processes
+from graphquilt.jobs import DirectoryStore, Processes
+from graphquilt.pipeline import embed_patches
+from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
-distributed = pytest.importorskip("distributed")
+distributed = needs("distributed")
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_the_scheduler_goes_away_and_plain_processes_finish(ring, expected, tmp_
     )
     worker = start("distributed.cli.dask_worker", "--scheduler-file", str(address), "--nthreads", "1")
     try:
-        with distributed.Client(scheduler_file=str(address), timeout=30) as client:
-            client.wait_for_workers(1, timeout=30)
+        with distributed.Client(scheduler_file=str(address), timeout=300) as client:
+            client.wait_for_workers(1, timeout=300)
 
             def kill_at_five(event):
                 if event.done == 5:

@@ -1,4 +1,4 @@
-"""Data sets: the counts of the notes in every form, labels that follow the graph, and pickles that cannot bite."""
+"""Data sets: known counts in every file format, labels in the order of nodes, and pickles that cannot run code."""
 
 import os
 import pickle
@@ -10,11 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
 from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
-
-DATA = os.environ.get("GRAPHQUILT_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="GRAPHQUILT_DATA names no folder with data sets")
 
 # nodes, edges in both directions, features, classes of the largest component
 COUNTS = {
@@ -39,44 +37,41 @@ def same(a, b):
 
 
 def only(tmp_path, folder, *names):
-    """Make a data folder that holds only these files of one set."""
-    (tmp_path / folder).mkdir(parents=True)
+    """Make a data folder that contains only these files of the folder of a data set."""
+    (tmp_path / folder.name).mkdir(parents=True)
     for name in names:
-        shutil.copy(Path(DATA) / folder / name, tmp_path / folder / name)
+        shutil.copy(folder / name, tmp_path / folder.name / name)
     return tmp_path
 
 
-@needs_data
 @pytest.mark.parametrize("name", COUNTS)
-def test_counts_are_those_of_the_notes(name):
-    graph = gq.datasets.load_dataset(name)
+def test_counts_are_those_of_the_notes(dataset_folder, name):
+    graph = gq.datasets.load_dataset(name, data=dataset_folder(name))
     assert counts(graph) == COUNTS[name]
     assert not graph.directed
     assert CATALOGUE[name].counts == COUNTS[name][:2]
 
 
-@needs_data
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
-def test_planetoid_files_hold_the_same_graph(tmp_path, name):
-    raw = [path.name for path in (Path(DATA) / name).glob("ind.*")]
-    folder = only(tmp_path, name, *raw)
+def test_planetoid_files_hold_the_same_graph(dataset_folder, tmp_path, name):
+    original = dataset_folder(name)
+    folder = only(tmp_path, original, *(path.name for path in original.glob("ind.*")))
     assert gq.datasets.dataset_files(name, folder)[0] == "planetoid"
     for cut in (True, False):
         same(
             gq.datasets.load_dataset(name, data=folder, largest_component=cut),
-            gq.datasets.load_dataset(name, largest_component=cut),
+            gq.datasets.load_dataset(name, data=original, largest_component=cut),
         )
 
 
-@needs_data
-def test_pickled_matrices_in_an_npz_hold_the_same_graph(tmp_path):
-    folder = only(tmp_path, "amazon-photo", "amazon_photo.graphdata.npz")
-    same(gq.datasets.load_dataset("amazon-photo", data=folder), gq.datasets.load_dataset("amazon-photo"))
+def test_pickled_matrices_in_an_npz_hold_the_same_graph(dataset_folder, tmp_path):
+    original = dataset_folder("amazon-photo")
+    folder = only(tmp_path, original, "amazon_photo.graphdata.npz")
+    same(*(gq.datasets.load_dataset("amazon-photo", data=path) for path in (folder, original)))
 
 
-@needs_data
-def test_the_layout_of_the_benchmark_collection_is_read(tmp_path):
-    graph = gq.datasets.load_dataset("amazon-photo", largest_component=False)
+def test_the_layout_of_the_benchmark_collection_is_read(dataset_folder, tmp_path):
+    graph = gq.datasets.load_dataset("amazon-photo", data=dataset_folder("amazon-photo"), largest_component=False)
     A, X = graph.adjacency, sp.csr_array(graph.features)
     parts = {
         f"{name}_{part}": getattr(matrix, part)
@@ -87,31 +82,30 @@ def test_the_layout_of_the_benchmark_collection_is_read(tmp_path):
     same(gq.datasets.load_dataset("amazon-photo", data=tmp_path, largest_component=False), graph)
 
 
-@needs_data
 @pytest.mark.filterwarnings("ignore")  # PyG and torch warn about each other
-def test_the_cache_of_pyg_is_read(tmp_path):
-    planetoid = pytest.importorskip("torch_geometric.datasets").Planetoid
+def test_the_cache_of_pyg_is_read(dataset_folder, tmp_path):
+    planetoid = needs("torch_geometric.datasets").Planetoid
     raw = tmp_path / "Cora" / "raw"
     raw.mkdir(parents=True)
-    for path in (Path(DATA) / "cora").glob("ind.*"):
+    original = dataset_folder("cora")
+    for path in original.glob("ind.*"):
         shutil.copy(path, raw)
     planetoid(str(tmp_path), "Cora")
     shutil.rmtree(raw)
     assert gq.datasets.dataset_files("cora", tmp_path)[0] == "pyg"
-    same(gq.datasets.load_dataset("cora", data=tmp_path), gq.datasets.load_dataset("cora"))
+    same(gq.datasets.load_dataset("cora", data=tmp_path), gq.datasets.load_dataset("cora", data=original))
 
 
-@needs_data
-def test_labels_and_ids_are_cut_with_the_graph():
-    whole, cut = (gq.datasets.load_dataset("cora", largest_component=each) for each in (False, True))
+def test_labels_and_ids_are_cut_with_the_graph(dataset_folder):
+    folder = dataset_folder("cora")
+    whole, cut = (gq.datasets.load_dataset("cora", data=folder, largest_component=largest) for largest in (False, True))
     assert (whole.n_nodes, len(whole.labels)) == (2708, 2708)
     assert np.array_equal(cut.labels, whole.labels[cut.node_ids])
     assert abs(cut.features - whole.features[cut.node_ids]).nnz == 0
 
 
-@needs_data
-def test_nodes_in_no_file_have_no_label():
-    graph = gq.datasets.load_dataset("citeseer", largest_component=False)
+def test_nodes_in_no_file_have_no_label(dataset_folder):
+    graph = gq.datasets.load_dataset("citeseer", data=dataset_folder("citeseer"), largest_component=False)
     assert np.flatnonzero(graph.labels < 0).tolist()[:3] == [2407, 2489, 2553]
     assert (graph.labels < 0).sum() == 15
 
@@ -130,7 +124,7 @@ def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
         gq.errors.InputError, match=r"ind\.cora\.x.*kimiyoung/planetoid.*graphquilt datasets fetch cora"
     ):
         gq.datasets.load_dataset("cora", data=tmp_path)
-    with pytest.raises(gq.errors.InputError, match=r"edge_index\.npy.*ogb\.stanford\.edu.*not downloaded"):
+    with pytest.raises(gq.errors.InputError, match=r"edge_index\.npy.*ogb\.stanford\.edu.*does not download it"):
         gq.datasets.load_dataset("mag240m", data=tmp_path)
     with pytest.raises(gq.errors.InputError, match=r"no data set named 'core'; the names are blocks, amazon-photo"):
         gq.datasets.load_dataset("core", data=tmp_path)
@@ -153,13 +147,13 @@ def test_a_folder_of_ogb_is_read_without_ogb(tmp_path):
     assert graph.labels.tolist() == [0, -1, 2, 1, -1]
 
 
-@needs_data
-def test_flows_are_found_but_are_no_graph():
-    form, files = gq.datasets.dataset_files("lanl")
+def test_flows_are_found_but_are_no_graph(dataset_folder):
+    folder = dataset_folder("lanl-2017-netflow")
+    form, files = gq.datasets.dataset_files("lanl", folder)
     assert form == "netflow"
     assert files[0].name.startswith("netflow_day-02")
     with pytest.raises(gq.errors.InputError, match="record of flows"):
-        gq.datasets.load_dataset("lanl")
+        gq.datasets.load_dataset("lanl", data=folder)
 
 
 class Bite:
@@ -201,12 +195,12 @@ def test_torn_files_are_named(tmp_path):
         with pytest.raises(gq.errors.FormatError, match=word):
             read(path)
     np.savez(tmp_path / "cora.npz", z=np.ones(3))
-    with pytest.raises(gq.errors.FormatError, match="holds z; expected edge_index"):
+    with pytest.raises(gq.errors.FormatError, match="contains z; expected edge_index"):
         gq.datasets.load_dataset("cora", data=tmp_path)
 
 
 def test_a_torch_file_with_code_is_refused(tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     torch.save({"edge_index": torch.zeros((2, 1), dtype=torch.long), "x": Bite()}, tmp_path / "data.pt")
     with pytest.raises(gq.errors.FormatError, match="only NumPy and SciPy arrays"):
         load_torch(tmp_path / "data.pt")
@@ -236,7 +230,7 @@ def test_planetoid_files_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(gq.errors.FormatError, match="lists 1 nodes, tx has 2 rows"):
         gq.datasets.load_dataset("cora", data=tmp_path)
     index.write_text("3\n9\n")
-    with pytest.raises(gq.errors.FormatError, match="beyond the 4 nodes"):
+    with pytest.raises(gq.errors.FormatError, match="the graph of 4 nodes does not have"):
         gq.datasets.load_dataset("cora", data=tmp_path)
 
 
@@ -255,10 +249,9 @@ def serve(folder):
     return server
 
 
-@needs_data
-def test_fetching_brings_the_files_and_checks_them(tmp_path):
+def test_fetching_brings_the_files_and_checks_them(dataset_folder, tmp_path):
     names = [url.rsplit("/", 1)[-1] for url in CATALOGUE["cora"].urls]
-    server = serve(Path(DATA) / "cora")
+    server = serve(dataset_folder("cora"))
     try:
         urls = tuple(f"http://127.0.0.1:{server.server_port}/{name}" for name in names)
         files = gq.datasets.fetch_dataset("cora", data=tmp_path, urls=urls)
@@ -273,14 +266,13 @@ def test_fetching_brings_the_files_and_checks_them(tmp_path):
         server.server_close()
 
 
-@needs_data
-def test_a_changed_download_is_refused_and_leaves_nothing(tmp_path):
+def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_path):
     source, target = tmp_path / "source", tmp_path / "data"
     source.mkdir()
     target.mkdir()
     name = "ind.cora.x"
-    (source / name).write_bytes((Path(DATA) / "cora" / name).read_bytes()[:-1])
-    np.savez(source / "amazon_electronics_photo.npz", **np.load(Path(DATA) / "cora" / "cora.npz"))
+    (source / name).write_bytes((dataset_folder("cora") / name).read_bytes()[:-1])
+    np.savez(source / "amazon_electronics_photo.npz", **np.load(dataset_folder("cora") / "cora.npz"))
     server = serve(source)
     address = f"http://127.0.0.1:{server.server_port}"
     try:
@@ -297,5 +289,5 @@ def test_a_changed_download_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_what_has_a_form_to_fill_in_is_not_fetched(tmp_path):
-    with pytest.raises(gq.errors.InputError, match=r"not downloaded by graphquilt.*csr\.lanl\.gov"):
+    with pytest.raises(gq.errors.InputError, match=r"graphquilt does not download.*csr\.lanl\.gov"):
         gq.datasets.fetch_dataset("lanl", data=tmp_path)

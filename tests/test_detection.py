@@ -1,18 +1,28 @@
-"""The comparison of detectors: each sees the same windows, and a perfect one is told apart from a blind one."""
+"""The comparison of detectors: each sees the same windows, and a perfect detector differs from a blind one."""
+
+import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graphquilt.errors import InputError
-from graphquilt.studies.detection import DETECTORS, Settings, darpa_windows, detect, judge, netflow_windows
 from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import ScoringOptions
 
-SETTINGS = Settings(dim=3, lags=(1, 7), min_observations=5, history=14, refit=5, budgets=(5, 1000))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import labelled_windows
+from detectors import DETECTORS, Settings, detect
+
+SETTINGS = Settings(ScoringOptions(3, (1, 7), 5), history=14, refit=5)
+judge = partial(labelled_windows.judge, min_observations=5, budgets=(5, 1000))
 
 
 @pytest.fixture(scope="module")
 def data():
-    return netflow_windows(netflow(120, 700, 26, campaigns=2, seed=3))
+    return labelled_windows.netflow_windows(netflow(120, 700, 26, campaigns=2, seed=3))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -20,7 +30,7 @@ def test_every_detector_scores_and_is_judged(data, name):
     scores, seconds = detect(name, data, SETTINGS)
     assert scores["source"].shape == (120, 26)
     assert scores["destination"].shape == (700, 26)
-    quality = judge(scores, data, SETTINGS)
+    quality = judge(scores, data)
     assert {"all", "scanning"} <= set(quality)
     assert 0 <= quality["all"]["source"]["roc_auc"] <= 1
     assert quality["all"]["pair"]["attacks"] == sum(A.nnz for A in data.attacks["all"])
@@ -42,10 +52,10 @@ def test_the_truth_itself_is_perfect_and_nothing_is_chance(data):
         side: np.stack([np.asarray(A.sum(axis=axis)).ravel() for A in data.attacks["all"]], axis=1).astype(float)
         for side, axis in (("source", 1), ("destination", 0))
     }
-    perfect = judge(truth, data, SETTINGS)["all"]
+    perfect = judge(truth, data)["all"]
     assert perfect["source"]["roc_auc"] == perfect["destination"]["roc_auc"] == 1
     assert perfect["source"]["recall@1000"] == 1
-    blind = judge({side: np.full(S.shape, np.nan) for side, S in truth.items()}, data, SETTINGS)["all"]
+    blind = judge({side: np.full(S.shape, np.nan) for side, S in truth.items()}, data)["all"]
     assert blind["source"]["roc_auc"] == 0.5
     assert blind["source"]["recall@1000"] == blind["source"]["scored_attacks"] == 0
 
@@ -62,7 +72,7 @@ def test_darpa_labels_become_pairs(tmp_path):
         host_names=np.array(["a", "b", "c"]),
         label_names=np.array(["-", "smurf"]),
     )
-    data = darpa_windows(path, "1d")
+    data = labelled_windows.darpa_windows(path, "1d")
     assert [w.matrix.nnz for w in data.windows] == [2, 1]
     assert [A.toarray().nonzero() for A in data.attacks["all"]] == [(1, 2), (0, 1)]
     assert data.shape == (3, 3)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
+from graphquilt.evaluate import EvaluationOptions
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +28,29 @@ def cut(quilt, X, noise, seed=1):
 
 def test_perfect_patches_lose_nothing(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(
+        blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, options=EvaluationOptions(splits=10)
+    )
     assert all(abs(loss) < 0.01 for loss in found.losses.values())
     assert sum(found.losses.values()) == pytest.approx(found.full.accuracy - found.stitched.accuracy)
 
 
-def test_noise_in_the_patches_is_found_there_and_averaging_wins_some_back(blocks, blocks_quilt, truth):
+def test_noise_in_the_patches_is_found_there_and_averaging_gains_some_back(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.5)
-    found = gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(
+        blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, options=EvaluationOptions(splits=10)
+    )
     assert found.losses["local training"] > 0.1
     assert found.losses["averaging"] < 0
-    assert "Most is lost inside the patches" in str(found)
+    assert "Local training loses most" in str(found)
     assert "points of accuracy lost" in str(found)
 
 
 def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.evaluate.diagnose(blocks, patches, gq.Alignment.identity(4, 6), full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(
+        blocks, patches, gq.Alignment.identity(4, 6), full=truth, options=EvaluationOptions(splits=10)
+    )
     assert max(found.losses, key=found.losses.get) == "alignment"
     assert found.losses["alignment"] > 0.1
     assert "Alignment loses most" in str(found)
@@ -52,7 +59,7 @@ def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, tr
 def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.2)
     bare = gq.Graph(blocks.adjacency)
-    found = gq.evaluate.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges), seed=0)
+    found = gq.evaluate.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges))
     assert set(found.losses) == {"averaging", "alignment"}
     assert str(found).startswith("Stitched AUC")
 
@@ -60,7 +67,7 @@ def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(b
 def test_a_full_embedding_of_another_shape_is_refused(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
     with pytest.raises(gq.errors.InputError, match="rows"):
-        gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1], seed=0)
+        gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1])
 
 
 def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_quilt, truth):
@@ -71,7 +78,9 @@ def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_q
         for nodes, w in zip(blocks_quilt.node_sets, weights, strict=True)
     ]
     alignment = gq.Alignment.identity(4, 6)
-    found = gq.evaluate.diagnose(blocks, patches, alignment, weights=weights, full=truth, seed=0, splits=10)
+    found = gq.evaluate.diagnose(
+        blocks, patches, alignment, weights=weights, full=truth, options=EvaluationOptions(splits=10)
+    )
     assert abs(found.losses["alignment"]) < 0.03
 
 
@@ -82,11 +91,12 @@ def test_patches_in_any_form_and_order(blocks, blocks_quilt, truth):
     orders = [rng.permutation(len(patch.nodes)) for patch in patches]
     mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
     one, other = (
-        gq.evaluate.diagnose(blocks, each, alignment, full=truth, seed=0, splits=3) for each in (patches, mixed)
+        gq.evaluate.diagnose(blocks, each, alignment, full=truth, options=EvaluationOptions(splits=3))
+        for each in (patches, mixed)
     )
     assert one.losses == pytest.approx(other.losses)
     with pytest.raises(gq.errors.InputError, match="finite"):
-        gq.evaluate.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan), seed=0)
+        gq.evaluate.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan))
 
 
 class OneAtATime(Sequence):
@@ -113,6 +123,6 @@ def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth):
     patches = [*cut(blocks_quilt, truth, 0.2)] * 4
     alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
     lazy = OneAtATime(patches)
-    found = gq.evaluate.diagnose(blocks, lazy, alignment, full=truth, seed=0, splits=2)
+    found = gq.evaluate.diagnose(blocks, lazy, alignment, full=truth, options=EvaluationOptions(splits=2))
     assert lazy.most <= 2
-    assert found == gq.evaluate.diagnose(blocks, patches, alignment, full=truth, seed=0, splits=2)
+    assert found == gq.evaluate.diagnose(blocks, patches, alignment, full=truth, options=EvaluationOptions(splits=2))

@@ -1,14 +1,13 @@
 """VGAE, GAE and DGI: the laws of an embedder, and what they reach on Cora."""
 
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 
 NETWORKS = [gq.VGAE(3, max_epochs=8), gq.GAE(3, max_epochs=8), gq.DGI(3, max_epochs=8, featureless="degree")]
 
@@ -22,20 +21,9 @@ def random_graph(n=40, m=120, width=7, seed=0):
     return gq.Graph(A, sp.random_array((n, width), density=0.3, rng=rng, format="csr", dtype=np.float32))
 
 
-def cora():
-    folder = os.environ.get("GRAPHQUILT_DATA")
-    if not folder or not Path(folder, "cora", "cora.npz").exists():
-        pytest.skip("GRAPHQUILT_DATA does not name a folder with cora/cora.npz")
-    file = np.load(Path(folder, "cora", "cora.npz"))
-    X = sp.csr_array((file["x_data"], file["x_indices"], file["x_indptr"]), shape=tuple(file["x_shape"]))
-    A = sp.csr_array((np.ones(file["edge_index"].shape[1]), tuple(file["edge_index"])), shape=(X.shape[0],) * 2)
-    _, label = sp.csgraph.connected_components(A, directed=False)
-    kept = np.flatnonzero(label == np.bincount(label).argmax())
-    return gq.Graph(A[kept][:, kept], X[kept], labels=file["y"][kept])
-
-
 @pytest.mark.parametrize("embedder", NETWORKS, ids=lambda e: type(e).__name__)
 def test_the_same_seed_gives_the_same_bits_and_pickles(embedder):
+    needs("torch")
     graph = random_graph()
     first = embedder.fit(graph, 3)
     again = pickle.loads(pickle.dumps(embedder)).fit(graph, 3)
@@ -47,6 +35,7 @@ def test_the_same_seed_gives_the_same_bits_and_pickles(embedder):
 
 @pytest.mark.parametrize("embedder", NETWORKS, ids=lambda e: type(e).__name__)
 def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
+    needs("torch")
     graph = random_graph()
     fit = embedder.fit(graph, 0)
     fit.encoder.save(tmp_path / "encoder.safetensors")
@@ -55,11 +44,11 @@ def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
     assert loaded(random_graph(n=55, seed=1)).shape == (55, 3)
 
 
-def test_vgae_reconstructs_cora():
-    from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges
+def test_vgae_reconstructs_cora(dataset_folder):
+    torch = needs("torch")
+    from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
 
-    torch = pytest.importorskip("torch")
-    graph = cora()
+    graph = gq.datasets.load_dataset("cora", data=dataset_folder("cora"))
     assert (graph.n_nodes, graph.n_edges) == (2485, 10138)
     edges = undirected_edges(graph)
     others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], torch.Generator().manual_seed(0)).numpy()

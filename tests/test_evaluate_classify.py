@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.evaluate.classify import AdamLogistic, random_splits
 
 
@@ -37,7 +38,7 @@ def test_the_batch_gives_what_one_split_after_the_other_gives():
 
 
 def test_a_step_of_adam_is_that_of_torch():
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     from graphquilt.evaluate.classify import _Batch
 
     X, y = clouds(300, 3, 5, 0.5, 0)
@@ -64,6 +65,7 @@ def test_a_step_of_adam_is_that_of_torch():
 
 
 def test_scikit_learn_and_adam_agree_on_what_is_easy():
+    needs("sklearn")
     X, y = clouds(800, 3, 8, 1.0, 2)
     ours = gq.evaluate.classification_accuracy(X, y, splits=5, seed=0)
     theirs = gq.evaluate.classification_accuracy(X, y, splits=5, seed=0, classifier=gq.evaluate.ScikitLogistic())

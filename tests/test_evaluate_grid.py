@@ -5,14 +5,17 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
+from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import compare_job
 
-torch = pytest.importorskip("torch")
 SMALL = gq.evaluate.Grid(
     hidden=(16, 32), layers=(2, 3), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
 )
 
 
 def problem(n=600, dim=5, seed=0):
+    needs("torch")
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
     X = (2 * rng.normal(size=(3, dim))[y] + rng.normal(size=(n, dim))).astype(np.float32)
@@ -64,6 +67,7 @@ def test_nodes_without_label_and_last_batches_of_one_do_no_harm():
 
 def test_the_seed_of_torch_is_left_as_it_was():
     X, y, split = problem()
+    torch = needs("torch")
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -73,7 +77,7 @@ def test_the_seed_of_torch_is_left_as_it_was():
 
 def test_what_the_grid_cannot_use_is_named():
     X, y, split = problem()
-    with pytest.raises(gq.errors.InputError, match="hold 1 class"):
+    with pytest.raises(gq.errors.InputError, match="have 1 class"):
         gq.evaluate.mlp_grid(X, np.zeros(600, dtype=int), split, seed=0, grid=SMALL)
     other = y.copy()
     other[split.test] = 9
@@ -98,9 +102,11 @@ def quilt():
     return graph, X, patches
 
 
-def test_alignment_wins_over_patches_as_they_are_and_equals_full_without_noise():
+def test_alignment_is_better_than_unaligned_patches_and_equals_full_without_noise():
     graph, X, patches = quilt()
-    seen = gq.evaluate.compare_routes(graph, patches, gq.align(patches, [[0, 1], [1, 2]]), full=X, seed=0, splits=5)
+    seen = gq.evaluate.compare_routes(
+        graph, patches, gq.align(patches, [[0, 1], [1, 2]]), full=X, options=EvaluationOptions(splits=5)
+    )
     assert list(seen) == ["full", "l2g", "no-trans"]
     assert seen["l2g"].accuracy == pytest.approx(seen["full"].accuracy, abs=0.05)
     assert seen["l2g"].accuracy > seen["no-trans"].accuracy
@@ -111,7 +117,7 @@ def test_alignment_wins_over_patches_as_they_are_and_equals_full_without_noise()
 def test_a_graph_without_labels_is_compared_by_its_links():
     graph, _, patches = quilt()
     bare = gq.Graph(graph.adjacency)
-    seen = gq.evaluate.compare_routes(bare, patches, gq.align(patches, [[0, 1], [1, 2]]), seed=0)
+    seen = gq.evaluate.compare_routes(bare, patches, gq.align(patches, [[0, 1], [1, 2]]))
     assert list(seen) == ["l2g", "no-trans"]
     assert seen["l2g"].accuracy is None
     assert "–" in str(seen)
@@ -119,14 +125,14 @@ def test_a_graph_without_labels_is_compared_by_its_links():
 
 def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
     graph = gq.datasets.load_dataset("blocks")
-    result = gq.embed(graph, dim=4, n_patches=4, overlap=(40, 160), store=gq.DirectoryStore(tmp_path / "job"))
-    parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, seed=0, splits=2)
-    assert gq.evaluate.compare(tmp_path / "job", graph, seed=0, splits=2) == parts
+    result = gq.embed(graph, dim=4, cutting=gq.Cutting(4, overlap=(40, 160)), store=gq.DirectoryStore(tmp_path / "job"))
+    parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, options=EvaluationOptions(splits=2))
+    assert compare_job(gq.Job.open(tmp_path / "job"), options=EvaluationOptions(splits=2)) == parts
     with pytest.raises(gq.errors.JobError, match="job of 1200 nodes; this graph has 240"):
-        gq.evaluate.compare(tmp_path / "job", quilt()[0], seed=0)
+        compare_job(gq.Job.open(tmp_path / "job"), graph=quilt()[0])
     half = gq.DirectoryStore(tmp_path / "half")
     labels = gq.Metis(4)(graph)
     patches = gq.patch_graph(graph, labels, degree=2, overlap=(40, 160))
     gq.embed_patches(graph, patches, gq.SVD(2), seed=0, store=half)
     with pytest.raises(gq.errors.JobError, match="not aligned yet"):
-        gq.evaluate.compare(half, graph, seed=0)
+        compare_job(gq.Job(half, gq.JobSettings(embedder=gq.SVD(2)), graph))

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.evaluate import links
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=30)
@@ -32,14 +33,13 @@ def brute_force(positive, negative):
 @settings(deadline=None)
 @given(scores, scores)
 def test_auc_is_the_share_of_won_comparisons(positive, negative):
-    assert gq.evaluate.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-14)
+    assert gq.evaluate.roc_auc(positive, negative) == pytest.approx(brute_force(positive, negative), abs=1e-12)
 
 
 @settings(deadline=None)
 @given(scores, scores)
 def test_average_precision_is_that_of_scikit_learn(positive, negative):
-    from sklearn.metrics import average_precision_score
-
+    average_precision_score = needs("sklearn.metrics").average_precision_score
     truth = [1] * len(positive) + [0] * len(negative)
     expected = average_precision_score(truth, positive + negative)
     assert gq.evaluate.average_precision(positive, negative) == pytest.approx(expected, abs=1e-12)
@@ -170,7 +170,7 @@ def test_link_prediction_needs_the_edges_it_is_tested_on_to_exist():
         gq.evaluate.link_prediction_auc(X, [[0, 99]], graph, seed=0)
     with pytest.raises(gq.errors.InputError, match="between 0 and 1"):
         gq.evaluate.hold_out_edges(graph, fraction=1.5, seed=0)
-    with pytest.raises(gq.errors.InputError, match="only 0 can go"):
+    with pytest.raises(gq.errors.InputError, match="only 0 can be removed"):
         gq.evaluate.hold_out_edges(gq.Graph(sp.csr_array([[0, 1], [1, 0]])), fraction=0.5, seed=0)
     with pytest.raises(gq.errors.InputError, match="undirected"):
         gq.evaluate.hold_out_edges(random_graph(9, 0.3, 0, directed=True), seed=0)
@@ -207,16 +207,16 @@ def test_procrustes_error_does_not_see_a_motion(seed, factor):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(20, 3))
     Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    assert gq.evaluate.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-12
-    assert gq.evaluate.procrustes_error(factor * X @ Q, X, scale=True) < 1e-12
-    assert gq.evaluate.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) <= 1
+    assert gq.evaluate.procrustes_error(X @ Q + rng.normal(size=3), X) < 1e-10
+    assert gq.evaluate.procrustes_error(factor * X @ Q, X, scale=True) < 1e-10
+    assert gq.evaluate.procrustes_error(rng.normal(size=(20, 3)), X, scale=True) < 1 + 1e-10
 
 
 def test_procrustes_error_agrees_with_scipy():
     from scipy.spatial import procrustes
 
     X, Y = (np.random.default_rng(s).normal(size=(30, 4)) for s in (0, 1))
-    assert gq.evaluate.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-12)
+    assert gq.evaluate.procrustes_error(X, Y, scale=True) == pytest.approx(np.sqrt(procrustes(Y, X)[2]), abs=1e-10)
 
 
 def test_procrustes_error_says_what_does_not_fit():

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal import read_flows
+from graphquilt.temporal import FlowColumns, read_flows
 
 LANL = (
     "100,5,Comp1,Comp2,6,Port1,445,1,1,10,10\n"
@@ -25,8 +24,8 @@ def rows(flows):
     return [tuple(row.values()) for batch in flows for row in batch.to_pylist()]
 
 
-def text(content, **options):
-    return read_flows(io.BytesIO(content.encode()), **{"source": "a", "destination": "b", **options})
+def text(content, names=None, **options):
+    return read_flows(io.BytesIO(content.encode()), FlowColumns("a", "b", names=names), **options)
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".csv", bytes), (".csv.gz", gzip.compress), (".csv.bz2", bz2.compress)])
@@ -43,7 +42,7 @@ def test_parquet_with_integers_times_and_weights(tmp_path):
     path = tmp_path / "flows.parquet"
     when = pa.array([0, 1_500_000, None], pa.timestamp("us"))
     pq.write_table(pa.table({"when": when, "from": [7, 8, 9], "to": ["x", "y", "z"], "size": [1, 2, 3]}), path)
-    flows = read_flows(path, source="from", destination="to", time="when", weight="size")
+    flows = read_flows(path, FlowColumns("from", "to", "when", weight="size"))
     assert rows(flows) == [(0.0, "7", "x", 1.0), (1.5, "8", "y", 2.0)]
     assert flows.counts.bad == 1
 
@@ -55,16 +54,16 @@ def test_iso_times_with_and_without_zone():
 
 
 def test_other_delimiters_and_given_names():
-    assert rows(text("x y 3\nx z 4\n", columns=("a", "b", "time"))) == [(3.0, "x", "y"), (4.0, "x", "z")]
+    assert rows(text("x y 3\nx z 4\n", names=("a", "b", "time"))) == [(3.0, "x", "y"), (4.0, "x", "z")]
     assert rows(text("time\ta\tb\n3\tx\ty\n")) == [(3.0, "x", "y")]
     with pytest.raises(FormatError, match="3 columns and 2 names"):
-        rows(text("x y 3\n", columns=("a", "b")))
+        rows(text("x y 3\n", names=("a", "b")))
 
 
 BROKEN = "time,a,b\n0,x,y\n1,x\nsoon,x,y\n3,,y\n1e999,x,y\n5,x,z\n"
 
 
-def test_bad_rows_are_counted_and_said(caplog):
+def test_bad_rows_are_counted_and_reported(caplog):
     flows = text(BROKEN)
     assert rows(flows) == [(0.0, "x", "y"), (5.0, "x", "z")]
     assert flows.counts.bad == 4
@@ -133,12 +132,11 @@ def test_a_pipe_is_read_as_it_comes():
     with os.fdopen(writing, "wb") as out, os.fdopen(reading, "rb") as pipe:
         out.write(b"time,a,b\n1,x,y\n2,x,z\n")
         out.close()
-        assert len(rows(read_flows(pipe, source="a", destination="b"))) == 2
+        assert len(rows(read_flows(pipe, FlowColumns("a", "b")))) == 2
 
 
-@pytest.mark.skipif("GRAPHQUILT_DATA" not in os.environ, reason="needs the data sets")
-def test_the_lanl_sample():
-    path = Path(os.environ["GRAPHQUILT_DATA"], "lanl-2017-netflow", "netflow_day-02_head24200.csv.gz")
+def test_the_lanl_sample(dataset_folder):
+    path = dataset_folder("lanl-2017-netflow") / "netflow_day-02_head24200.csv.gz"
     flows = read_flows(path, protocol=6)
     times = np.concatenate([batch.column("time").to_numpy() for batch in flows])
     assert (flows.counts.rows, len(times), flows.counts.bad) == (24200, 22140, 0)

@@ -5,15 +5,14 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
-pyg = pytest.importorskip("torch_geometric.nn")
+torch = needs("torch")
+pyg = needs("torch_geometric.nn")
 
-from graphquilt.embedders import _gcn as gcn  # noqa: E402
-from graphquilt.embedders import _ops as ops  # noqa: E402
-from graphquilt.embedders import _tasks as tasks  # noqa: E402
-from graphquilt.embedders._fit import Adam, Parameters, Schedule  # noqa: E402
-from graphquilt.embedders._pairs import NonEdges, undirected_edges  # noqa: E402
+from graphquilt.embedders import elementwise, gcn, losses  # noqa: E402
+from graphquilt.embedders.pairs import NonEdges, undirected_edges  # noqa: E402
+from graphquilt.embedders.training import Adam, Parameters, Schedule  # noqa: E402
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -71,10 +70,10 @@ def test_vgae_is_that_of_pyg(kind):
     inputs = inputs_for(graph, features)
     edges = undirected_edges(graph)
     non_edges = NonEdges(edges, 60)
-    loss_of = tasks.reconstruction(
-        inputs, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), variational=True, dropout=0.0
+    out = gcn.encode(inputs, parameters.named)
+    loss = losses.reconstruction(
+        inputs.space, out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=dim
     )
-    loss = loss_of(parameters.named)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
 
     generator = torch.Generator().manual_seed(5)
@@ -104,15 +103,11 @@ def test_gae_is_that_of_pyg():
     parameters = weights_for(gq.GAE(3), 9)
     edges = undirected_edges(graph)
     non_edges = NonEdges(edges, 60)
-    loss_of = tasks.reconstruction(
-        inputs_for(graph, graph.features),
-        torch.as_tensor(edges),
-        non_edges,
-        torch.Generator().manual_seed(5),
-        variational=False,
-        dropout=0.0,
+    inputs = inputs_for(graph, graph.features)
+    out = gcn.encode(inputs, parameters.named)
+    loss = losses.reconstruction(
+        inputs.space, out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=3
     )
-    loss = loss_of(parameters.named)
     gradient = torch.autograd.grad(loss, parameters.named["weight0"])[0]
     first = conv(parameters.named["weight0"], parameters.named["bias0"])
     second = conv(parameters.named["weight1"], parameters.named["bias1"])
@@ -143,7 +138,7 @@ def test_dgi_is_that_of_pyg(kind):
     x = torch.eye(60) if features is None else torch.as_tensor(graph.features.toarray())
     parameters = weights_for(gq.DGI(5), x.shape[1])
     inputs = inputs_for(graph, features, smooth=False)
-    loss = tasks.infomax(inputs, torch.Generator().manual_seed(9), dropout=0.0)(parameters.named)
+    loss = losses.infomax(inputs, torch.Generator().manual_seed(9), dropout=0.0)(parameters.named)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
     order = torch.randperm(60, generator=torch.Generator().manual_seed(9))
     encoder = InfomaxEncoder(parameters.named)
@@ -199,17 +194,17 @@ def test_other_devices_compute_the_same(monkeypatch):
 
     def everything():
         G, out, sums = torch.zeros_like(Z), torch.empty_like(Y), torch.empty(2, 6)
-        loss = ops.pair_gradient(Z, pairs, -1.0, G)
+        loss = elementwise.pair_gradient(Z, pairs, -1.0, G)
         rectified, leaky, out2 = Y.clone(), Y.clone(), torch.empty_like(Y)
-        ops.add_bias_relu(rectified, bias)
-        ops.add_bias_prelu(leaky, bias, slope, out)
-        ops.relu_gradient(g, Y, out2, sums[0])
+        elementwise.add_bias_relu(rectified, bias)
+        elementwise.add_bias_prelu(leaky, bias, slope, out)
+        elementwise.relu_gradient(g, Y, out2, sums[0])
         answers = [loss, G, rectified, leaky, out.clone(), out2.clone(), sums[0].clone()]
-        ops.prelu_gradient(g, Y, slope, out2, sums)
+        elementwise.prelu_gradient(g, Y, slope, out2, sums)
         return [*answers, out2, sums]
 
     loops = everything()
-    monkeypatch.setattr(ops, "on_cpu", lambda _: False)
+    monkeypatch.setattr(elementwise, "on_cpu", lambda _: False)
     for ours, theirs in zip(loops, everything(), strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
 
@@ -251,4 +246,4 @@ def test_adam_is_that_of_torch():
         reference.step()
         adam.step([gradient.clone() for gradient in gradients])
     for ours, leaf in zip(parameters.named.values(), theirs, strict=True):
-        np.testing.assert_allclose(ours.detach(), leaf.detach(), rtol=1e-12)
+        np.testing.assert_allclose(ours.detach(), leaf.detach(), rtol=1e-10)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from graphquilt import Graph
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.graph import attach
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):
@@ -73,8 +74,10 @@ def test_components_and_the_largest(spec):
     n, m, seed, weighted, directed = spec
     A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
     expected = connected_components(sp.csr_array(A), directed=True, connection="weak")[1]
-    found = graph.components()
-    assert len(np.unique(np.stack([found, expected]), axis=1).T) == len(np.unique(expected)) == len(np.unique(found))
+    numbers = graph.components()
+    assert (
+        len(np.unique(np.stack([numbers, expected]), axis=1).T) == len(np.unique(expected)) == len(np.unique(numbers))
+    )
     part, nodes = graph.largest_component()
     assert part.n_nodes == len(nodes) == np.bincount(expected).max()
     assert len(np.unique(expected[nodes])) == 1
@@ -144,7 +147,7 @@ def test_bad_input():
     A = sp.csr_array(np.array([[0, 1.0], [1, 0]]))
     with pytest.raises(InputError, match=r"2 nodes and the features are of shape \(3, 1\)"):
         Graph(A, np.zeros((3, 1)))
-    with pytest.raises(InputError, match=r"shape \(2,\); give one row a node"):
+    with pytest.raises(InputError, match=r"shape \(2,\); give one row per node"):
         Graph(A, [1.0, 2.0])
     with pytest.raises(InputError, match="2 nodes and there are 1 labels"):
         Graph(A, labels=[0])
@@ -195,7 +198,7 @@ def test_rows_may_begin_anywhere():
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(JobError, match="cannot be written"):
         random_graph(5, 5, 0)[1].save(tmp_path / "file")
 
 
@@ -204,3 +207,15 @@ def test_undirected_keeps_the_larger_weight():
     assert graph.directed
     assert graph.undirected().adjacency.toarray().tolist() == [[0, 3, 0], [3, 0, 2], [0, 2, 0]]
     assert not graph.undirected().directed
+
+
+def test_attached_features_take_the_place_of_older_ones_dense_or_sparse(tmp_path):
+    graph = Graph(sp.csr_array(np.array([[0, 1.0], [1, 0]])), np.ones((2, 3)))
+    graph.save(tmp_path)
+    attach(tmp_path, features=sp.csr_array(np.eye(2)))
+    assert Graph.open(tmp_path).features.toarray().tolist() == [[1, 0], [0, 1]]
+    attach(tmp_path, features=np.zeros((2, 1)), labels=np.array([4, 5]))
+    assert Graph.open(tmp_path).features.shape == (2, 1)
+    assert Graph.open(tmp_path).labels.tolist() == [4, 5]
+    with pytest.raises(InputError, match="the graph has 2 nodes and the labels have 3 rows"):
+        attach(tmp_path, labels=np.zeros(3))

@@ -35,8 +35,8 @@ def test_it_has_the_size_the_rhythm_and_the_tail(network):
 
 def test_most_of_a_hosts_neighbours_come_back(network):
     a, b = network.matrix(7), network.matrix(14)
-    kept = a.multiply(b).sum() / a.sum()
-    assert 0.3 < kept < 0.9
+    share = a.multiply(b).sum() / a.sum()
+    assert 0.3 < share < 0.9
 
 
 def test_the_truth_is_in_the_traffic_and_only_late(network):
@@ -54,8 +54,8 @@ def test_each_behaviour_is_what_it_says(network):
     past = sum(days[1:], sp.csr_array(days[0]))
 
     def rows(name):
-        mine = truth.behaviour == BEHAVIOURS.index(name)
-        return truth.day[mine], truth.source[mine], truth.destination[mine]
+        selected = truth.behaviour == BEHAVIOURS.index(name)
+        return truth.day[selected], truth.source[selected], truth.destination[selected]
 
     _, source, home = rows("beaconing")
     assert past[:, np.unique(home)].nnz == 0, "nobody called there before"

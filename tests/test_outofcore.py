@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphquilt import Graph, build_csr
+from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest import _outofcore
-from graphquilt.ingest._assemble import Columns, assemble
-from graphquilt.ingest._sources import ArraySource
+from graphquilt.ingest import build_csr, outofcore
+from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.ingest.sources import array_source
 
 
 def same(a, b):
@@ -39,9 +39,9 @@ def test_out_of_core_equals_in_memory(tmp_path_factory, n, m, directed, seed):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Many batches and buckets, as a graph a thousand times larger would have."""
-    monkeypatch.setattr(_outofcore, "edge_source", lambda edges, columns, batch: ArraySource(np.asanyarray(edges), 700))
-    cut = _outofcore._cut
-    monkeypatch.setattr(_outofcore, "_cut", lambda counts, shift, n, most: cut(counts, shift, n, 1500))
+    monkeypatch.setattr(outofcore, "edge_source", lambda edges, columns, batch: array_source(np.asanyarray(edges), 700))
+    cut = outofcore._cut
+    monkeypatch.setattr(outofcore, "_cut", lambda counts, shift, n, most: cut(counts, shift, n, 1500))
 
 
 def test_interrupted_at_every_step_and_taken_up(tmp_path, small_steps):
@@ -77,7 +77,7 @@ def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_ste
     np.save(tmp_path / "edges.npy", edges)
     code = f"""
         import os
-        from graphquilt import build_csr
+        from graphquilt.ingest import build_csr
         def stop(event):
             if event.stage == "distributing edges":
                 os._exit(9)
@@ -90,23 +90,23 @@ def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_ste
     same(build_csr(edges, tmp_path / "g"), assemble(Columns(edges[0], edges[1]), n_nodes=400))
 
 
-def test_a_full_disk_is_said_and_can_be_gone_on_from(tmp_path):
+def test_a_full_disk_is_reported_and_the_build_can_go_on(tmp_path):
     np.save(tmp_path / "edges.npy", np.random.default_rng(1).integers(0, 4000, (2, 60_000)))
     code = f"""
         import resource, graphquilt
         import numpy as np
         edges = np.load({str(tmp_path / "edges.npy")!r})
-        graphquilt.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
+        graphquilt.ingest.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
         try:
-            graphquilt.build_csr(edges, {str(tmp_path / "g")!r})
-        except graphquilt.errors.InputError as error:
-            assert "is full" in str(error) and "goes on where it stopped" in str(error), error
+            graphquilt.ingest.build_csr(edges, {str(tmp_path / "g")!r})
+        except graphquilt.errors.JobError as error:
+            assert "is full" in str(error) and "run the same command again" in str(error), error
         else:
             raise SystemExit("no error")
         try:
             graphquilt.read_edges({str(tmp_path / "edges.npy")!r}).save({str(tmp_path / "saved")!r})
-        except graphquilt.errors.InputError as error:
+        except graphquilt.errors.JobError as error:
             assert "is full" in str(error), error
         else:
             raise SystemExit("no error")
@@ -132,7 +132,7 @@ def test_parquet_batches_with_weights(tmp_path):
     with pytest.raises(InputError, match="ids out of core must be integers"):
         build_csr(tmp_path / "text.parquet", tmp_path / "h")
     pq.write_table(pa.table({"u": [0], "v": [1], "w": [-1.0]}), tmp_path / "bad.parquet")
-    with pytest.raises(InputError, match=r"the weight of edge 0 is -1\.0"):
+    with pytest.raises(InputError, match=r"the first is -1\.0 \(edge 0\)"):
         build_csr(tmp_path / "bad.parquet", tmp_path / "h", columns=("u", "v", "w"))
     with pytest.raises(FormatError, match="neither a Parquet file nor a folder"):
         build_csr(tmp_path / "nothing", tmp_path / "h")

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extras import needs
 from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
 from graphquilt.conformance.partitioner import check_partitioner, sample_graphs
 from graphquilt.errors import InputError
@@ -35,11 +36,14 @@ def random_graph(n, m, seed, *, weighted=False):
     ids=str,
 )
 def test_the_contract(partitioner):
+    if isinstance(partitioner, KaMinPar):
+        needs("kaminpar")
     check_partitioner(partitioner, n_patches=partitioner.n_patches)
 
 
 @pytest.mark.parametrize("partitioner", [Louvain(), Leiden(), Louvain(resolution=2.0, seed=3)], ids=str)
 def test_the_contract_of_communities(partitioner):
+    needs("sknetwork")
     check_partitioner(partitioner, graphs=[Graph(sp.csr_array((5, 5)))])
 
 
@@ -131,6 +135,7 @@ def test_more_passes_cut_less_and_memory_maps_do_as_well(tmp_path):
 
 
 def test_metis_and_kaminpar_use_weights():
+    needs("kaminpar")
     # A complete graph: only the weights tell its two halves apart.
     A = np.full((8, 8), 0.01)
     A[:4, :4] = A[4:, 4:] = 5.0
@@ -145,6 +150,8 @@ def test_metis_and_kaminpar_use_weights():
 
 @pytest.mark.parametrize("method", [Metis, Fennel, KaMinPar])
 def test_too_many_clusters(method):
+    if method is KaMinPar:
+        needs("kaminpar")
     graph = sample_graphs()["path"]
     with pytest.raises(InputError, match="25 clusters of a graph with 24 nodes"):
         method(25)(graph)

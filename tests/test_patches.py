@@ -1,8 +1,5 @@
 """Partitions, sparsification and patches: the laws, and each error provoked."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,10 +9,8 @@ from hypothesis import strategies as st
 from graphquilt import Conductance, Graph, Limits, Metis, PatchGraph, Resistance, patch_graph, read_edges
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.patches import NodeSets
-from graphquilt.patches.sparsify import conductance, effective_resistance, projected_resistance, sparsify
-
-DATA = Path(os.environ.get("GRAPHQUILT_DATA", "/nonexistent"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="GRAPHQUILT_DATA does not name the data folder")
+from graphquilt.patches.resistance import effective_resistance, projected_resistance
+from graphquilt.patches.sparsify import conductance, sparsify
 
 
 def ring(n, chords=0, seed=0):
@@ -87,21 +82,21 @@ def test_resistance_switches_where_it_says(caplog):
 @settings(max_examples=60, deadline=None)
 def test_sparsify_keeps_the_mean_degree_the_tree_and_the_seed(p, extra, degree, seed):
     edges, w = connected_pairs(p, extra, seed)
-    kept = sparsify(edges, w, p, degree=degree, seed=seed)
-    assert len(kept.edges) == min(len(edges), max(p - 1, int(degree * p / 2)))
+    sparse = sparsify(edges, w, p, degree=degree, seed=seed)
+    assert len(sparse.edges) == min(len(edges), max(p - 1, int(degree * p / 2)))
     tree = sp.csgraph.minimum_spanning_tree(sp.csr_array((1 / w, edges.T), shape=(p, p))).tocoo()
     assert {tuple(sorted(pair)) for pair in zip(tree.row.tolist(), tree.col.tolist(), strict=True)} <= {
-        tuple(pair) for pair in kept.edges.tolist()
+        tuple(pair) for pair in sparse.edges.tolist()
     }
-    assert np.array_equal(kept.edges, sparsify(edges, w, p, degree=degree, seed=seed).edges)
+    assert np.array_equal(sparse.edges, sparsify(edges, w, p, degree=degree, seed=seed).edges)
 
 
 def test_sampling_is_in_proportion_to_weight():
-    # A heavy path keeps the tree out of the way; one of two chords is then drawn, the second three times as often.
+    # A heavy path keeps the tree out of the way; one of two chords is then sampled, the second three times as often.
     edges = np.array([[0, 1], [1, 2], [2, 3], [0, 2], [1, 3]])
     w = np.array([90.0, 90, 90, 1, 3])
-    drawn = [[1, 3] in sparsify(edges, w, 4, degree=2, seed=s).edges.tolist() for s in range(2000)]
-    assert abs(np.mean(drawn) - 0.75) < 0.04
+    sampled = [[1, 3] in sparsify(edges, w, 4, degree=2, seed=s).edges.tolist() for s in range(2000)]
+    assert abs(np.mean(sampled) - 0.75) < 0.04
 
 
 def test_a_star_is_kept_within_its_limit():
@@ -128,28 +123,28 @@ def test_laws_of_patches(sizes, least, more):
     seed = n * chords
     graph = ring(n, chords, seed)
     labels = np.arange(n) * p // n
-    quilt = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
-    assert quilt.n_nodes == n
+    patches = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
+    assert patches.n_nodes == n
     covered = np.zeros(n, bool)
-    for k, nodes in enumerate(quilt.node_sets):
+    for k, nodes in enumerate(patches.node_sets):
         covered[nodes] = True
         assert np.all(np.diff(nodes) > 0)
         assert np.isin(np.flatnonzero(labels == k), nodes).all()
     assert covered.all()
-    for (i, j), shared in zip(quilt.edges, quilt.overlaps, strict=True):
-        assert shared == len(np.intersect1d(quilt.node_sets[i], quilt.node_sets[j])) >= least
-        added = np.sum(labels[quilt.node_sets[i]] == j) + np.sum(labels[quilt.node_sets[j]] == i)
+    for (i, j), shared in zip(patches.edges, patches.overlaps, strict=True):
+        assert shared == len(np.intersect1d(patches.node_sets[i], patches.node_sets[j])) >= least
+        added = np.sum(labels[patches.node_sets[i]] == j) + np.sum(labels[patches.node_sets[j]] == i)
         assert least <= added <= least + more
     for k in range(p):  # a patch takes nodes of its neighbours only
-        near = set(quilt.edges[(quilt.edges == k).any(axis=1)].ravel().tolist()) | {k}
-        assert set(labels[quilt.node_sets[k]].tolist()) <= near
+        near = set(patches.edges[(patches.edges == k).any(axis=1)].ravel().tolist()) | {k}
+        assert set(labels[patches.node_sets[k]].tolist()) <= near
     again = patch_graph(graph, labels, degree=3, overlap=(least, least + more), seed=seed)
-    assert all(np.array_equal(a, b) for a, b in zip(quilt.node_sets, again.node_sets, strict=True))
-    inside = sum(graph.subgraph(nodes).n_edges for nodes in quilt.node_sets)
-    assert np.isclose(quilt.report["edge_oversampling"], inside / graph.n_edges)
-    assert np.isclose(quilt.summary()["node_oversampling"], sum(map(len, quilt.node_sets)) / n)
+    assert all(np.array_equal(a, b) for a, b in zip(patches.node_sets, again.node_sets, strict=True))
+    inside = sum(graph.subgraph(nodes).n_edges for nodes in patches.node_sets)
+    assert np.isclose(patches.report["edge_oversampling"], inside / graph.n_edges)
+    assert np.isclose(patches.summary()["node_oversampling"], sum(map(len, patches.node_sets)) / n)
     full = graph.quotient(labels).n_edges // 2
-    assert len(quilt.edges) == min(full, max(p - 1, int(3 * p / 2)))
+    assert len(patches.edges) == min(full, max(p - 1, int(3 * p / 2)))
 
 
 def test_relabelling_nodes_relabels_the_patches():
@@ -167,8 +162,8 @@ def test_relabelling_nodes_relabels_the_patches():
 
 def test_growth_ring_by_ring_as_in_the_paper():
     graph = ring(40)
-    quilt = patch_graph(graph, np.arange(40) // 20, degree=1, overlap=(8, 8))
-    assert set(quilt.node_sets[0].tolist()) == {*range(20), 20, 21, 38, 39}
+    patches = patch_graph(graph, np.arange(40) // 20, degree=1, overlap=(8, 8))
+    assert set(patches.node_sets[0].tolist()) == {*range(20), 20, 21, 38, 39}
 
 
 def test_an_exhausted_frontier_is_seeded_again():
@@ -179,9 +174,9 @@ def test_an_exhausted_frontier_is_seeded_again():
     A[11, 12] = A[12, 13] = 1
     graph = Graph(sp.csr_array(A + A.T))
     labels = np.repeat([0, 1], 12)
-    quilt = patch_graph(graph, labels, degree=1, overlap=(12, 16), seed=0)
-    assert quilt.overlaps.tolist() == [12]
-    assert quilt.report["edges_reseeded"] == 1
+    patches = patch_graph(graph, labels, degree=1, overlap=(12, 16), seed=0)
+    assert patches.overlaps.tolist() == [12]
+    assert patches.report["edges_reseeded"] == 1
 
 
 def test_directed_and_disconnected_graphs():
@@ -192,32 +187,31 @@ def test_directed_and_disconnected_graphs():
     labels = np.arange(60) // 10
     with pytest.raises(DisconnectedError, match=r"patches 0, 1, 2, 3 with 40 nodes; patches 4, 5 with 20"):
         patch_graph(two, labels, degree=2, overlap=(4, 8))
-    quilt = patch_graph(two, labels, degree=2, overlap=(4, 8), components="each")
-    assert quilt.placement_arbitrary
-    assert quilt.component.tolist() == [0, 0, 0, 0, 1, 1]
-    assert quilt.summary()["placement_arbitrary"]
+    patches = patch_graph(two, labels, degree=2, overlap=(4, 8), components="each")
+    assert patches.placement_arbitrary
+    assert patches.component.tolist() == [0, 0, 0, 0, 1, 1]
+    assert patches.summary()["placement_arbitrary"]
     isolated = Graph(sp.block_diag([ring(40).adjacency, sp.csr_array((5, 5))]).tocsr())
     assert patch_graph(isolated, Metis(3)(isolated), degree=2, overlap=(4, 8)).n_nodes == 45
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "p", "k"), [("cora", 10, 4), ("amazon-photo", 10, 4), ("pubmed", 20, 5)])
-def test_limits_leave_the_paper_s_patches_alone(name, p, k):
-    graph, _ = read_edges(DATA / name / f"{name}.npz").largest_component()
+def test_limits_leave_the_paper_s_patches_alone(dataset_folder, name, p, k):
+    graph, _ = read_edges(dataset_folder(name) / f"{name}.npz").largest_component()
     labels = Metis(p)(graph)
-    quilt = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
+    patches = patch_graph(graph, labels, degree=k, overlap=(256, 1024))
     plain = patch_graph(graph, labels, degree=k, overlap=(256, 1024), limits=Limits.none())
-    assert all(np.array_equal(a, b) for a, b in zip(quilt.node_sets, plain.node_sets, strict=True))
-    assert quilt.overlaps.min() >= 256
-    assert quilt.degrees.mean() == k
-    assert quilt.report["edges_capped_by_growth"] == 0
+    assert all(np.array_equal(a, b) for a, b in zip(patches.node_sets, plain.node_sets, strict=True))
+    assert patches.overlaps.min() >= 256
+    assert patches.degrees.mean() == k
+    assert patches.report["edges_capped_by_growth"] == 0
 
 
 def test_one_patch():
-    quilt = patch_graph(ring(10), np.zeros(10, int), degree=4, overlap=(4, 8))
-    assert quilt.n_patches == 1
-    assert len(quilt.edges) == 0
-    assert quilt.summary()["overlap"] is None
+    patches = patch_graph(ring(10), np.zeros(10, int), degree=4, overlap=(4, 8))
+    assert patches.n_patches == 1
+    assert len(patches.edges) == 0
+    assert patches.summary()["overlap"] is None
 
 
 def test_no_patch_swallows_a_star():
@@ -242,9 +236,9 @@ def test_no_patch_swallows_a_star():
 
 def test_a_limit_that_cannot_be_kept_is_reported(caplog):
     graph = ring(60)
-    quilt = patch_graph(graph, np.arange(60) // 10, degree=2, overlap=(18, 20), limits=Limits(growth=1.5))
-    assert quilt.report["patches_beyond_growth"] == [0, 1, 2, 3, 4, 5]
-    assert quilt.overlaps.min() >= 18
+    patches = patch_graph(graph, np.arange(60) // 10, degree=2, overlap=(18, 20), limits=Limits(growth=1.5))
+    assert patches.report["patches_beyond_growth"] == [0, 1, 2, 3, 4, 5]
+    assert patches.overlaps.min() >= 18
     assert "grew beyond 1.5 times" in caplog.text
 
 
@@ -290,20 +284,20 @@ def test_conductance_is_cut_over_the_smaller_volume():
 
 
 def test_patches_from_elsewhere(tmp_path):
-    quilt = PatchGraph.from_patches([[3, 1, 0], (np.array([1, 2, 3]), np.zeros((3, 2))), [2, 3, 4]])
-    assert quilt.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
-    assert quilt.overlaps.tolist() == [2, 1, 2]
-    assert quilt.node_sets[0].tolist() == [0, 1, 3]
-    assert PatchGraph.from_patches(quilt.node_sets, min_overlap=2).edges.tolist() == [[0, 1], [1, 2]]
-    assert PatchGraph.from_patches(quilt.node_sets, [[2, 1], [1, 0]]).edges.tolist() == [[1, 2], [0, 1]]
-    quilt.save(tmp_path / "quilt.npz")
-    again = PatchGraph.load(tmp_path / "quilt.npz")
-    assert np.array_equal(again.edges, quilt.edges)
-    assert [p.tolist() for p in again.node_sets] == [p.tolist() for p in quilt.node_sets]
-    data = (tmp_path / "quilt.npz").read_bytes()
-    (tmp_path / "quilt.npz").write_bytes(data[: len(data) // 2])
+    patches = PatchGraph.from_patches([[3, 1, 0], (np.array([1, 2, 3]), np.zeros((3, 2))), [2, 3, 4]])
+    assert patches.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert patches.overlaps.tolist() == [2, 1, 2]
+    assert patches.node_sets[0].tolist() == [0, 1, 3]
+    assert PatchGraph.from_patches(patches.node_sets, min_overlap=2).edges.tolist() == [[0, 1], [1, 2]]
+    assert PatchGraph.from_patches(patches.node_sets, [[2, 1], [1, 0]]).edges.tolist() == [[1, 2], [0, 1]]
+    patches.save(tmp_path / "patches.npz")
+    again = PatchGraph.load(tmp_path / "patches.npz")
+    assert np.array_equal(again.edges, patches.edges)
+    assert [p.tolist() for p in again.node_sets] == [p.tolist() for p in patches.node_sets]
+    data = (tmp_path / "patches.npz").read_bytes()
+    (tmp_path / "patches.npz").write_bytes(data[: len(data) // 2])
     with pytest.raises(FormatError, match="not a complete patch graph"):
-        PatchGraph.load(tmp_path / "quilt.npz")
+        PatchGraph.load(tmp_path / "patches.npz")
     with pytest.raises(FormatError, match="does not exist"):
         PatchGraph.load(tmp_path / "nothing.npz")
 

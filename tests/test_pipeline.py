@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
-from graphquilt.fanout import patch_seed
-from graphquilt.pipeline import default_degree, default_overlap, free_motions
-from graphquilt.records import alignment_of
+from graphquilt.patches import smallest_cluster
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.cutting import default_degree, default_overlap
+from graphquilt.pipeline.recipe import common_motions
 from toy_embedders import Toy
 
 
@@ -22,13 +23,13 @@ def graph():
 def test_the_one_line_route_equals_the_unrolled_one(graph):
     result = gq.embed(graph, dim=3, n_patches=5, seed=4)
     overlap = default_overlap(3, graph.n_nodes, 5)
-    labels = gq.merge_small(graph, gq.Metis(5, seed=4)(graph), -(-overlap[0] // 2))
-    quilt = gq.patch_graph(graph, labels, degree=default_degree(5), overlap=overlap, seed=4)
-    patches = gq.embed_patches(graph, quilt, gq.SVD(3), seed=4)
-    alignment = gq.align(patches, quilt.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    labels = gq.merge_small(graph, gq.Metis(5, seed=4)(graph), smallest_cluster(overlap))
+    patch_graph = gq.patch_graph(graph, labels, degree=default_degree(5), overlap=overlap, seed=4)
+    patches = gq.embed_patches(graph, patch_graph, gq.SVD(3), seed=4)
+    alignment = gq.align(patches, patch_graph.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
     X = gq.centroid(patches, alignment)
     assert np.abs(result.embedding - X).max() < 1e-9  # SVD's last bits depend on where BLAS finds its arrays
-    assert np.array_equal(result.patch_graph.edges, quilt.edges)
+    assert np.array_equal(result.patch_graph.edges, patch_graph.edges)
     assert np.abs(result.alignment.rotations - alignment.rotations).max() < 1e-9
 
 
@@ -37,22 +38,29 @@ def test_a_store_keeps_everything_and_changes_nothing(graph, tmp_path, workers):
     plain = gq.embed(graph, dim=3, n_patches=5, seed=4)
     store = gq.DirectoryStore(tmp_path / "job")
     pool = gq.Processes(workers) if workers else None
-    kept = gq.embed(graph, dim=3, n_patches=5, seed=4, store=store, executor=pool)
+    stored = gq.embed(graph, dim=3, n_patches=5, seed=4, store=store, executor=pool)
     if pool:
         pool.shutdown()
-    assert np.abs(kept.embedding - plain.embedding).max() < 1e-9
-    assert np.array_equal(np.load(store.path / "embedding.npy", allow_pickle=False), kept.embedding)
-    assert np.array_equal(gq.Alignment.load(store.path / "alignment.npz").rotations, kept.alignment.rotations)
-    assert np.array_equal(alignment_of(store["alignment"]).rotations, kept.alignment.rotations)
-    assert gq.PatchGraph.load(store.path / "patch_graph.npz").n_patches == kept.patch_graph.n_patches
+    assert np.abs(stored.embedding - plain.embedding).max() < 1e-9
+    assert np.array_equal(np.load(store.path / "embedding.npy", allow_pickle=False), stored.embedding)
+    assert np.array_equal(gq.Alignment.load(store.path / "alignment.npz").rotations, stored.alignment.rotations)
+    assert np.array_equal(gq.Job.open(store).alignment.rotations, stored.alignment.rotations)
+    assert gq.PatchGraph.load(store.path / "patch_graph.npz").n_patches == stored.patch_graph.n_patches
 
 
-def test_the_group_of_the_embedder_decides_what_is_undone(graph):
-    assert free_motions(Toy(2)) == gq.Motions()
-    assert free_motions([Toy(2), gq.SVD(2)]).scale
+def test_the_motions_of_the_embedder_decide_what_is_undone(graph):
+    assert common_motions(Toy(2)) == gq.Motions()
+    assert common_motions([Toy(2), gq.SVD(2)]).scale
     result = gq.embed(graph, dim=2, n_patches=3, embedder=gq.SVD(2, motions=gq.Motions(translate=False)))
     assert (result.alignment.scales == 1).all()
     assert (result.alignment.translations == 0).all()
+
+
+def test_n_patches_is_the_short_form_of_a_cutting(graph):
+    one, other = (gq.embed(graph, dim=2, **form).patch_graph for form in ({"n_patches": 4}, {"cutting": gq.Cutting(4)}))
+    assert np.array_equal(one.edges, other.edges)
+    with pytest.raises(gq.errors.InputError, match=r"n_patches \(4\) or cutting .*, not both"):
+        gq.embed(graph, dim=2, n_patches=4, cutting=gq.Cutting(4))
 
 
 def test_one_patch_is_the_whole_graph(graph):
@@ -74,19 +82,21 @@ def test_patches_are_counted_in_whole_numbers(graph, n_patches):
 def test_a_recipe_is_a_value_and_the_error_says_which(graph):
     with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
         gq.embed(graph, dim=2, recipe="best")
+    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+        gq.embed_patches(graph, gq.cut(graph, gq.Cutting(3), dim=2), gq.SVD(2), recipe="best")
 
 
 def test_runs_of_an_embedder_without_chance_are_one(graph, caplog):
-    result = gq.embed(graph, dim=2, n_patches=3, runs=4)
+    result = gq.embed(graph, dim=2, n_patches=3, recipe=gq.Recipe(runs=4))
     assert result.alignment.n_patches == result.patch_graph.n_patches == 3
     assert "SVD does not depend on the seed, so 4 runs would be equal" in caplog.text
-    assert gq.embed(graph, dim=2, n_patches=3, embedder=Toy(2), runs=2).alignment.n_patches == 6
+    assert gq.embed(graph, dim=2, n_patches=3, embedder=Toy(2), recipe=gq.Recipe(runs=2)).alignment.n_patches == 6
 
 
 def test_a_result_is_short_to_print(graph):
-    said = repr(gq.embed(graph, dim=2, n_patches=3))
-    assert said.startswith("QuiltResult(600 nodes, dim=2, PatchGraph(")
-    assert len(said) < 250
+    text = repr(gq.embed(graph, dim=2, n_patches=3))
+    assert text.startswith("QuiltResult(600 nodes, dim=2, PatchGraph(")
+    assert len(text) < 250
 
 
 def test_the_default_embedder_needs_no_extra(graph, monkeypatch):

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,18 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.consensus import consensus_targets
+from extras import needs
 from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
-from graphquilt.fanout import patch_seed
+from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import Job, compare_job, job_status
 from graphquilt.linalg.procrustes import centred
-from graphquilt.stages import align_job, job_status, keep_graph
-from toy_embedders import Toy, ring_of_patches
-
-torch = pytest.importorskip("torch")
+from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.consensus import consensus_targets
+from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
 def quick(dim=4, **settings):
+    needs("torch")
     return gq.VGAE(dim, max_epochs=15, **settings)
 
 
@@ -73,24 +75,27 @@ def test_more_runs_only_do_the_new_ones(tmp_path):
     graph, ring = ring_of_patches(6)
     log = tmp_path / "log"
     store = gq.DirectoryStore(tmp_path / "job")
-    gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=2, store=store)
+    gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, recipe=gq.Recipe(runs=2), store=store)
     assert len(log.read_text().split()) == 12
-    patches = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=3, store=store)
+    patches = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, recipe=gq.Recipe(runs=3), store=store)
     seeds = [int(word) for word in log.read_text().split()]
     assert seeds == [patch_seed(5, k) for k in range(18)]
-    assert same(patches, gq.embed_patches(graph, ring, Toy(2), seed=5, runs=3))
-    fewer = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, runs=1, store=store)
+    assert same(patches, gq.embed_patches(graph, ring, Toy(2), seed=5, recipe=gq.Recipe(runs=3)))
+    fewer = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, recipe=gq.Recipe(runs=1), store=store)
     assert len(fewer) == 6
     assert len(log.read_text().split()) == 18
     assert not list((store.path / "patches").glob("0001*/graph*"))  # runs share the data of their patch
 
 
 def test_runs_on_processes_are_those_of_a_loop(blocks, blocks_quilt, tmp_path):
-    expected = gq.embed_patches(blocks, blocks_quilt, quick(), seed=1, runs=2)
+    expected = gq.embed_patches(blocks, blocks_quilt, quick(), seed=1, recipe=gq.Recipe(runs=2))
     store = gq.DirectoryStore(tmp_path / "job")
     with gq.Processes(2) as pool:
         assert same(
-            gq.embed_patches(blocks, blocks_quilt, quick(), seed=1, runs=2, store=store, executor=pool), expected
+            gq.embed_patches(
+                blocks, blocks_quilt, quick(), seed=1, recipe=gq.Recipe(runs=2), store=store, executor=pool
+            ),
+            expected,
         )
 
 
@@ -107,7 +112,7 @@ def test_a_fixed_start_is_the_same_for_the_patches_of_a_run_and_another_in_the_n
     still = quick(init_seed=3, lr=1e-12)  # does not leave its start
     quilt = gq.PatchGraph.from_patches([np.arange(blocks.n_nodes)] * 2)
     first, second, third, fourth = (
-        patch.coordinates for patch in gq.embed_patches(blocks, quilt, still, seed=0, runs=2)
+        patch.coordinates for patch in gq.embed_patches(blocks, quilt, still, seed=0, recipe=gq.Recipe(runs=2))
     )
     assert np.abs(first - second).max() < 1e-5
     assert np.abs(third - fourth).max() < 1e-5
@@ -116,7 +121,7 @@ def test_a_fixed_start_is_the_same_for_the_patches_of_a_run_and_another_in_the_n
 
 def test_an_ensemble_of_one_whole_graph(blocks):
     one = gq.embed(blocks, dim=4, n_patches=1, embedder=quick(), seed=2)
-    five = gq.embed(blocks, dim=4, n_patches=1, embedder=quick(), seed=2, runs=5)
+    five = gq.embed(blocks, dim=4, n_patches=1, embedder=quick(), seed=2, recipe=gq.Recipe(runs=5))
     assert five.alignment.n_patches == 5
     assert len(five.alignment.edges) == 10
     assert np.array_equal(five.patches[0].coordinates, one.patches[0].coordinates)
@@ -196,35 +201,36 @@ def test_targets_lie_in_the_coordinates_of_each_patch():
 
 
 @pytest.mark.parametrize("kind", [gq.VGAE, gq.GAE, gq.DGI])
-def test_a_strong_pull_brings_nodes_where_they_are_drawn(blocks, kind):
+def test_a_strong_pull_moves_nodes_towards_their_targets(blocks, kind):
+    needs("torch")
     embedder = kind(4, max_epochs=300, lr=0.01, **({"featureless": "degree"} if kind is gq.DGI else {}))
     graph = gq.Graph(blocks.adjacency, sp.csr_array(np.eye(blocks.n_nodes)))
     free = embedder.fit(graph, 0).embedding
     rows = np.arange(0, graph.n_nodes, 2)
     wanted = free[rows] + 0.3 * np.random.default_rng(0).normal(size=(len(rows), 4)) * free.std()
-    drawn = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
+    pulled = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
     other = embedder.fit(graph, 1).embedding
     spread = np.linalg.norm(wanted - wanted.mean(axis=0))
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.5 * spread
-    assert np.linalg.norm(drawn[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.5 * spread
+    assert np.linalg.norm(pulled[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
 
 
 def test_rounds_make_patches_agree_better(blocks):
+    needs("torch")
     options = {
         "dim": 4,
-        "n_patches": 4,
+        "cutting": gq.Cutting(4, overlap=(40, 120)),
         "embedder": gq.VGAE(4, max_epochs=60, lr=0.01),
-        "overlap": (40, 120),
         "seed": 0,
     }
     before = gq.embed(blocks, **options).alignment.edge_errors.mean()
-    after = gq.embed(blocks, **options, rounds=2).alignment.edge_errors.mean()
+    after = gq.embed(blocks, **options, recipe=gq.Recipe(rounds=2)).alignment.edge_errors.mean()
     assert after < before
 
 
 def test_rounds_resume_where_they_stopped(blocks, blocks_quilt, tmp_path, monkeypatch):
     recipe = gq.Recipe(runs=2, rounds=2, coverage=2.0)
-    expected = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
+    expected = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
 
     def stop(event):
@@ -232,64 +238,93 @@ def test_rounds_resume_where_they_stopped(blocks, blocks_quilt, tmp_path, monkey
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
+        gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
     done = sorted(store.path.glob("rounds/*/patches/*/embedding.json"))
     assert len(done) == 11
     times = [path.stat().st_mtime_ns for path in done]
-    monkeypatch.setattr("graphquilt.pipeline.stitch", None)  # what was aligned is kept, too
-    patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
+    monkeypatch.setattr("graphquilt.pipeline.embedding.stitch", None)  # what was aligned is kept, too
+    patches = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
     assert times == [path.stat().st_mtime_ns for path in done]
     assert same(patches, expected)
 
 
 def test_a_damaged_consensus_is_made_again(blocks, blocks_quilt, tmp_path):
-    recipe = gq.Recipe(rounds=1)
     store = gq.DirectoryStore(tmp_path / "job")
-    expected = list(gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store))
+    settings = {"embedder": quick(), "recipe": gq.Recipe(rounds=1), "seed": 3}
+    expected = list(job_of_patches(store, blocks, blocks_quilt, **settings).embed())
     path = store.path / "rounds" / "1" / "consensus.npz"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert len(job_status(gq.DirectoryStore(store.path), verify=True)["damaged"]) == 1
-    again = gq.embed_in_rounds(
-        blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=gq.DirectoryStore(store.path)
-    )
-    assert same(again, expected)
+    again = Job.open(store.path)
+    assert len(job_status(again, verify=True).damaged) == 1
+    assert same(again.embed(), expected)
 
 
 def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
+    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=gq.Recipe(rounds=1), seed=3)
 
     def stop(event):
         if event.stage == "patches" and event.done == blocks_quilt.n_patches:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gq.embed_in_rounds(
-            blocks, blocks_quilt, quick(), recipe=gq.Recipe(rounds=1), seed=3, store=store, progress=stop
-        )
-    status = job_status(store)
-    assert (status["embedded"], status["wanted"], status["next"]) == ([4, 0], 4, "graphquilt embed")
+        job.embed(progress=stop)
+    status = job_status(Job.open(store))
+    assert (status.embedded, status.wanted, status.next) == ([4, 0], 4, "graphquilt embed")
     with pytest.raises(gq.errors.JobError, match=r"4 of 4 .* the first is 0 \(round 0: 4 of 4, round 1: 0 of 4\)"):
-        align_job(store)
-    assert status["stages"]["recipe"]["rounds"] == 1
+        job.stitch()
+    assert status.settings["recipe"]["rounds"] == 1
+
+
+@pytest.mark.parametrize(("kind", "setting"), [(dict, ("pull", 3.0)), (gq.DirectoryStore, ("coverage", 2.0))])
+def test_rounds_with_other_settings_are_done_again_before_they_are_stitched(
+    blocks, blocks_quilt, tmp_path, kind, setting
+):
+    name, value = setting
+    store = kind() if kind is dict else kind(tmp_path / "job")
+    recipe = gq.Recipe(rounds=2)
+    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
+    job.run()
+    before = np.array(job.embedding)
+    job = job.revise(replace(job.settings, recipe=recipe.changed(**{name: value})))
+    with pytest.raises(gq.errors.JobError, match=f"consensus rounds of .* were stitched with {name}"):
+        job.stitch()
+
+    def stop(event):
+        if event.stage == "patches" and event.done == 2 and store["rounds/2/consensus"].parameters[name] == value:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.embed(progress=stop)
+    with pytest.raises(gq.errors.JobError, match=r"patch 2 of .* is still that of an earlier consensus round 2"):
+        job.stitch()
+    job.run()
+    fresh = job_of_patches({}, blocks, blocks_quilt, embedder=quick(), recipe=recipe.changed(**{name: value}), seed=3)
+    fresh.run()
+    assert np.array_equal(job.embedding, fresh.embedding)
+    assert not np.array_equal(job.embedding, before)
 
 
 def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
-    gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=gq.Recipe(), seed=3, store=store)
-    align_job(store)
-    assert job_status(store)["next"] == "nothing"
-    gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
-    assert job_status(store)["next"] == "graphquilt align"
-    with pytest.raises(gq.errors.JobError, match="aligned with 1 runs and 0 rounds and now has 2 and 0"):
-        gq.evaluate.compare(store, blocks, seed=0, splits=2)
+    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), seed=3)
+    job.run()
+    assert job_status(job).next == "nothing"
+    job = job.revise(replace(job.settings, recipe=gq.Recipe(runs=2)))
+    job.embed()
+    assert job_status(Job.open(store)).next == "graphquilt align"
+    with pytest.raises(gq.errors.JobError, match=r"aligned with runs 1 \(now 2\); align it again"):
+        compare_job(job, options=EvaluationOptions(splits=2))
+    job.stitch()
+    assert len(job.alignment.scales) == 8
 
 
 def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
-    two = gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=2, store=store)
-    gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, runs=1, store=store)
+    two = gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, recipe=gq.Recipe(runs=2), store=store)
+    gq.embed_patches(blocks, blocks_quilt, quick(), seed=3, recipe=gq.Recipe(runs=1), store=store)
     assert len(pickle.loads(pickle.dumps(two))) == 2 * blocks_quilt.n_patches
 
 
@@ -306,37 +341,37 @@ def test_targets_follow_the_order_of_the_patch_graph():
 def test_what_rounds_would_fail_at_is_refused_before_training(blocks, blocks_quilt):
     log = []
     for arguments, message in (
-        ((None, blocks_quilt, quick()), "coverage is counted in the graph"),
-        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be drawn"),
+        ((None, blocks_quilt, gq.VGAE(4)), "coverage is counted in the graph"),
+        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be pulled"),
     ):
         with pytest.raises(InputError, match=message):
-            gq.embed_in_rounds(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
+            gq.embed_patches(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
     assert not log
 
 
-def test_an_embedder_that_cannot_be_drawn_says_so(blocks):
-    with pytest.raises(InputError, match=r"SVD cannot be drawn .* rounds=0"):
-        gq.embed(blocks, dim=4, n_patches=3, rounds=1)
+def test_an_embedder_that_accepts_no_target_is_refused(blocks):
+    with pytest.raises(InputError, match=r"SVD cannot be pulled .* rounds=0"):
+        gq.embed(blocks, dim=4, n_patches=3, recipe=gq.Recipe(rounds=1))
 
 
 def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path):
     recipe = gq.Recipe(runs=2, rounds=1, coverage=1.0)
     store = gq.DirectoryStore(tmp_path / "job")
-    keep_graph(store, blocks, {})
-    patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
-    alignment = align_job(store)
+    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
+    patches = job.embed()
+    alignment = job.stitch()
     weights = [np.maximum(share, 0.01) for share in gq.patches.coverage(blocks, blocks_quilt)] * 2
     expected = gq.align(patches, blocks_quilt.repeat(2).edges, weights=weights)
     assert np.allclose(alignment.rotations, expected.rotations)
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
-    status = job_status(store)
-    assert status["embedded"] == [8, 8]
-    assert status["next"] == "nothing"
-    assert status["stages"]["recipe"]["runs"] == 2
-    compared = gq.evaluate.compare(store, blocks, seed=0, splits=2)
-    assert set(compared) == {"l2g", "no-trans"}
-    assert compared["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
+    status = job_status(Job.open(store))
+    assert (status.embedded, status.next, status.settings["recipe"]["runs"]) == ([8, 8], "nothing", 2)
+    comparison = compare_job(Job.open(store), options=EvaluationOptions(splits=2))
+    assert set(comparison) == {"l2g", "no-trans"}
+    assert comparison["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
+    with pytest.raises(gq.errors.JobError, match="a job of 1200 nodes; this graph has 72"):
+        compare_job(job, graph=ring_of_patches(6)[0])
 
 
 # Recipes
@@ -353,9 +388,8 @@ def test_a_recipe_leaves_alone_what_was_set_by_hand():
 def test_recipes_are_the_same_by_value_and_by_hand(blocks):
     recipe = gq.Recipe("own", runs=2, coverage=2.0, dropout=0.5, init_seed=0)
     by_value = gq.embed(blocks, dim=4, n_patches=3, embedder=quick(), recipe=recipe)
-    by_hand = gq.embed(
-        blocks, dim=4, n_patches=3, embedder=quick(dropout=0.5, init_seed=0), runs=2, recipe=gq.Recipe(coverage=2.0)
-    )
+    tuned = quick(dropout=0.5, init_seed=0)
+    by_hand = gq.embed(blocks, dim=4, n_patches=3, embedder=tuned, recipe=gq.Recipe(runs=2, coverage=2.0))
     assert np.array_equal(by_value.embedding, by_hand.embedding)
 
 
@@ -377,6 +411,7 @@ def test_a_wrong_recipe_is_refused(wrong):
 
 
 def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
+    needs("torch")
     edges = tmp_path / "edges.csv"
     right = [(20 * i + j, 20 * i + j + 1) for i in range(20) for j in range(19)]
     down = [(20 * i + j, 20 * i + j + 20) for i in range(19) for j in range(20)]
@@ -405,14 +440,14 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
 
 
 def test_a_dask_cluster_does_runs_and_rounds(blocks, blocks_quilt, tmp_path):
-    distributed = pytest.importorskip("distributed")
+    distributed = needs("distributed")
     recipe = gq.Recipe(runs=2, rounds=1)
-    expected = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
+    expected = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         distributed.Client(workers) as client,
         client.get_executor(pure=False) as pool,
     ):
-        patches = gq.embed_in_rounds(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, executor=pool)
+        patches = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, executor=pool)
         assert same(patches, expected)

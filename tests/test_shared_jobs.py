@@ -3,28 +3,29 @@
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt import stages
 from graphquilt.cli import main
-from graphquilt.export import export_embedding
 from graphquilt.files import write_arrays
-from graphquilt.locking import job_lock
-from graphquilt.records import fingerprint, job_graph, keep_graph, keep_patch_graph, kept_embedding
-from graphquilt.stages import align_job, cut_patches, job_status
-from graphquilt.store import DirectoryStore, Record
-from toy_embedders import Toy, ring_of_patches
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, export_embedding, job_status
+from graphquilt.jobs.lock import job_lock
+from graphquilt.jobs.settings import keep_settings
+from graphquilt.linalg.motions import Motions
+from graphquilt.pipeline import Record
+from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
-RECIPE = gq.Recipe(runs=2)
+SETTINGS = JobSettings(embedder=Toy(2), recipe=gq.Recipe(runs=2), seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -36,40 +37,54 @@ def ring():
 def job(ring, tmp_path):
     """A job with two runs of each patch, not aligned yet."""
     store = DirectoryStore(tmp_path / "job")
-    keep_graph(store, ring[0], {})
-    gq.embed_in_rounds(*ring, Toy(2), recipe=RECIPE, seed=7, store=store)
-    return store
+    job = job_of_patches(store, *ring, embedder=Toy(2), recipe=gq.Recipe(runs=2), seed=7)
+    job.embed()
+    return job
 
 
 def command(capsys, monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
-    return ended.value.code or 0, told.out, told.err
+    printed = capsys.readouterr()
+    return ended.value.code or 0, printed.out, printed.err
 
 
-def files(store):
-    return {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file() and path.name != "lock"}
+def files(job):
+    return {path: path.read_bytes() for path in job.store.path.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def with_recipe(job, **changes):
+    return job.revise(replace(job.settings, recipe=job.settings.recipe.changed(**changes)))
 
 
 # Several writers
 
 
 def test_shares_that_start_together_all_finish(ring, tmp_path):
-    store, quilt = DirectoryStore(tmp_path / "job"), ring[1]
-    keep_graph(store, ring[0], {})
-    graph = job_graph(store)
-    keep_patch_graph(store, quilt, graph, {"dim": 2})
-    cut_patches(store, graph, quilt)
-    words = ["embed", str(store.path), "--workers", "1", "--shard"]
+    store = DirectoryStore(tmp_path / "job")
+    job_of_patches(store, *ring, embedder=gq.SVD(2)).write_patches()
+    words = ["embed", str(store.path), "--refine", "2", "--workers", "1", "--shard"]  # each writes the settings, too
     shares = [
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
     ]
-    told = [share.communicate(timeout=120)[1] for share in shares]
-    assert [share.returncode for share in shares] == [0] * 8, told
-    assert job_status(store)["embedded"] == [6]
+    errors = [share.communicate(timeout=300)[1] for share in shares]
+    assert [share.returncode for share in shares] == [0] * 8, errors
+    job = Job.open(store)
+    assert (job_status(job).embedded, job.settings.recipe.refine) == ([6], 2)
+
+
+def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    job = job_of_patches(store, *ring, embedder=Toy(2), seed=7)
+
+    def meanwhile(event):
+        if event.stage == "patches" and event.done == 1:
+            keep_settings(store, replace(job.settings, embedder=gq.SVD(2)))
+
+    with pytest.raises(gq.errors.JobError, match=r"with embedder graphquilt.SVD \(now toy_embedders.Toy\)"):
+        job.embed(only=[4, 5], progress=meanwhile)
 
 
 def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monkeypatch):
@@ -81,7 +96,7 @@ def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monk
             begun.append(True)
             DirectoryStore(store.path)["a"] = record
 
-    monkeypatch.setattr("graphquilt.store.write_arrays", meanwhile)
+    monkeypatch.setattr("graphquilt.jobs.directory.write_arrays", meanwhile)
     store["a"] = record
     assert store["a"].arrays["x"].tolist() == [0, 1, 2]
     assert not list(store.path.glob("*.part"))
@@ -146,7 +161,7 @@ def test_a_job_that_another_run_starts_at_this_moment_is_not_refused(tmp_path, m
 def test_a_share_of_nothing_writes_nothing(ring, tmp_path):
     """Two of them would have one name, and the lock of one would refuse the other."""
     store = DirectoryStore(tmp_path / "job")
-    gq.embed_in_rounds(*ring, Toy(2), recipe=RECIPE, seed=7, store=store, only=[])
+    gq.embed_patches(*ring, Toy(2), seed=7, store=store, only=[])
     assert not store.path.exists()
 
 
@@ -155,20 +170,56 @@ def test_a_share_of_nothing_writes_nothing(ring, tmp_path):
 
 def test_a_refused_run_has_changed_nothing(ring, job):
     before = files(job)
-    with job_lock(job.path), ThreadPoolExecutor(1) as other:
-        for asked in (gq.Recipe(runs=3), gq.Recipe("other", runs=2), RECIPE.changed(runs=1)):
-            again = other.submit(gq.embed_in_rounds, *ring, Toy(2), recipe=asked, seed=7, store=job)
+    with job_lock(job.store.path), ThreadPoolExecutor(1) as other:
+        refused = [
+            other.submit(Job.begin, job.store, replace(SETTINGS, recipe=gq.Recipe(name, runs=runs)), ring[0])
+            for name, runs in (("own", 3), ("other", 2), ("own", 1))
+        ]
+        refused += [
+            other.submit(gq.embed, ring[0], 2, n_patches=3, embedder=Toy(2), store=job.store),
+            other.submit(gq.embed_patches, *ring, Toy(2), seed=7, recipe=gq.Recipe(runs=3), store=job.store),
+            other.submit(with_recipe, job, robust=True),
+            other.submit(job.stitch),
+        ]
+        for run in refused:
             with pytest.raises(gq.errors.JobError, match="is being worked on"):
-                again.result()
-        whole = other.submit(gq.embed, ring[0], 2, n_patches=3, embedder=Toy(2), store=job)
-        with pytest.raises(gq.errors.JobError, match="is being worked on"):
-            whole.result()
-        more = other.submit(gq.embed_patches, *ring, Toy(2), seed=7, runs=3, store=job)
-        with pytest.raises(gq.errors.JobError, match="is being worked on"):
-            more.result()
-        asked_as_it_is = other.submit(gq.embed_in_rounds, *ring, Toy(2), recipe=RECIPE, seed=7, store=job)
-        assert len(asked_as_it_is.result()) == 12  # nothing to write, so nothing to wait for
+                run.result()
+        again = other.submit(Job.begin, job.store, SETTINGS, ring[0]).result()
+        assert len(other.submit(again.embed).result()) == 12  # nothing to write, so nothing to wait for
     assert files(job) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 8}, r"were cut with .*seed 7 \(now 8\)"),
+        ({"cutting": gq.Cutting(4)}, r"were cut with n patches 10 \(now 4\)"),
+        ({"embedder": Toy(3)}, r"is embedded with dim 2 \(now 3\)\. Mixing them"),
+        ({"embedder": gq.SVD(2)}, r"is embedded with embedder toy_embedders.Toy \(now graphquilt.SVD\)\. Mixing them"),
+    ],
+    ids=["seed", "cutting", "dim", "embedder"],
+)
+def test_settings_that_do_not_go_with_what_is_made_are_refused(ring, job, change, message):
+    before, cutting = files(job), job.settings.cutting
+    settings = replace(SETTINGS, cutting=cutting)
+    with pytest.raises(gq.errors.JobError, match=message):
+        Job.begin(job.store, replace(settings, **change), ring[0])
+    with pytest.raises(gq.errors.JobError, match=message):
+        Job.open(job.store).revise(replace(settings, source=job.settings.source, **change))
+    assert files(job) == before
+
+
+def test_settings_with_which_nothing_was_made_are_replaced(ring, tmp_path):
+    """A first attempt that failed, or was mistyped, does not block the folder."""
+    store = DirectoryStore(tmp_path / "job")
+    Job.begin(store, replace(SETTINGS, seed=8, cutting=gq.Cutting(4)), ring_of_patches(5)[0])
+    job = Job.begin(store, replace(SETTINGS, embedder=gq.SVD(2)), ring[0])
+    job.cut()
+    job = Job.begin(store, SETTINGS, ring[0])  # another embedder, and nothing is embedded
+    assert Job.open(store).settings.to_parameters() == job.settings.to_parameters()
+    assert Job.open(store).graph.n_nodes == ring[0].n_nodes
+    with pytest.raises(gq.errors.JobError, match=r"was made from other input: graph with fingerprint \w+ \(now \w+\)"):
+        Job.begin(store, SETTINGS, ring_of_patches(5)[0])
 
 
 # Runs that are stopped
@@ -183,67 +234,123 @@ def test_a_run_that_is_stopped_while_it_saves_its_graph_goes_on(ring, tmp_path, 
 
     monkeypatch.setattr(gq.Graph, "save", stopped)
     with pytest.raises(KeyboardInterrupt):
-        keep_graph(DirectoryStore(tmp_path / "job"), ring[0], {})
+        Job.begin(DirectoryStore(tmp_path / "job"), SETTINGS, ring[0])
     monkeypatch.setattr(gq.Graph, "save", save)
     store = DirectoryStore(tmp_path / "job")
-    assert job_graph(store) is None
-    keep_graph(store, ring[0], {})
-    assert job_graph(store).n_nodes == ring[0].n_nodes
+    with pytest.raises(gq.errors.JobError, match="has no patches yet"):
+        Job.open(store)
+    Job.begin(store, SETTINGS, ring[0])
+    assert Job.open(store).graph.n_nodes == ring[0].n_nodes
 
 
-def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_own(job, tmp_path, monkeypatch):
-    align_job(job)
-    assert job_status(job)["next"] == "nothing"
-    X = kept_embedding(job)
+@dataclass(frozen=True)
+class Counting:
+    """A partitioner that counts its calls in a file."""
 
-    def stopped(*_args, **_kwargs):
+    n_patches: int
+    log: str = field(compare=False)
+
+    def __call__(self, graph):
+        with open(self.log, "a") as file:
+            file.write("x")
+        return np.arange(graph.n_nodes) * self.n_patches // graph.n_nodes
+
+
+def test_a_run_that_is_stopped_after_the_partition_does_not_partition_again(ring, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    cutting = gq.Cutting(4, partitioner=Counting(4, str(log)), overlap=(6, 12))
+    job = Job.begin(DirectoryStore(tmp_path / "job"), replace(SETTINGS, cutting=cutting), ring[0])
+
+    def stopped(*_args, **_options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "centroid", stopped)
+        patched.setattr("graphquilt.pipeline.cutting.patch_graph", stopped)
         with pytest.raises(KeyboardInterrupt):
-            align_job(job, translate=False)
-    assert job_status(job)["next"] == "graphquilt align"
-    with pytest.raises(gq.errors.JobError, match=r"not the one of its alignment.*\(graphquilt align\)"):
+            job.cut()
+    assert "labels" in job.store
+    assert "patch_graph" not in job.store
+    with pytest.raises(gq.errors.JobError, match="has no patches yet"):
+        job.embed()
+    patch_graph = Job.begin(DirectoryStore(job.store.path), job.settings, ring[0]).cut()
+    assert log.read_text() == "x"
+    assert np.array_equal(patch_graph.edges, gq.cut(ring[0], cutting, dim=2, seed=7).edges)
+    other = gq.Cutting(3, partitioner=Counting(3, str(log)), overlap=(6, 12))  # other labels are not taken for these
+    store = DirectoryStore(tmp_path / "other")
+    store["labels"] = job.store["labels"]
+    assert gq.cut(ring[0], other, dim=2, seed=7, store=store).n_patches == 3
+
+
+def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_own(job, tmp_path, monkeypatch):
+    job.stitch()
+    assert job_status(job).next == "nothing"
+    X = np.array(job.embedding)
+    write = DirectoryStore.__setitem__
+
+    def stopped(store, key, record):
+        if key == "embedding":
+            raise KeyboardInterrupt
+        write(store, key, record)
+
+    still = with_recipe(job, motions=Motions(translate=False))
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectoryStore, "__setitem__", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            still.stitch()
+    assert job_status(still).next == "graphquilt align"
+    with pytest.raises(gq.errors.JobError, match=r"does not belong to its alignment.*\(graphquilt align\)"):
+        export_embedding(still, tmp_path / "out.csv")
+    job = with_recipe(still, motions=None)
+    with pytest.raises(
+        gq.errors.JobError, match=r"was aligned with .*translate false \(now true\).*\(graphquilt align\)"
+    ):
         export_embedding(job, tmp_path / "out.csv")
-    align_job(job)
-    assert np.array_equal(kept_embedding(job), X)
+    job.stitch()
+    assert np.array_equal(job.embedding, X)
     export_embedding(job, tmp_path / "out.csv")
 
 
 def test_other_weights_are_another_alignment_too(job):
     """The transforms may be the same, as those of a single patch are; the embedding is not."""
-    align_job(job, coverage=0)
-    alignment = job["alignment"]
-    job["alignment"] = Record(alignment.arrays, {**alignment.parameters, "coverage": 2.0})
-    with pytest.raises(gq.errors.JobError, match="not the one of its alignment"):
-        kept_embedding(job)
+    job.stitch()
+    job = with_recipe(job, coverage=2.0)
+    record = job.store["alignment"]
+    job.store["alignment"] = Record(record.arrays, {**record.parameters, "coverage": 2.0})
+    with pytest.raises(gq.errors.JobError, match="does not belong to its alignment"):
+        _ = job.embedding
 
 
-def test_an_embedding_that_does_not_name_its_alignment_is_read(job):
-    """As jobs had it before embeddings did."""
-    align_job(job)
-    record = job["embedding"]
-    job["embedding"] = Record(record.arrays, {"n_nodes": 72, "dim": 2})
-    assert kept_embedding(job).shape == (72, 2)
-    assert job_status(job)["next"] == "nothing"
+def test_what_is_stitched_is_not_stitched_again(job, monkeypatch):
+    expected = job.stitch()
+    monkeypatch.setattr("graphquilt.jobs.job.stitch", None)
+    assert np.array_equal(Job.open(job.store).stitch().rotations, expected.rotations)
+    with pytest.raises(TypeError):
+        with_recipe(job, refine=1).stitch()
 
 
-@pytest.mark.parametrize("where", ["graphquilt.stages.centroid", "pyarrow.parquet.write_table"])
-def test_what_a_killed_alignment_leaves_is_removed_by_the_next(job, where):
+@pytest.mark.parametrize("where", ["graphquilt.pipeline.stitching.centroid", "pyarrow.parquet.write_table"])
+def test_what_a_killed_run_leaves_is_removed_by_the_next(ring, job, tmp_path, where):
     module, name = where.rsplit(".", 1)
+    path = job.store.path if name == "centroid" else tmp_path / "new"
+    ring[0].save(tmp_path / "graph")
     code = (
         "import os, sys\n"
         f"import {module} as module\nwork = module.{name}\n"
-        "from graphquilt.stages import align_job\nfrom graphquilt.store import DirectoryStore\n"
+        "from graphquilt import SVD, DirectoryStore, Graph, Job, JobSettings\n"
         "def killed(*args, **kwargs):\n    work(*args, **kwargs)\n    os.kill(os.getpid(), 9)\n"
-        f"module.{name} = killed\nalign_job(DirectoryStore(sys.argv[1]))\n"
+        f"module.{name} = killed\n"
+        "store = DirectoryStore(sys.argv[1])\n"
+        "if 'patch_graph' in store:\n    Job.open(store).stitch()\n"
+        "Job.begin(store, JobSettings(embedder=SVD(2)), Graph.open(sys.argv[2]))\n"
     )
-    run = subprocess.run([sys.executable, "-c", code, job.path], check=False)
+    run = subprocess.run([sys.executable, "-c", code, path, tmp_path / "graph"], check=False)
     assert run.returncode == -signal.SIGKILL
-    assert list(job.path.glob("*.part"))
-    align_job(job)
-    assert not list(job.path.glob("*.part"))
+    assert list(path.glob("*.part"))
+    if name == "centroid":
+        job.stitch()
+    else:
+        Job.begin(DirectoryStore(path), SETTINGS, ring[0])
+    assert not list(path.glob("*.part"))
 
 
 # Jobs from Python on the command line
@@ -251,19 +358,23 @@ def test_what_a_killed_alignment_leaves_is_removed_by_the_next(job, where):
 
 def test_the_command_line_goes_on_with_a_job_of_embed(blocks, tmp_path, capsys, monkeypatch):
     path = tmp_path / "job"
-    kept = gq.embed(blocks, dim=4, n_patches=4, overlap=(40, 160), store=DirectoryStore(path))
+    options = {"dim": 4, "cutting": gq.Cutting(4, overlap=(40, 160))}
+    X = gq.embed(blocks, **options, store=DirectoryStore(path)).embedding
     code, out, _ = command(capsys, monkeypatch, "inspect", path, "--json")
     assert (code, json.loads(out)["next"]) == (0, "nothing")
     code, out, _ = command(capsys, monkeypatch, "evaluate", path, "--splits", 2, "--json")
     assert code == 0
-    assert json.loads(out)["reconstruction_auc"] == gq.evaluate.reconstruction_auc(kept.embedding, blocks, seed=0)
+    assert json.loads(out)["auc"] == gq.evaluate.reconstruction_auc(X, blocks, seed=0)
     assert "accuracy" in json.loads(out)
     assert command(capsys, monkeypatch, "export", path, tmp_path / "x.csv")[0] == 0
     assert len((tmp_path / "x.csv").read_text().splitlines()) == blocks.n_nodes + 1
     assert command(capsys, monkeypatch, "embed", path, "--runs", 2, "--workers", 1)[0] == 0
-    assert command(capsys, monkeypatch, "align", path, "--coverage", 2)[0] == 0
-    again = gq.embed(blocks, dim=4, n_patches=4, overlap=(40, 160), store=DirectoryStore(path), runs=2)
-    assert np.array_equal(kept_embedding(DirectoryStore(path)), again.embedding)
+    assert command(capsys, monkeypatch, "align", path, "--coverage", 2, "--workers", 1)[0] == 0
+    options["recipe"] = gq.Recipe(runs=2, coverage=2.0)
+    again = gq.embed(blocks, **options, store=DirectoryStore(path))
+    assert np.array_equal(Job.open(path).embedding, again.embedding)
+    assert np.abs(gq.embed(blocks, **options).embedding - again.embedding).max() < 1e-9
+    assert not np.array_equal(X, again.embedding)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -275,11 +386,18 @@ def test_a_graph_that_was_saved_is_known_again(ring, tmp_path, kind):
     graph = gq.Graph.from_arrays(A.indptr.astype(kind), A.indices.astype(kind))
     graph.save(tmp_path / "graph")
     store = DirectoryStore(tmp_path / "job")
-    gq.embed_patches(graph, ring[1], Toy(2), seed=7, store=store)
-    gq.embed_patches(gq.Graph.open(tmp_path / "graph"), ring[1], Toy(2), seed=7, store=store)
-    old = fingerprint(graph.indptr, graph.indices, None, None)
-    store["patch_graph"] = Record(store["patch_graph"].arrays, {**store["patch_graph"].parameters, "graph": old})
-    gq.embed_patches(graph, ring[1], Toy(2), seed=7, store=store)
+    job_of_patches(store, graph, ring[1], embedder=Toy(2), seed=7).embed()
+    again = Job.begin(store, JobSettings(embedder=Toy(2), seed=7), gq.Graph.open(tmp_path / "graph"))
+    assert len(again.embed()) == 6
+
+
+def test_another_graph_in_the_place_of_the_first_is_refused(ring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    job_of_patches(store, *ring, embedder=Toy(2))
+    shutil.rmtree(store.path / "graph")
+    ring_of_patches(5)[0].save(store.path / "graph")
+    with pytest.raises(gq.errors.JobError, match=r"begun with another graph than the one that is now in .*graph"):
+        Job.open(store)
 
 
 def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_path, capsys, monkeypatch):
@@ -287,8 +405,12 @@ def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_p
     gq.embed_patches(*ring, Toy(2), seed=7, store=store)
     code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
     assert code == 2
+    assert "has patches but no settings" in err
+    job = Job.begin(store, JobSettings(embedder=Toy(2), seed=7))
+    code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
+    assert code == 2
     assert "has no embedding yet; align it first" in err
-    align_job(store)
+    job.stitch()
     code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
     assert code == 2
     assert "has an embedding but no graph" in err

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from graphquilt.conformance.store import check_store
+from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.locking import job_lock
-from graphquilt.store import DirectoryStore, Record
+from graphquilt.jobs import DirectoryStore
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline import Record
 
 KEY = "patches/00003/graph"
 
@@ -200,7 +201,7 @@ def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path):
     """Kill a writer that does nothing but rewrite one record: what is there is whole, or is known to be absent."""
     code = (
         "import sys, numpy as np\n"
-        "from graphquilt.store import DirectoryStore, Record\n"
+        "from graphquilt.jobs import DirectoryStore\nfrom graphquilt.pipeline import Record\n"
         "store = DirectoryStore(sys.argv[1])\n"
         "print('ready', flush=True)\n"
         "n = 0\n"
@@ -230,8 +231,8 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.locking import job_lock\n"
-        "with job_lock(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
+        "import sys, time\nfrom graphquilt.jobs.lock import job_lock\n"
+        "with job_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -256,9 +257,9 @@ def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
 
         def second():
             with job_lock(tmp_path, share="2-of-3"):
-                return "held"
+                return "locked"
 
-        assert other.submit(second).result() == "held"
+        assert other.submit(second).result() == "locked"
 
 
 def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):

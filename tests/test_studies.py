@@ -1,5 +1,6 @@
 """Studies: cells that survive a kill, the same numbers from every executor, and the small study from end to end."""
 
+import functools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.studies.cells import cell_seed, read_cells, run_cells
+from extras import needs
+from graphquilt.pipeline import Record
+from graphquilt.studies.cells import cell_seed, cell_store, read_cells, run_cells
 
 
 @dataclass(frozen=True)
@@ -22,19 +25,25 @@ class Square:
         return f"square{self.number}"
 
     @property
+    def group(self):
+        return f"of {self.number % 2}"
+
+    @property
     def parameters(self):
         return {"number": self.number, "exponent": self.exponent}
 
     def run(self, folder):
         if self.number >= self.limit:
             raise KeyboardInterrupt
-        log = folder / "log"
-        log.write_text((log.read_text() if log.exists() else "") + f"{self.number} ")
-        return {"value": self.number**self.exponent, "drawn": np.random.default_rng(cell_seed(self.number)).random()}
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "log", "a") as log:
+            log.write(f"{self.number} ")
+        random = np.random.default_rng(cell_seed(self.number)).random(2)
+        return Record({"pair": random}, {"value": self.number**self.exponent, "random": random[0]})
 
 
 def values(results):
-    return {result["name"]: (result["value"], result["drawn"]) for result in results}
+    return {result["name"]: (result["value"], result["random"]) for result in results}
 
 
 def test_a_killed_study_goes_on_where_it_was(tmp_path):
@@ -43,7 +52,8 @@ def test_a_killed_study_goes_on_where_it_was(tmp_path):
     assert [result["value"] for result in read_cells(tmp_path)] == [0, 1, 4]
     results = run_cells([Square(k) for k in range(5)], tmp_path)
     assert [result["value"] for result in results] == [0, 1, 4, 9, 16]
-    assert (tmp_path / "cells" / "log").read_text() == "0 1 2 3 4 "  # none was computed twice
+    assert (tmp_path / "trainings" / "log").read_text() == "0 1 2 3 4 "  # none was computed twice
+    assert cell_store(tmp_path)["square2"].arrays["pair"][0] == results[2]["random"]
     assert results[0]["machine"]["graphquilt"] == gq.__version__
 
 
@@ -57,6 +67,7 @@ def test_every_executor_gives_the_same_numbers(tmp_path):
     events = []
     run_cells(cells, tmp_path / "b", progress=events.append)
     assert [(event.done, event.total) for event in events] == [(4, 4)]
+    assert (tmp_path / "c" / "trainings" / "log").read_text() in ("0 2 1 3 ", "1 3 0 2 ")  # group by group
 
 
 def test_results_of_other_parameters_are_not_mixed_in(tmp_path):
@@ -73,8 +84,19 @@ def test_seeds_depend_on_every_part():
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    pytest.importorskip("torch")
+def _few_epochs():
+    """The studies test how trainings are kept and compared, not how good they are."""
+    needs("torch")
+    from graphquilt.studies.trainings import MODELS
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in dict(MODELS).items():
+            patch.setitem(MODELS, name, functools.partial(kind, max_epochs=8))
+        yield
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, _few_epochs):
     from graphquilt.studies.small_scale import reproduce_small, small_cells
 
     out = tmp_path_factory.mktemp("small")
@@ -100,7 +122,10 @@ def test_the_small_study_leaves_tables_figures_and_raw_numbers(small):
     for model in ("vgae", "dgi"):
         assert (out / f"{model}-curves.png").stat().st_size > 10_000
         assert (out / f"{model}-curves.svg").read_text().startswith("<?xml")
-    assert len(list((out / "cells").glob("*-d002-*.npy"))) == 16
+    arrays = cell_store(out)["blocks-vgae-d002-run0"].arrays
+    assert {name: array.shape for name, array in arrays.items()} == dict.fromkeys(
+        ("full", "l2g", "no-trans", "rotation-only"), (1200, 2)
+    )
 
 
 def test_the_kept_run_is_the_one_with_the_best_auc():
@@ -116,7 +141,7 @@ def test_the_kept_run_is_the_one_with_the_best_auc():
     assert row["accuracy_mean"] == pytest.approx(0.7)
 
 
-def test_expectations_are_held_against_the_numbers():
+def test_expectations_are_compared_with_the_numbers():
     from graphquilt.studies.small_scale_checks import check_study, checks_table
 
     names = ("dataset", "model", "dim", "route", "auc", "accuracy", "accuracy_std")
@@ -162,8 +187,7 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory):
-    pytest.importorskip("torch")
+def quality(tmp_path_factory, _few_epochs):
     from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
 
     out = tmp_path_factory.mktemp("quality")
@@ -175,9 +199,12 @@ def quality(tmp_path_factory):
 
 
 def test_the_study_of_quality_leaves_tables_a_figure_and_raw_numbers(quality):
-    out, cells, text = quality
+    out, cells, rows = quality
     from graphquilt.studies.quality import COLUMNS
+    from graphquilt.studies.quality_report import quality_tables
 
+    text = quality_tables(rows)
+    assert (out / "quality.md").read_text() == text
     for column in COLUMNS:
         assert f"| {column} |" in text
     assert "best ≥ full, accuracy" in text
@@ -191,13 +218,18 @@ def test_the_study_of_quality_leaves_tables_a_figure_and_raw_numbers(quality):
 
 
 def test_columns_share_their_trainings(quality):
+    """One job for no-trans, l2g, + runs, + coverage, + refine, + rounds and reconstruction together."""
     out, _, _ = quality
-    names = sorted(path.name for path in (out / "trainings").glob("blocks-vgae-d002*patches.npz"))
-    plain = [name for name in names if name.startswith("blocks-vgae-d002-run")]
-    best = gq.Recipe.best()
-    assert len(plain) == best.runs  # of no-trans, l2g, + runs, + coverage and + rounds together
-    assert sum(f"dropout-{best.dropout}-init_seed-fixed" in name for name in names) == best.runs
-    assert sum("round" in name for name in names) == 4
+    trainings = out / "trainings"
+    names = {path.name for path in trainings.glob("blocks-vgae-d002*patches")} - {"blocks-vgae-d002-links-run0-patches"}
+    changes = ["dropout-0.25", "dropout-0.25-init_seed-0", "init_seed-0", "validation-0.1", "weight_decay-0.0005"]
+    assert names == {f"blocks-vgae-d002{change}-run0-patches" for change in ("", *(f"-{word}" for word in changes))}
+    store = gq.DirectoryStore(trainings / "blocks-vgae-d002-run0-patches")
+    n_patches = len(store["patch_graph"].arrays["starts"]) - 1
+    numbers = range(gq.Recipe.best().runs * n_patches)
+    assert all(f"patches/{k:05d}/embedding" in store for k in numbers)
+    assert all(f"rounds/2/patches/{k:05d}/embedding" in store for k in range(n_patches))
+    assert not list(store.path.glob("patches/*/graph.*"))  # it can be cut again
 
 
 def test_best_of_several_runs_is_never_worse_in_auc(quality):
@@ -211,25 +243,40 @@ def test_best_of_several_runs_is_never_worse_in_auc(quality):
     assert rows["+ runs"]["cost"] > rows["l2g"]["cost"]
 
 
-def test_the_first_runs_are_those_of_the_small_study(quality, small):
-    one, two = quality[0] / "trainings", small[0] / "trainings"
-    with np.load(one / "blocks-vgae-d002-run0-full.npz") as a, np.load(two / "blocks-vgae-d002-run0-full.npz") as b:
-        assert str(a["made_with"]) == str(b["made_with"])
-        assert np.array_equal(a["rows"], b["rows"])
+@pytest.mark.parametrize("part", ["full", "patches"])
+def test_the_first_runs_are_those_of_the_small_study(quality, small, part):
+    one, two = (
+        gq.DirectoryStore(out / "trainings" / f"blocks-vgae-d002-run0-{part}")["patches/00000/embedding"]
+        for out in (quality[0], small[0])
+    )
+    for name in ("embedder", "seed"):
+        assert one.parameters[name] == two.parameters[name]
+    assert np.array_equal(one.arrays["embedding"], two.arrays["embedding"])
 
 
-def test_a_training_made_otherwise_is_not_opened(quality, tmp_path):
-    from graphquilt.studies.trainings import train_whole
+def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, blocks_quilt):
+    needs("torch")
+    from graphquilt.studies.trainings import trained, training_fact
 
-    graph = gq.datasets.load_dataset("blocks")
-    train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=0)
-    with pytest.raises(gq.errors.JobError, match="max_epochs=2, seed 0, not with VGAE dim=2 max_epochs=2, seed 1"):
-        train_whole(tmp_path / "cells", "one", graph, gq.VGAE(2, max_epochs=2), seed=1)
+    folder, options = tmp_path / "one", {"seed": 0, "recipe": gq.Recipe(runs=2)}
+    job = trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=2), **options)
+    assert training_fact(job, "epochs") == 2 * 2 * blocks_quilt.n_patches
+    embeddings = [np.array(patch.coordinates) for patch in job.patches]
+    first = folder / "patches" / "00000" / "embedding.json"
+    written = first.stat().st_mtime_ns
+    for path in folder.glob("patches/*[123]/embedding.*"):
+        path.unlink()
+    job = trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=2), **options)
+    assert first.stat().st_mtime_ns == written
+    for patch, before in zip(job.patches, embeddings, strict=True):
+        assert np.allclose(patch.coordinates, before, atol=1e-5)
+    with pytest.raises(gq.errors.JobError, match=r"max epochs 2 \(now 3\)"):
+        trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=3), **options)
 
 
 @pytest.mark.slow
 def test_pictures_of_the_largest_dimension(small):
-    pytest.importorskip("umap")
+    needs("umap")
     from graphquilt.studies.small_scale_report import write_report
 
     out, _ = small

@@ -49,8 +49,8 @@ def test_relative_transforms_of_two_views_are_quotients():
     assert relative_scale(a, b) == pytest.approx(2 / 5)
     # R_ij = S_i S_j^T where X_i S_i is aligned: the aligned patch is X S, without the transpose of the paper.
     S = Q.transpose(0, 2, 1)
-    np.testing.assert_allclose(relative_rotation(a, b), S[0] @ S[1].T, atol=1e-12)
-    np.testing.assert_allclose((a - 1) / 2 @ S[0], (b + 3) / 5 @ S[1], atol=1e-12)
+    np.testing.assert_allclose(relative_rotation(a, b), S[0] @ S[1].T, atol=1e-10)
+    np.testing.assert_allclose((a - 1) / 2 @ S[0], (b + 3) / 5 @ S[1], atol=1e-10)
 
 
 @settings(deadline=None)
@@ -161,7 +161,8 @@ def test_row_normalised_matrix_and_symmetric_form_give_the_same_rotations():
     assert rotation_error(nearest_orthogonal(blocks), expected) < 1e-6
 
 
-def test_single_precision_blocks_are_used_as_they_are():
+def test_single_precision_blocks_are_used_as_they_are(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
     edges, measured, truth = rotation_measurements(40, 16, degree=4, noise=0.1, seed=7)
     double = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=40)
     single = synchronize_rotations(edges, measured.astype(np.float32), weights=np.ones(len(edges)), n=40)
@@ -170,17 +171,21 @@ def test_single_precision_blocks_are_used_as_they_are():
 
 
 def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
     monkeypatch.setattr("graphquilt.alignment.connection.DENSE_LIMIT", 10)
     for degree, noise in ((10, 0.2), (2, 0.02)):
         edges, measured, _ = rotation_measurements(150, 4, degree=degree, noise=noise, seed=8)
         weights = np.ones(len(edges))
         values, expected = dense_answer(edges, measured, weights, 150)
         found = synchronize_rotations(edges, measured, weights=weights, n=150, tol=1e-8)
+        assert found.iterations > 0
         assert rotation_error(found.rotations, expected) < 1e-4
         np.testing.assert_allclose(found.eigenvalues[:4], values[:4], atol=1e-8)
 
 
-def test_what_does_not_converge_says_how_far_it_came():
+def test_what_does_not_converge_says_how_far_it_came(monkeypatch):
+    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(groups, "DENSE_RESCUE", 0)
     edges, measured, _ = rotation_measurements(60, 8, degree=4, noise=0.5, seed=9)
     with pytest.raises(
         gq.errors.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked"
@@ -194,7 +199,7 @@ def test_the_operator_equals_its_dense_matrix():
     connection = Connection(edges, measured, np.random.default_rng(0).uniform(1, 2, len(edges)), 12)
     X, image = np.random.default_rng(1).normal(size=(36, 5)), np.empty((36, 5))
     connection(X, image)
-    np.testing.assert_allclose(image, connection.dense() @ X, atol=1e-12)
+    np.testing.assert_allclose(image, connection.sparse().toarray() @ X, atol=1e-12)
 
 
 def test_lowest_eigenpairs_stay_away_from_what_is_deflated():
@@ -203,12 +208,27 @@ def test_lowest_eigenpairs_stay_away_from_what_is_deflated():
     def apply(X, out):
         out[:] = diagonal * X
 
-    def invert(R):
+    def invert(R, values):
         R /= diagonal
 
     start = np.random.default_rng(0).normal(size=(40, 2))
     pairs = lowest_eigenpairs(apply, start, preconditioner=invert, deflate=np.eye(40)[:, :3], tol=1e-9)
     np.testing.assert_allclose(pairs.values, [4, 5], atol=1e-9)
+
+
+def test_an_iteration_without_progress_stops():
+    """Without a preconditioner and with an operator that rounds its results, residuals cannot become small."""
+    diagonal = np.linspace(1.0, 2.0, 200)[:, None]
+
+    def apply(X, out):
+        out[:] = np.round(diagonal * X, 4)
+
+    start = np.random.default_rng(0).normal(size=(200, 3))
+    options = {"preconditioner": lambda R, values: None, "tol": 1e-9, "max_iterations": 500}
+    pairs = lowest_eigenpairs(apply, start, patience=8, **options)
+    assert pairs.iterations < 200
+    assert 1e-9 < pairs.residuals.max() < 1e-2
+    np.testing.assert_allclose(pairs.values, diagonal[:3, 0], atol=1e-2)
 
 
 def test_orthonormalize_drops_what_depends_on_the_rest():
@@ -227,10 +247,12 @@ def test_reweighting_finds_the_edge_that_lies():
     offsets[3] += 10
 
     def solve(weights, _):
-        t = synchronize_translations(edges, offsets, weights=weights, n=8)
-        return t, np.linalg.norm(t[edges[:, 1]] - t[edges[:, 0]] - offsets, axis=1)
+        return synchronize_translations(edges, offsets, weights=weights, n=8)
 
-    found, trust = reweighted(solve, np.ones(len(edges)))
+    def misfits(t):
+        return np.linalg.norm(t[edges[:, 1]] - t[edges[:, 0]] - offsets, axis=1)
+
+    found, trust = reweighted(solve, misfits, np.ones(len(edges)))
     assert trust.argmin() == 3
     np.testing.assert_allclose(found, truth - truth.mean(axis=0), atol=1e-2)
 

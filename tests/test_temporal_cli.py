@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import graphquilt
+from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.anomaly import parse_marks
+from graphquilt.report.anomaly import parse_marks, render_page
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_page import render_page
 from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import ScoringOptions, Tracker
 
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
@@ -198,16 +199,16 @@ def test_a_watch_killed_between_any_two_files_loses_nothing(call, inbox, all_ale
 def test_a_watch_killed_while_it_prints_loses_no_alert(call, inbox, all_alerts, tmp_path, moment):
     from graphquilt.cli import temporal
 
-    echo, seen = temporal.typer.echo, []
+    lines = []
 
-    def echo_or_die(line, **options):
-        if not options.get("err"):
-            seen.append(line)
-            if len(seen) == moment + 1:
+    def print_or_die(line, **options):
+        if options.get("file") is None:
+            lines.append(line)
+            if len(lines) == moment + 1:
                 raise Killed
-        echo(line, **options)
+        print(line, **options)  # noqa: T201
 
-    kill = lambda patch: patch.setattr(temporal.typer, "echo", echo_or_die)  # noqa: E731
+    kill = lambda patch: patch.setattr(temporal, "print", print_or_die, raising=False)  # noqa: E731
     assert watch_killed_and_restarted(call, inbox, tmp_path / "state", kill) == all_alerts
 
 
@@ -239,23 +240,23 @@ def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_pa
 
 
 def test_watch_refuses_a_state_that_does_not_say_what_it_was_made_with(call, inbox, tmp_path):
-    graphquilt.temporal.Tracker(3, lags=(1, 7), min_observations=5).save(tmp_path / "tracker.npz")
+    Tracker(ScoringOptions(3, (1, 7), 5)).save(tmp_path / "tracker.npz")
     (tmp_path / "watch.json").write_text('{"last": 1, "end": 2.0, "files": {}}')
     code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
     assert (code, "does not say" in said, "new folder" in said) == (2, True, True)
 
 
 def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored, tmp_path, monkeypatch):
-    from graphquilt import workers
+    from graphquilt import jobs
 
     opened = []
 
-    class Recorded(workers.Processes):
+    class Recorded(jobs.Processes):
         def __init__(self, n_workers):
             opened.append(n_workers)
             super().__init__(n_workers)
 
-    monkeypatch.setattr(workers, "Processes", Recorded)
+    monkeypatch.setattr(jobs, "Processes", Recorded)
     words = ("--no-figures", "--json", "--mark", "9-15", "--workers", 2, *SMALL)
     code, out, said = call("anomaly", *days, "--out", tmp_path, *words)
     assert code == 0, said
@@ -283,7 +284,7 @@ def test_watch_refuses_what_it_cannot_watch(tmp_path):
 
 
 def test_figures_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     labels = [str(t) for t in range(30)]
     z = np.random.default_rng(0).normal(size=30)
     marked = np.arange(30) > 20
@@ -299,7 +300,7 @@ def test_figures_are_drawn(tmp_path):
 
 @pytest.mark.slow
 def test_the_reference_map_is_drawn(tmp_path):
-    pytest.importorskip("umap")
+    needs("umap")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 4))
     X[3] = np.nan

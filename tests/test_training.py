@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from extras import needs
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
-from graphquilt.embedders import _fit  # noqa: E402
-from graphquilt.embedders import _gcn as gcn  # noqa: E402
-from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges  # noqa: E402
+from graphquilt.embedders import gcn, training  # noqa: E402
+from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges  # noqa: E402
 
 
 def blocks_graph(n=80, groups=4, seed=0, features=True):
@@ -142,13 +142,13 @@ def test_torch_is_left_as_it_was():
         torch.set_num_threads(before)
 
 
-def test_concurrent_trainings_give_the_same_bits_and_leave_the_thread_count():
-    graph, embedder = blocks_graph(), gq.VGAE(3, max_epochs=10)
+def test_concurrent_trainings_give_the_same_embeddings_and_leave_the_thread_count():
+    graph, embedder = blocks_graph(), gq.VGAE(3, max_epochs=10, dtype="float64")
     before = torch.get_num_threads()
     alone = [embedder(graph, seed) for seed in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda seed: embedder(graph, seed), range(4)))
-    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+    np.testing.assert_allclose(alone, together, atol=1e-9)
     seen = []
     fresh = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     fresh.start()
@@ -200,8 +200,8 @@ def test_a_directed_graph_is_embedded_as_its_undirected_one():
     upper = sp.csr_array(sp.triu(graph.adjacency))
     one_way = gq.Graph(upper, graph.features)
     assert one_way.directed
-    embedder = gq.GAE(3, max_epochs=5)
-    np.testing.assert_array_equal(embedder(one_way, 0), embedder(graph, 0))
+    embedder = gq.GAE(3, max_epochs=5, dtype="float64")
+    np.testing.assert_allclose(embedder(one_way, 0), embedder(graph, 0), atol=1e-9)
 
 
 def test_features_that_are_sparse_dense_or_half_give_the_same():
@@ -227,7 +227,6 @@ def test_features_that_are_sparse_dense_or_half_give_the_same():
         ({"dim": 2, "restarts": 0}, "restarts of VGAE must be at least 1"),
         ({"dim": 2, "featureless": "noise"}, "featureless of VGAE is one of"),
         ({"dim": 2, "dtype": "int8"}, "dtype of VGAE is 'float32' or 'float64'"),
-        ({"dim": 2, "group": frozenset({"shear"})}, "group of VGAE is made of"),
     ],
 )
 def test_wrong_fields_are_refused(fields, message):
@@ -258,11 +257,11 @@ def test_a_device_that_is_not_there_is_named():
     graph = blocks_graph()
     if not torch.cuda.is_available():
         with pytest.raises(
-            gq.errors.InputError, match=r"'cuda' is not there: torch .* sees 0 CUDA devices. Use device='cpu'"
+            gq.errors.InputError, match=r"'cuda' is not available: torch .* finds 0 CUDA devices. Use device='cpu'"
         ):
             gq.VGAE(3, device="cuda")(graph, 0)
     if not torch.backends.mps.is_available():
-        with pytest.raises(gq.errors.InputError, match="'mps' is not there"):
+        with pytest.raises(gq.errors.InputError, match="'mps' is not available"):
             gq.VGAE(3, device="mps")(graph, 0)
     with pytest.raises(gq.errors.InputError, match="the device 'tpu' is not known"):
         gq.VGAE(3, device="tpu")(graph, 0)
@@ -271,7 +270,7 @@ def test_a_device_that_is_not_there_is_named():
 def test_a_full_device_says_what_to_reduce():
     with (
         pytest.raises(gq.errors.InputError, match=r"memory of cuda does not hold .* 9 nodes .* Reduce hidden or dim"),
-        _fit.out_of_memory_explained(9, 4, 16, "cuda"),
+        training.out_of_memory_explained(9, 4, 16, "cuda"),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
@@ -319,7 +318,7 @@ def test_an_encoder_refuses_other_features_and_other_files(tmp_path):
 
 @pytest.mark.parametrize("embedder", [gq.VGAE(4), gq.GAE(4, validation=0.2), gq.DGI(4)])
 def test_a_training_leaves_no_arrays_behind(embedder):
-    from graphquilt.embedders._ops import Workspace
+    from graphquilt.embedders.elementwise import Workspace
 
     graph, embedder = blocks_graph(), dataclasses.replace(embedder, max_epochs=3)
 

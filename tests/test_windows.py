@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphquilt.errors import InputError
-from graphquilt.temporal import lag_edges, read_flows, snapshots
-from graphquilt.temporal.windows import Names
+from graphquilt.temporal import Names, lag_edges, read_flows, snapshots
 
 DAY = 86400
 
@@ -31,8 +30,8 @@ def test_snapshots_are_what_a_dictionary_says(rows, size, directed):
         day = expected.setdefault(time // 100, set())
         day.update({(i, j)} if directed else {(i, j), (j, i)})
     days = snapshots(batches(rows, size), width=100, directed=directed)
-    found = {w.number: set(zip(*map(np.ndarray.tolist, w.matrix.nonzero()), strict=True)) for w in days.windows()}
-    assert found == expected
+    pairs = {w.number: set(zip(*map(np.ndarray.tolist, w.matrix.nonzero()), strict=True)) for w in days.windows()}
+    assert pairs == expected
     assert days.numbers == sorted(expected)
     assert days.late == 0
 
@@ -64,7 +63,7 @@ def test_a_window_is_given_out_before_the_stream_ends():
     assert next(snapshots(stream()).windows()).number == 0
 
 
-def test_empty_windows_are_said(caplog):
+def test_empty_windows_are_reported(caplog):
     days = snapshots([(np.array([0, 4 * DAY]), np.array([0, 0]), np.array([0, 0]))])
     assert len(list(days)) == 2
     assert (days.empty, days.times) == ([1, 2, 3], [0.0, 4.0 * DAY])

@@ -83,6 +83,12 @@ class Whereabouts(Toy):
         return np.zeros((graph.n_nodes, self.dim))
 
 
+class Pretender(dict):
+    """A store that says that workers share it, though each gets a copy of its own."""
+
+    shared = True
+
+
 def ring_of_patches(n_patches, size=12):
     """A ring graph and overlapping stretches of it, stretch k with a size of its own (size + k % 7)."""
     n = n_patches * size
@@ -96,18 +102,27 @@ def ring_of_patches(n_patches, size=12):
     return graph, PatchGraph(patches, np.unique(edges, axis=0), n)
 
 
+def job_of_patches(store, graph, patch_graph, **settings):
+    """Begin a job whose patches are given instead of cut."""
+    from graphquilt.jobs import Job, JobSettings
+    from graphquilt.pipeline.cutting import keep_patch_graph
+
+    job = Job.begin(store, JobSettings(**settings), graph)
+    keep_patch_graph(store, patch_graph, graph)
+    return job
+
+
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
-    from graphquilt.fanout import embed_patches
-    from graphquilt.locking import job_lock
-    from graphquilt.store import DirectoryStore
-    from graphquilt.workers import Processes
+    from graphquilt.jobs import DirectoryStore, Processes
+    from graphquilt.jobs.lock import job_lock
+    from graphquilt.pipeline import embed_patches
 
-    graph, quilt = ring_of_patches(int(n_patches))
+    graph, patch_graph = ring_of_patches(int(n_patches))
     with job_lock(job):
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         with Processes(int(workers)) as pool:
             toy = Toy(3, seconds=float(seconds), log=f"{job}.log")
-            embed_patches(graph, quilt, toy, seed=7, store=DirectoryStore(job), executor=pool)
+            embed_patches(graph, patch_graph, toy, seed=7, store=DirectoryStore(job), executor=pool)
         sys.stdout.write("done\n")

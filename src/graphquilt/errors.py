@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree of exceptions.
+"""The exceptions of graphquilt, as a tree.
 
 ::
 
@@ -6,10 +6,10 @@
     ├── InputError (ValueError)          the input is wrong; the message says what, where and what to do
     │   ├── CoverError                   a node is in no patch, or the patches do not fit the node range
     │   ├── OverlapError                 two patches share too few nodes, or all their shared points coincide
-    │   ├── DisconnectedError            the patch graph falls apart
-    │   └── FormatError                  a file is not what it should be
+    │   ├── DisconnectedError            the patch graph is not connected
+    │   └── FormatError                  a file is not of the kind that is expected
     ├── ConvergenceError (RuntimeError)  a solver did not reach its tolerance; carries the residual reached
-    └── JobError (RuntimeError)          a job on disk cannot go on
+    └── JobError (RuntimeError)          a job on disk cannot be continued
         └── PatchesFailedError           some patches could not be embedded; carries their numbers and causes
 
 A missing optional package raises :class:`MissingExtraError`, an ``ImportError`` that names the extra to install.
@@ -18,8 +18,8 @@ A missing optional package raises :class:`MissingExtraError`, an ``ImportError``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 __all__ = [
     "ConvergenceError",
@@ -32,18 +32,19 @@ __all__ = [
     "OverlapError",
     "PatchesFailedError",
     "QuiltError",
+    "needs_extra",
 ]
 
 
 class QuiltError(Exception):
-    """The root of every error that graphquilt raises on purpose; each travels whole between processes."""
+    """The root of every error that graphquilt raises on purpose; it can be pickled with all its attributes."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _remade, (type(self), self.args, self.__dict__)
 
 
-def _remade(kind: type[QuiltError], args: tuple[Any, ...], state: dict[str, Any]) -> QuiltError:
-    """Make an error again from its message and attributes; its constructor may want other things."""
+def _remade(kind: type[QuiltError], args: tuple[object, ...], state: dict[str, object]) -> QuiltError:
+    """Make an error again from its message and attributes, without its constructor, which may take other arguments."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -66,7 +67,7 @@ class DisconnectedError(InputError):
 
 
 class FormatError(InputError):
-    """A file cannot be read as what it claims to be."""
+    """A file is not of the kind that is expected, or is not complete."""
 
 
 class ConvergenceError(QuiltError, RuntimeError):
@@ -84,7 +85,7 @@ class ConvergenceError(QuiltError, RuntimeError):
 
 
 class JobError(QuiltError, RuntimeError):
-    """A job on disk cannot be continued as asked."""
+    """A job on disk cannot be continued."""
 
 
 class PatchesFailedError(JobError):
@@ -104,7 +105,7 @@ class PatchesFailedError(JobError):
     """
 
     def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
-        alike: dict[str, list[int]] = {}  # causes that differ in numbers only are told once
+        alike: dict[str, list[int]] = {}  # causes that differ in numbers only are reported once
         for patch in sorted(failures):
             alike.setdefault(re.sub(r"\d+", "#", failures[patch]), []).append(patch)
         shown = "; ".join(f"{_numbers(patches)} ({failures[patches[0]]})" for patches in list(alike.values())[:5])
@@ -137,3 +138,12 @@ class MissingExtraError(QuiltError, ImportError):
         super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
         self.what = what
         self.extra = extra
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Raise :class:`MissingExtraError` where an import inside the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(what, extra) from error

@@ -1,4 +1,4 @@
-"""Files: one atomic write, one translation of what the disk refuses, and arrays that can be memory-mapped.
+"""Write files atomically, explain errors of the disk, and write and map arrays.
 
 Arrays are .npy and uncompressed .npz files; nothing is ever unpickled.
 """
@@ -24,9 +24,9 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 
-__all__ = ["beside", "explained", "map_arrays", "sync_folder", "write_arrays", "write_text"]
+__all__ = ["beside", "explained", "map_arrays", "save_arrays", "sync_folder", "write_arrays", "write_text"]
 
-_ALIGN = 64  # bytes; what numpy itself aligns the data of a .npy file to
+_ALIGN = 64  # bytes, to which numpy aligns the data of a .npy file
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
 _ZIP64_EXTRA = 20  # bytes that zipfile adds to it for sizes over 4 GB
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
@@ -49,26 +49,31 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
-def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
-    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it.
+def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
+    """Write arrays as :func:`write_arrays` does to a file that is complete, and on the disk, once it is there."""
+    with beside(path) as part:
+        with open(part, "wb") as file:
+            write_arrays(file, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
 
-    Raises
-    ------
-    FormatError
-        An array is missing, holds Python objects, or the file is not what its name says.
-    """
+
+def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
+    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it."""
     try:
         with open(path, "rb") as file:
             if path.suffix == ".npy":
                 if len(names) != 1:
-                    raise FormatError(f"{path} is one array; its marker lists {len(names)}.")
+                    raise ValueError(f"it is one array, and its marker lists {len(names)}")
                 return {names[0]: _map_at(path, file, 0)}
             with zipfile.ZipFile(file) as archive:
                 return {name: _map_member(path, file, archive, name) for name in names}
-    except FormatError:
-        raise
     except (ValueError, KeyError, EOFError, struct.error, zipfile.BadZipFile) as error:
-        raise FormatError(f"{path} cannot be read as arrays ({error}); it has to be made again.") from error
+        size = path.stat().st_size
+        raise FormatError(
+            f"{path} ({size} bytes) cannot be read as arrays: {error}. It may have been cut short; write it again."
+        ) from error
 
 
 def _map_member(path: Path, file: BinaryIO, archive: zipfile.ZipFile, name: str) -> AnyArray:
@@ -89,9 +94,9 @@ def _map_at(path: Path, file: BinaryIO, offset: int) -> AnyArray:
     elif version == (2, 0):
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
     else:
-        raise FormatError(f"{path} uses version {version} of the .npy format; save its arrays with numpy's default.")
+        raise ValueError(f"it uses version {version} of the .npy format; save its arrays with numpy's default")
     if dtype.hasobject:
-        raise FormatError(f"{path} holds Python objects, which a job never does; it was made by something else.")
+        raise ValueError("it holds Python objects, which graphquilt never writes")
     if 0 in shape:
         return np.empty(shape, dtype)
     start = file.tell()
@@ -103,8 +108,9 @@ def _map_at(path: Path, file: BinaryIO, offset: int) -> AnyArray:
 def beside(path: Path) -> Iterator[Path]:
     """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
 
-    Rename the file to ``path`` when it is complete. What killed writers of ``path`` have left is removed first: files
-    whose process no longer runs on this host, or that nobody has written to for a day. Those of live writers stay.
+    Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
+    removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
+    live writers stay.
 
     Examples
     --------
@@ -131,9 +137,8 @@ def _left_over(part: Path, stem: str) -> bool:
     name = _PART.fullmatch(part.name.removeprefix(stem))
     if name is None:
         return False
-    if time.time() - part.stat().st_mtime > _OLD:
-        return True
-    return name["host"] == socket.gethostname() and not _runs(int(name["pid"]))
+    old = time.time() - part.stat().st_mtime > _OLD
+    return old or (name["host"] == socket.gethostname() and not _runs(int(name["pid"])))
 
 
 def _runs(pid: int) -> bool:
@@ -141,8 +146,8 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
-        return True
+    except PermissionError:
+        pass  # it runs, but belongs to another user
     return True
 
 
@@ -169,16 +174,15 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one sentence that says what to do."""
+    """Turn an error of the disk into one sentence that says what to do."""
     try:
         yield
     except OSError as error:
-        short = error.errno is None and "requested and" in str(
-            error
-        )  # what numpy says of a write that ran out of space
-        if short or error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # NumPy reports a write that ran out of space in these words, without a number.
+        short = error.errno is None and "requested and" in str(error)
+        if short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             reason = "it cannot be written to. Allow writing, or choose another folder"
         else:
             reason = f"{error.strerror or error}. Repair that and run the same command again"

@@ -1,63 +1,131 @@
-"""Compile numba kernels once, announce the wait for it, and decide where BLAS threads help and where they hurt."""
+"""Compile loops with numba when they are first called, and decide where BLAS threads help and where they hurt.
+
+A function under ``@kernel("what it computes")`` is compiled at its first call, and a log message says so. Every
+array that it does not name in ``writes`` reaches it as a read-only, contiguous view, so that a memory map and an array
+in memory share one compiled version. ``@jit`` marks the functions that only other kernels call.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray
-
-__all__ = ["announce", "frozen", "jit", "one_blas_thread"]
+__all__ = ["Kernel", "jit", "kernel", "one_blas_thread", "one_thread", "settle_worker"]
 
 logger = logging.getLogger("graphquilt")
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def jit(function: Kernel) -> Kernel:
-    """Compile ``function`` with its result cached on disk; the GIL is released while it runs."""
-    import numba
+class Kernel(Generic[P, R]):
+    """A function that numba compiles at its first call; the result is cached on disk, and the GIL released.
 
-    compiled: Kernel = numba.njit(cache=True, nogil=True)(function)
-    return compiled
+    Parameters
+    ----------
+    function : callable
+        Loops over arrays, numbers and tuples of them.
+    work : str
+        What it computes, for the message that announces the compilation; empty for no message.
+    writes : tuple of str, optional
+        The parameters whose arrays it changes in place; all others are passed as read-only contiguous views. None
+        passes all arrays as they are, which saves some microseconds per call.
+    fastmath : frozenset of str
+        What LLVM may change in floating point arithmetic to make it faster.
+    """
+
+    _announced = False  # whether any kernel of this process has announced its compilation
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        work: str = "",
+        *,
+        writes: tuple[str, ...] | None = None,
+        fastmath: frozenset[str] = frozenset(),
+    ) -> None:
+        update_wrapper(self, function)
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        if not set(writes or ()) <= set(names):
+            raise TypeError(f"{function.__name__} writes to {writes}, but its parameters are {names}.")
+        self._function, self._work, self._fastmath = function, work, fastmath
+        self._read_only = [writes is not None and name not in writes for name in names]
+
+    @cached_property
+    def _dispatcher(self) -> Any:  # numba has no types
+        import numba
+
+        dispatcher = numba.njit(cache=True, nogil=True, fastmath=set(self._fastmath))(self._function)
+        if self._work and not _is_compiled(dispatcher):
+            # A warning is seen without any setting; one per process is enough.
+            level = logging.INFO if Kernel._announced else logging.WARNING
+            Kernel._announced = True
+            message = "%s: compiling, which takes some seconds the first time and is kept for later"
+            logger.log(level, message, self._work)
+        return dispatcher
+
+    @property
+    def _numba_type_(self) -> object:
+        """What numba takes this object for inside other kernels: the compiled function."""
+        return self._dispatcher._numba_type_
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Compile the function if this is its first call, and run it."""
+        if kwargs:
+            raise TypeError(f"the kernel {self._function.__name__} takes positional arguments only.")
+        pairs = zip(args, self._read_only, strict=True)
+        return cast(R, self._dispatcher(*[_view(value) if read_only else value for value, read_only in pairs]))
 
 
-def frozen(array: AnyArray) -> AnyArray:
-    """Return a read-only, contiguous view of ``array`` as a plain array."""
-    view = np.ascontiguousarray(array).view(np.ndarray)
-    if view.flags.writeable:
-        view = view[:]
-        view.flags.writeable = False
+def kernel(
+    work: str, *, writes: tuple[str, ...] | None = (), fastmath: frozenset[str] = frozenset()
+) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Compile the decorated function at its first call, and announce that; see :class:`Kernel`.
+
+    Examples
+    --------
+    >>> @kernel("counting", writes=("counts",))
+    ... def count(labels, counts):
+    ...     for label in labels:
+    ...         counts[label] += 1
+    >>> type(count).__name__, count.__name__
+    ('Kernel', 'count')
+    """
+    return lambda function: Kernel(function, work, writes=writes, fastmath=fastmath)
+
+
+def jit(function: Callable[P, R]) -> Kernel[P, R]:
+    """Compile the decorated function when a kernel that calls it is compiled."""
+    return Kernel(function)
+
+
+def _view(value: object) -> object:
+    """Return arrays, also those of a tuple, as read-only contiguous views; anything else as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_view, value))
+    if not isinstance(value, np.ndarray):
+        return value
+    view = np.ascontiguousarray(value).view(np.ndarray)
+    view.flags.writeable = False
     return view
 
 
-_announced: list[bool] = []
-
-
-def announce(kernel: Any, work: str) -> None:
-    """Tell the user, before the first call of ``kernel`` on this machine, that it will be compiled.
-
-    Once a process as a warning, which is seen without any setting; further kernels at the level of information.
-    """
-    if kernel.signatures or _is_compiled(kernel):
-        return
-    level = logging.INFO if _announced else logging.WARNING
-    _announced.append(True)
-    logger.log(level, "%s: compiling, which takes some seconds the first time and is kept for later", work)
-
-
-def _is_compiled(kernel: Any) -> bool:
+def _is_compiled(dispatcher: Any) -> bool:
     """Return whether numba has an index of compiled versions on disk; True where it does not say."""
-    file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     index = getattr(file, "_index_path", None)
     return index is None or Path(index).exists()
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+def one_blas_thread() -> AbstractContextManager[object]:
     """Run the enclosed work on one BLAS thread, and restore the setting afterwards.
 
     Many small factorisations lose far more to thread hand-overs than they gain: a 128 × 128 singular value
@@ -65,5 +133,54 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     from threadpoolctl import ThreadpoolController
 
-    limit: AbstractContextManager[Any] = ThreadpoolController().limit(limits=1, user_api="blas")
+    limit: AbstractContextManager[object] = ThreadpoolController().limit(limits=1, user_api="blas")
     return limit
+
+
+_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_settled: list[contextlib.ExitStack] = []  # the thread limit of this process, kept as long as the process lives
+
+
+def _torch_threads(n: int) -> int | None:
+    """Set torch's thread count if torch is loaded, and return what it was."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):
+        return None
+    before = int(torch.get_num_threads())
+    if before != n:
+        torch.set_num_threads(n)
+    return before
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let BLAS, OpenMP and torch use one thread inside, unless the environment says how many they should use.
+
+    Small problems lose more to switching between threads than they gain, and sums that are split over threads are
+    added in another order.
+    """
+    if any(name in os.environ for name in _SETTINGS):
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    torch_before = _torch_threads(1)
+    os.environ |= dict.fromkeys(_SETTINGS, "1")  # for libraries that are loaded from here on
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        for name in _SETTINGS:
+            os.environ.pop(name, None)
+        if torch_before is not None:
+            _torch_threads(torch_before)
+
+
+def settle_worker() -> None:
+    """Give this worker process one thread for good, unless its environment says otherwise."""
+    if not _settled:
+        limit = contextlib.ExitStack()
+        limit.enter_context(one_thread())
+        _settled.append(limit)
+    if os.environ.get("OMP_NUM_THREADS") == "1":
+        _torch_threads(1)

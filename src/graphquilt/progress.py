@@ -1,7 +1,7 @@
-"""The one progress event, and the callback that receives it.
+"""The progress event, and the callback that receives it.
 
-Long work calls ``report(progress, stage, done, total, ...)``; whoever wants to see it passes a function of one
-:class:`Progress`. The library itself never prints.
+Long work calls ``report(progress, stage, done, total, ...)``; a caller who wants to see it passes a
+function of one :class:`Progress`. The library itself never prints.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ __all__ = ["Progress", "ProgressCallback", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one stage has come.
+    """The progress of one stage.
 
     Attributes
     ----------
     stage : str
-        What is being done, in a word or two: ``"relative transforms"``.
+        The name of the work, in a word or two: ``"relative transforms"``.
     done, total : int
-        Units finished, and how many there are (0 where that is not known).
+        Number of units finished, and of all units (0 where that is not known).
     values : mapping of str to float
-        What else is worth seeing: an epoch, a loss, a residual.
+        Other numbers of interest: an epoch, a loss, a residual.
     """
 
     stage: str
@@ -43,7 +43,7 @@ def report(
     *,
     values: Mapping[str, float] | None = None,
 ) -> None:
-    """Tell ``progress`` how far ``stage`` has come; do nothing if nobody listens.
+    """Call ``progress`` with the state of ``stage``; do nothing if it is None.
 
     Examples
     --------

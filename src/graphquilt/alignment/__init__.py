@@ -1,8 +1,8 @@
-"""Alignment: from patches with coordinates of their own to one global embedding, and how good the fit is.
+"""Turn patches with coordinates of their own into one global embedding, and say how good the fit is.
 
-``overlap`` compares patches, ``solve`` synchronises them, ``transforms`` is the result, ``verdict`` puts it into words,
-``extension`` adds a patch, ``hierarchy`` goes level by level, ``components`` takes what is not connected apart,
-``refinement`` lays patches onto their centroid, ``centroids`` makes the embedding.
+``overlap`` compares patches, ``solve`` synchronises them, ``transforms`` and ``edge_table`` are the result, ``verdict``
+puts it into words. ``extension`` adds one patch, ``hierarchy`` aligns level by level, ``components`` aligns each
+component alone, ``refinement`` fits patches to their centroid, and ``centroids`` makes the embedding.
 """
 
 from graphquilt.alignment.centroids import centroid

@@ -1,4 +1,4 @@
-"""The last step: one position for every node, the centroid of where its patches put it."""
+"""Give every node one position: the centroid of its positions in the aligned patches."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def centroid(
     missing: Literal["error", "nan"] = "error",
     out: FloatArray | None = None,
 ) -> FloatArray:
-    """Average the aligned positions of each node over the patches that hold it (the paper's last equation).
+    """Average the aligned positions of each node over the patches that contain it (the paper's last equation).
 
-    Patches are read one after the other; beside the result only one of them is in memory.
+    Patches are read one after the other, so that only one of them is in memory at a time.
 
     Parameters
     ----------
@@ -40,14 +40,9 @@ def centroid(
     n_nodes : int, optional
         Number of rows of the result; without it, one more than the largest id.
     missing : "error" or "nan"
-        What becomes of a node in no patch (or of weight 0 in all of them).
+        Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
-        Where to put the result, a memory map for example.
-
-    Returns
-    -------
-    float array (n_nodes, d)
-        float64, or ``out``.
+        The array to write the result to and return, a memory map for example; a new one is float64.
 
     Examples
     --------
@@ -65,12 +60,12 @@ def centroid(
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
-    if out is not None and not np.issubdtype(out.dtype, np.floating):
-        raise InputError(f"out holds {out.dtype}; positions need a float type.")
-    if out is not None and out.shape != (n, alignment.dim):
-        raise InputError(f"out has shape {out.shape}; the result needs ({n}, {alignment.dim}).")
-    total: FloatArray
-    total = np.zeros((n, alignment.dim)) if out is None or out.dtype != np.float64 else out
+    result: FloatArray = np.empty((n, alignment.dim)) if out is None else out
+    if not np.issubdtype(result.dtype, np.floating):
+        raise InputError(f"out holds {result.dtype}; positions need a float type.")
+    if result.shape != (n, alignment.dim):
+        raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
+    total = result if result.dtype == np.float64 else np.empty(result.shape)
     total[:] = 0
     mass = np.zeros(n)
     for k in range(len(patches)):
@@ -88,10 +83,9 @@ def centroid(
         )
     mass[empty] = np.nan
     total /= mass[:, None]
-    if out is not None and total is not out:
-        out[:] = total
-        return out
-    return total
+    if total is not result:
+        result[:] = total
+    return result
 
 
 def _largest(patch: PatchLike, k: int) -> int:

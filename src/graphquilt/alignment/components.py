@@ -1,4 +1,4 @@
-"""Patches whose edges leave several components: each is aligned alone."""
+"""Align groups of patches on their own and join the results; components that share no edge, for example."""
 
 from __future__ import annotations
 
@@ -6,34 +6,22 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.overlap import PatchLike
+from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.alignment.overlap import PatchLike, check_count, checked_pairs
 from graphquilt.alignment.solve import AlignOptions, align
-from graphquilt.alignment.transforms import Alignment
+from graphquilt.alignment.transforms import Alignment, with_worst_fit
 from graphquilt.arrays import Int64Array
-from graphquilt.errors import InputError
-from graphquilt.linalg.laplacian import components
+from graphquilt.linalg import components
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["align_components"]
+__all__ = ["Part", "align_components", "join_parts", "split_patches"]
 
 logger = logging.getLogger(__name__)
-
-
-class _Chosen(Sequence[PatchLike]):
-    """Some of the patches, in a sequence that opens them only when asked."""
-
-    def __init__(self, patches: Sequence[PatchLike], which: Int64Array) -> None:
-        self.patches, self.which = patches, which
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
-        return self.patches[int(self.which[k])]
 
 
 def align_components(
@@ -47,21 +35,15 @@ def align_components(
 ) -> tuple[Alignment, Int64Array]:
     """Align each component of a patch graph alone, for patch graphs made with ``components="each"``.
 
-    Nothing relates one component to another: each is in a place, turn and scale of its own. Compare positions only
-    within a component.
-
-    Parameters
-    ----------
-    patches, options, weights, executor, progress
-        As for :func:`graphquilt.align`.
-    edges : int array (m, 2)
+    The parameters are those of :func:`align`. Nothing relates one component to another: each has a position, rotation
+    and scale of its own. Compare positions only within a component.
 
     Returns
     -------
     alignment : Alignment
         Of all patches; ``eigenvalues`` are those of the largest component, ``residual`` is the worst of all.
     component : int array (p,)
-        The component of each patch. Where it has more than one value, their placement is arbitrary, and the log warns.
+        The component of each patch; the log warns if there are several.
 
     Examples
     --------
@@ -72,53 +54,67 @@ def align_components(
     >>> component.tolist(), float(alignment.edge_errors.max().round(6))
     ([0, 0, 1, 1], 0.0)
     """
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-    p = len(patches)
-    if len(pairs) and (pairs.min() < 0 or pairs.max() >= p):
-        raise InputError(f"edges name patches 0..{p - 1}; found {pairs.min()}..{pairs.max()}.")
-    component = np.asarray(components(pairs, p), dtype=np.int64)
-    sizes = np.bincount(component)
-    largest = int(sizes.argmax())
-    results: dict[int, tuple[Int64Array, Int64Array, Alignment]] = {}
-    for c in range(len(sizes)):
-        which = np.flatnonzero(component == c)
-        mine = np.flatnonzero(component[pairs[:, 0]] == c) if len(pairs) else np.empty(0, dtype=np.int64)
-        chosen = _Chosen(patches, which)
-        found = align(
-            chosen,
-            np.searchsorted(which, pairs[mine]),
-            options=options,
-            weights=None if weights is None else [weights[k] for k in which.tolist()],
-            executor=executor,
-            progress=progress,
-        )
-        results[c] = which, mine, found
-    if len(sizes) > 1:
-        logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", len(sizes))
-    return _joined(results, pairs, p, largest), component
+    if weights is not None:
+        check_count(weights, patches)
+    pairs = checked_pairs(edges, len(patches))
+    component = components(pairs, len(patches))
+    parts = split_patches(patches, pairs, component, weights)
+    alignments = [
+        align(part.patches, part.edges, options=options, weights=part.weights, executor=executor, progress=progress)
+        for part in parts
+    ]
+    if len(parts) > 1:
+        logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", len(parts))
+    largest = max(alignments, key=lambda alignment: alignment.n_patches)
+    whole = join_parts(parts, alignments, pairs)
+    return replace(whole, eigenvalues=largest.eigenvalues, next_residual=largest.next_residual), component
 
 
-def _joined(
-    results: dict[int, tuple[Int64Array, Int64Array, Alignment]], pairs: Int64Array, p: int, largest: int
-) -> Alignment:
-    main = results[largest][2]
-    m, d = len(pairs), main.translations.shape[1]
-    whole = Alignment.identity(p, d)
-    errors, weights, trust = np.zeros(m), np.zeros(m), np.zeros(m)
-    undetermined = np.zeros(m, dtype=np.int64)
-    for which, mine, found in results.values():
-        whole.scales[which], whole.rotations[which] = found.scales, found.rotations
-        whole.translations[which] = found.translations
-        errors[mine], weights[mine], trust[mine] = found.edge_errors, found.edge_weights, found.edge_trust
-        undetermined[mine] = found.undetermined
-    return replace(
-        whole,
-        edges=np.sort(pairs, axis=1),
-        edge_errors=errors,
-        edge_weights=weights,
-        edge_trust=trust,
-        undetermined=undetermined,
-        eigenvalues=main.eigenvalues,
-        residual=max(found.residual for _, _, found in results.values()),
-        next_residual=main.next_residual,
-    )
+class Part(NamedTuple):
+    """Some of the patches, with the edges between them, and where both are in the whole."""
+
+    numbers: Int64Array  # (k,) of the patches
+    rows: Int64Array  # (m,) of the edges
+    patches: Sequence[PatchLike]
+    edges: Int64Array  # (m, 2), between 0 and k - 1
+    weights: list[npt.ArrayLike] | None
+
+
+class _SelectedPatches(Sequence[PatchLike]):
+    """Some of the patches of a lazy sequence, each opened when it is asked for."""
+
+    def __init__(self, patches: Sequence[PatchLike], numbers: Int64Array) -> None:
+        self.patches, self.numbers = patches, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
+        return self.patches[int(self.numbers[k])]
+
+
+def split_patches(
+    patches: Sequence[PatchLike], edges: Int64Array, labels: Int64Array, weights: Sequence[npt.ArrayLike] | None
+) -> list[Part]:
+    """Return the patches of each of the ``labels (p,)``, which no edge crosses; lazy sequences stay lazy."""
+    parts = []
+    for label in range(int(labels.max(initial=0)) + 1):
+        numbers, rows = np.flatnonzero(labels == label), np.flatnonzero(labels[edges[:, 0]] == label)
+        members: Sequence[PatchLike] = _SelectedPatches(patches, numbers)
+        if isinstance(patches, list | tuple):
+            members = list(members)
+        part_weights = None if weights is None else [weights[k] for k in numbers.tolist()]
+        parts.append(Part(numbers, rows, members, np.searchsorted(numbers, edges[rows]), part_weights))
+    return parts
+
+
+def join_parts(parts: Sequence[Part], alignments: Sequence[Alignment], pairs: Int64Array) -> Alignment:
+    """Put the alignments of all parts together, each where it is, as one with the edges ``pairs (m, 2)``."""
+    order = np.argsort(np.concatenate([part.numbers for part in parts]))
+    rows = np.argsort(np.concatenate([part.rows for part in parts]))
+    table = EdgeTable.concatenate(alignment.edge_table for alignment in alignments).take(rows)
+    scales = np.concatenate([alignment.scales for alignment in alignments])[order]
+    rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
+    translations = np.concatenate([alignment.translations for alignment in alignments])[order]
+    whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
+    return with_worst_fit(whole, alignments)

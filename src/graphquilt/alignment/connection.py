@@ -1,7 +1,14 @@
-"""The connection Laplacian of a graph with a rotation on every edge, and what solves systems in it fast.
+"""The connection Laplacian of a graph with a rotation on every edge, and preconditioners for it.
 
-``L = I - D^-1/2 (w R) D^-1/2`` acts on vectors with one block of length d a vertex. The symmetric similar form of the
-paper's row-normalised matrix: its d lowest eigenvectors are the d leading ones of the paper's M.
+``L = I - D^-1/2 (w R) D^-1/2`` acts on vectors with one block of length d per vertex. It is the symmetric form of the
+paper's row-normalised matrix M: the d lowest eigenvectors of L, times D^-1/2, are the d leading ones of M. All
+eigenvalues of L lie between 0 and 2.
+
+References
+----------
+Y. Saad, Iterative methods for sparse linear systems, 2nd edition, SIAM 2003, section 12.3 (Chebyshev acceleration).
+Y. Zhou, Y. Saad, M. L. Tiago and J. R. Chelikowsky, Self-consistent-field calculations using Chebyshev-filtered
+subspace iteration. J. Comput. Phys. 219 (2006) 172-184.
 """
 
 from __future__ import annotations
@@ -9,52 +16,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
-from graphquilt.linalg.laplacian import DENSE_LIMIT, spanning_tree
+from graphquilt.linalg.eigen import Preconditioner
+from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
 
-__all__ = ["Connection", "fiedler", "scalar_preconditioner", "tree_guess"]
+__all__ = ["Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
 
-
-SWEEPS = 4  # Chebyshev steps of the preconditioner on large, well connected graphs
+HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
+SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
 WELL_CONNECTED = 0.05  # the second eigenvalue of the scalar Laplacian above which those steps are enough
+DEGREES = (4, 24)  # the fewest and the most steps of the polynomial preconditioner
+SPARSE_DIM = 16  # up to this dimension a sparse product is faster than one dense product per vertex
+COLUMNS = 64  # the polynomial preconditioner takes this many columns at a time, for the sake of memory
 
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """Rotations on the edges of a graph, each stored once.
+    """Rotations on the edges of a graph, each stored once: ``rotations[e]`` estimates ``S_i @ S_j.T``.
 
-    Attributes
-    ----------
-    edges : int array (m, 2)
-        Sorted by the second vertex, so that the rotations of one vertex lie side by side.
-    rotations : float array (m, d, d)
-        ``rotations[e]`` estimates ``S_i @ S_j.T`` for ``edges[e] = (i, j)``.
-    weights : float array (m,)
-    n : int
-        Number of vertices.
+    Edges are sorted by their second vertex, so that the rotations of one vertex are stored next to each other.
     """
 
-    edges: Int64Array
-    rotations: FloatArray
-    weights: Float64Array
-    n: int
+    edges: Int64Array  # (m, 2), vertices i and j
+    rotations: FloatArray  # (m, d, d)
+    weights: Float64Array  # (m,)
+    n: int  # the number of vertices
 
     @property
     def dim(self) -> int:
-        """Size of a rotation."""
+        """The number of rows of a rotation, d."""
         return int(self.rotations.shape[1])
 
     @cached_property
     def degrees(self) -> Float64Array:
-        """Total weight at each vertex, (n,)."""
-        both = np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n)
-        return np.asarray(both, dtype=np.float64)
+        """The total weight of the edges of each vertex, (n,)."""
+        return np.bincount(self.edges.ravel(), weights=np.repeat(self.weights, 2), minlength=self.n).astype(np.float64)
 
     @cached_property
     def coupling(self) -> Float64Array:
@@ -64,15 +65,13 @@ class Connection:
     @cached_property
     def scalar(self) -> sp.csr_array:
         """The normalised Laplacian of the graph without its rotations, (n, n)."""
-        i, j = self.edges.T
-        A = sp.csr_array((np.r_[self.coupling, self.coupling], (np.r_[i, j], np.r_[j, i])), shape=(self.n, self.n))
-        return sp.csr_array(sp.eye_array(self.n) - A)
+        return sp.csr_array(sp.eye_array(self.n) - adjacency(self.edges, self.coupling, self.n))
 
     def __call__(self, X: FloatArray, out: FloatArray) -> None:
         """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
 
-        Two products for each vertex j, of all its rotations at once: one sends X_j to its neighbours, the
-        transpose gathers theirs.
+        Each vertex j takes two products with all its rotations at once: what it gives to its neighbours, and what they
+        give to it.
         """
         d, c = self.dim, X.shape[1]
         out[:] = X
@@ -87,32 +86,29 @@ class Connection:
             result[neighbours] -= weights * (stacked @ blocks[j]).reshape(-1, d, c)
             result[j] -= stacked.T @ (weights * blocks[neighbours]).reshape(-1, c)
 
-    def dense(self) -> Float64Array:
-        """Return L as a matrix (n*d, n*d), for small problems."""
-        n, d = self.n, self.dim
-        L = np.zeros((n, d, n, d))
-        i, j = self.edges.T
+    def sparse(self) -> sp.csr_array:
+        """Return L as a sparse matrix (n*d, n*d)."""
+        size, (i, j) = self.n * self.dim, self.edges.T
         scaled = self.coupling[:, None, None] * self.rotations
-        L[i, :, j, :] = -scaled
-        L[j, :, i, :] = -scaled.transpose(0, 2, 1)
-        return np.asarray(L.reshape(n * d, n * d) + np.eye(n * d))
+        rows, columns = np.r_[i, j], np.r_[j, i]
+        order = np.argsort(rows, kind="stable")
+        starts = np.searchsorted(rows[order], np.arange(self.n + 1))
+        blocks = np.concatenate([scaled, scaled.transpose(0, 2, 1)])[order]
+        A = sp.bsr_array((blocks, columns[order], starts), shape=(size, size))
+        return sp.csr_array(sp.eye_array(size) - A.tocsr())
 
 
 def tree_guess(connection: Connection) -> Float64Array:
     """Multiply the rotations along a maximum spanning tree: a first guess ``(n, d, d)``, exact without noise."""
     n, d = connection.n, connection.dim
     order, parents = spanning_tree(connection.edges, connection.weights, n)
-    i, j = connection.edges.T
-    place = dict(zip(zip(i.tolist(), j.tolist(), strict=True), range(len(i)), strict=True))
+    relative: dict[tuple[int, int], FloatArray] = {}
+    for (i, j), R in zip(connection.edges.tolist(), connection.rotations, strict=True):
+        relative[i, j], relative[j, i] = R, R.T
     guess = np.empty((n, d, d))
     guess[order[0]] = np.eye(d)
-    for child in order[1:].tolist():
-        parent = int(parents[child])
-        if (child, parent) in place:
-            R = connection.rotations[place[child, parent]]
-        else:
-            R = connection.rotations[place[parent, child]].T
-        guess[child] = R.astype(np.float64) @ guess[parent]
+    for child, parent in zip(order[1:].tolist(), parents[order[1:]].tolist(), strict=True):
+        guess[child] = relative[child, parent].astype(np.float64) @ guess[parent]
     return guess
 
 
@@ -134,24 +130,54 @@ def fiedler(connection: Connection) -> tuple[float, Float64Array]:
 
 def scalar_preconditioner(
     connection: Connection, gauge: FloatArray, second: float, dtype: npt.DTypeLike
-) -> Callable[[FloatArray], None]:
-    """Return an approximate inverse of L, in place: that of the scalar Laplacian, in the frame of ``gauge (n, d, d)``.
+) -> Preconditioner:
+    """Return an approximate inverse of L, to be applied in place: that of the scalar Laplacian, in another frame.
 
-    Seen from a good guess of the answer every rotation is near the identity, and L is near the scalar Laplacian
-    times the identity. Small graphs are inverted, long thin ones factorised, and large well connected ones
-    (``second`` eigenvalue away from 0) get a few Chebyshev steps, because their factors fill in.
+    Let G be the block-diagonal matrix of ``gauge (n, d, d)``. If the gauge is a good guess of the answer, every
+    rotation of ``G.T @ L @ G`` is close to the identity, so this matrix is close to the scalar Laplacian times the
+    identity, and the number of steps does not grow with the graph. A poor gauge, which noise can cause, slows the
+    iteration down. The scalar Laplacian of a small graph is inverted, and that of a long thin one is factorised. A
+    large well connected graph (``second`` eigenvalue away from 0) takes a few Chebyshev steps instead.
     """
-    n, d = connection.n, connection.dim
-    turn = np.asarray(gauge, dtype=dtype)
-    inverse = _scalar_inverse(connection, second, dtype)
+    frame, inverse = np.asarray(gauge, dtype=dtype), _scalar_inverse(connection, second, dtype)
 
-    def apply(R: FloatArray) -> None:
-        c = R.shape[1]
-        blocks = R.reshape(n, d, c)
-        _turn(turn.transpose(0, 2, 1), blocks)
-        for k in range(d):  # one row of every block at a time: the rest waits where it is
+    def apply(R: FloatArray, _values: Float64Array) -> None:
+        blocks = R.reshape(*frame.shape[:2], -1)
+        _turn(frame.transpose(0, 2, 1), blocks)
+        for k in range(connection.dim):  # one row of every block at a time needs only a small copy
             blocks[:, k] = inverse(np.ascontiguousarray(blocks[:, k]))
-        _turn(turn, blocks)
+        _turn(frame, blocks)
+
+    return apply
+
+
+def polynomial_preconditioner(connection: Connection) -> Preconditioner:
+    """Return a Chebyshev polynomial in L, to be applied in place, that amplifies the lowest eigenvectors.
+
+    It approximates the inverse of ``L - t I``, with t the lowest Ritz value, on the part of the spectrum above the
+    highest Ritz value, and is positive below that. No guess of the answer enters, so noise does no harm. The idea is
+    that of Chebyshev-filtered subspace iteration (Zhou, Saad, Tiago and Chelikowsky 2006).
+    """
+    matrix = connection.sparse() if connection.dim <= SPARSE_DIM else None
+
+    def image(X: FloatArray) -> FloatArray:
+        if matrix is not None:
+            return np.asarray(matrix @ X)
+        out = np.empty_like(X)
+        connection(X, out)
+        return out
+
+    def apply(R: FloatArray, values: Float64Array) -> None:
+        lowest, width = float(values[0]), HIGHEST - float(values[0])
+        distance = max(float(values[-1] - values[0]), 0.0)
+        # Degree k resolves a distance of about width / k^2 at the end of the spectrum; a shorter interval below the
+        # damped one would give the polynomial zeros.
+        degree = int(np.clip(np.sqrt(width / max(distance, 1e-12)), *DEGREES))
+        low = max(distance, width / degree**2)
+        solve = _chebyshev(lambda X: np.asarray(image(X) - lowest * X), low, width, degree)
+        for start in range(0, R.shape[1], COLUMNS):
+            here = slice(start, start + COLUMNS)
+            R[:, here] = solve(np.ascontiguousarray(R[:, here]))
 
     return apply
 
@@ -166,19 +192,29 @@ def _turn(rotations: FloatArray, blocks: FloatArray) -> None:
 def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike) -> Callable[[FloatArray], FloatArray]:
     n, scalar = connection.n, connection.scalar
     if n <= DENSE_LIMIT:
+        # The projector on the null space makes the matrix definite and changes nothing else.
         null = np.sqrt(connection.degrees / connection.degrees.sum())
         dense: FloatArray = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
         return dense.__matmul__
     if second > WELL_CONNECTED:
-        return _chebyshev(sp.csr_array(scalar.astype(dtype)), second, 2.0)
+        return _chebyshev(sp.csr_array(scalar.astype(dtype)).__matmul__, second, HIGHEST, SWEEPS)
     from scipy.sparse.linalg import splu
 
+    # The small shift makes the matrix definite; it is far below the second eigenvalue and changes little else.
     factor = splu(sp.csc_array(scalar + 1e-3 * second * sp.eye_array(n)))
     return lambda B: np.asarray(factor.solve(B.astype(np.float64)), dtype=dtype)
 
 
-def _chebyshev(A: Any, low: float, high: float) -> Callable[[FloatArray], FloatArray]:
-    """Return a few steps of Chebyshev iteration for ``A x = b`` with the spectrum in ``[low, high]``."""
+def _chebyshev(
+    matrix: Callable[[FloatArray], FloatArray], low: float, high: float, degree: int
+) -> Callable[[FloatArray], FloatArray]:
+    """Return ``degree`` steps of Chebyshev iteration for ``A x = b``, where ``matrix(x)`` is ``A @ x``.
+
+    The result is ``p(A) b`` with ``1 - t p(t) = T((c - t) / h) / T(c / h)``, where T is the Chebyshev polynomial of
+    this degree and c and h are the centre and half the length of ``[low, high]``. On the interval ``|1 - t p(t)|`` is
+    at most ``1 / T(c / h)``, about ``2 exp(-2 degree sqrt(low / high))``. p is positive there and from 0 to low, so
+    p(A) is positive definite if A has no negative eigenvalues. This is algorithm 12.1 of Saad (2003).
+    """
     centre, half = (high + low) / 2, (high - low) / 2
 
     def solve(b: FloatArray) -> FloatArray:
@@ -186,8 +222,8 @@ def _chebyshev(A: Any, low: float, high: float) -> Callable[[FloatArray], FloatA
         rho = 1 / sigma
         step = b / centre
         x, residual = step.copy(), b
-        for _ in range(SWEEPS - 1):
-            residual = residual - A @ step
+        for _ in range(degree - 1):
+            residual = residual - matrix(step)
             following = 1 / (2 * sigma - rho)
             step = following * rho * step + (2 * following / half) * residual
             rho = following

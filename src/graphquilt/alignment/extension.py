@@ -1,124 +1,105 @@
-"""Placing one more patch among patches that are aligned already."""
+"""Place one more patch among patches that are aligned already."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.overlap import PatchLike, edge_errors, index_patches, measure
+from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.alignment.overlap import PatchLike, compare_overlaps, edge_errors, index_patches
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.linalg import nearest_orthogonal
 
-__all__ = ["Spot", "place"]
+if TYPE_CHECKING:
+    from graphquilt.alignment.transforms import Alignment
 
-
-class Spot(NamedTuple):
-    """Where a new patch goes, what its edges look like there, and how far a full solve may lie from that."""
-
-    scale: float
-    rotation: Float64Array
-    translation: Float64Array
-    edges: Int64Array
-    errors: Float64Array
-    weights: Float64Array
-    undetermined: Int64Array
-    drift: float
+__all__ = ["place_patch"]
 
 
-def place(
-    patches: Sequence[PatchLike],
-    new_patch: PatchLike,
-    *,
-    number: int,
-    transforms: tuple[Float64Array, Float64Array, Float64Array],
-    known_edges: Int64Array,
-    known_weights: Float64Array,
-    gap: float,
-    scale: bool,
-) -> Spot:
-    """Place ``new_patch`` as patch ``number`` against every other patch that shares at least d + 1 nodes with it.
+def place_patch(
+    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None
+) -> Alignment:
+    """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
 
-    Its rotation solves its own row of the eigenproblem with all other rows held fixed, S = polar(sum_j w_j R_j S_j);
-    its scale and translation are the weighted means that its neighbours ask for.
+    Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
+    scale and translation are the weighted means of those that fit its neighbours. Scales are fitted where those of the
+    aligned patches differ. The ``drift`` grows by a bound on the distance to the rotations of a full solve.
     """
-    neighbours, everyone = _neighbours(patches, new_patch, number)
-    at = len(everyone) - 1
-    index = index_patches(everyone)
-    scales, rotations, translations = transforms
-    if index.dim != rotations.shape[1]:
-        raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {rotations.shape[1]}.")
+    p = alignment.n_patches
+    if len(patches) != p:
+        raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
+    if replaces is not None and not 0 <= replaces < p:
+        raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
+    number = p if replaces is None else replaces
+    neighbours, overlapping = _neighbours(patches, new_patch, number)
+    at = len(neighbours)
+    index = index_patches(overlapping)
+    if index.dim != alignment.dim:
+        raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {alignment.dim}.")
+    fixed = alignment.take(neighbours)
     local = np.stack([np.full(at, at), np.arange(at)], axis=1)
-    measured = measure(everyone, index, local, least=index.dim + 1, executor=None)
-    weights = measured.sizes.astype(np.float64)
-    share = weights / weights.sum()
-    wanted = measured.rotations @ rotations[neighbours]
-    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, wanted))
-    # The neighbour at scale s wants ratio * (1 / s) undone: s_new = s / ratio, averaged on logarithms.
-    own = float(np.exp(share @ np.log(scales[neighbours] / measured.ratios))) if scale else float(scales[neighbours[0]])
-    theirs = scales[neighbours, None] * np.einsum("ed,edk->ek", measured.means[:, 1], rotations[neighbours])
-    offsets = theirs + translations[neighbours] - own * measured.means[:, 0] @ rotation
-    translation = offsets.mean(axis=0)
+    measured = compare_overlaps(overlapping, index, local, least=index.dim + 1, executor=None)
+    share = measured.sizes / measured.sizes.sum()
+    implied = measured.rotations @ fixed.rotations
+    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
+    scale = float(fixed.scales[0])
+    if np.any(alignment.scales != alignment.scales[0]):
+        # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
+        scale = float(np.exp(share @ np.log(fixed.scales / measured.ratios)))
+    centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", measured.means[:, 1], fixed.rotations)
+    offsets = centres + fixed.translations - scale * measured.means[:, 0] @ rotation
 
-    def where(k: int, X: npt.ArrayLike) -> Float64Array:
-        s, R, t = (own, rotation, translation) if k == at else (a[neighbours[k]] for a in transforms)
-        return np.asarray(s * np.asarray(X, dtype=np.float64) @ R + t)
+    def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
+        return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
 
-    return Spot(
-        own,
-        rotation,
-        translation,
-        np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1),
-        edge_errors(everyone, index, local, where),
-        weights,
-        measured.undetermined,
-        _drift(wanted - rotation, weights, neighbours, edges=known_edges, edge_weights=known_weights, gap=gap),
-    )
+    scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
+    translations = put(alignment.translations, offsets.mean(axis=0))
+    placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
+    numbers = np.r_[neighbours, number]
+    pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
+    errors = edge_errors(overlapping, index, local, lambda k, X: placed.apply(int(numbers[k]), X))
+    table = EdgeTable(pairs, errors, measured.sizes, np.ones(at), measured.undetermined)
+    remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
+    drift = _drift(implied - rotation, measured.sizes, neighbours, replace(alignment, edge_table=remaining))
+    return replace(placed, edge_table=EdgeTable.concatenate([remaining, table]), drift=alignment.drift + drift)
 
 
 def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[Int64Array, list[PatchLike]]:
     """Return which patches share at least d + 1 nodes with the new one, and those patches with it as the last."""
     new = index_patches([new_patch])
-    best, found = 0, []
+    most, numbers = 0, []
     for k in range(len(patches)):
         if k != number:
             nodes, _ = patches[k]
-            share = int(np.isin(nodes, new.nodes[0]).sum())
-            best = max(best, share)
-            if share > new.dim:
-                found.append(k)
-    if not found:
+            shared = int(np.isin(nodes, new.nodes[0]).sum())
+            most = max(most, shared)
+            if shared > new.dim:
+                numbers.append(k)
+    if not numbers:
         raise OverlapError(
-            f"the new patch shares at most {best} nodes with any other; placing it in {new.dim} dimensions needs "
+            f"the new patch shares at most {most} nodes with any other; placing it in {new.dim} dimensions needs "
             f"{new.dim + 1}. Enlarge it."
         )
-    return np.asarray(found, dtype=np.int64), [*(patches[k] for k in found), new_patch]
+    return np.asarray(numbers, dtype=np.int64), [*(patches[k] for k in numbers), new_patch]
 
 
-def _drift(
-    misfit: Float64Array,
-    weights: Float64Array,
-    neighbours: Int64Array,
-    *,
-    edges: Int64Array,
-    edge_weights: Float64Array,
-    gap: float,
-) -> float:
+def _drift(misfit: Float64Array, weights: Float64Array, neighbours: Int64Array, alignment: Alignment) -> float:
     """Bound the distance to a full solve by (residual that the new edges leave) / (spectral gap): Davis and Kahan.
 
-    The rows of the new patch and of its neighbours no longer solve their equations exactly; each new edge leaves
-    w (R_ij S_j - S_i) in both. In the normalised problem that is divided by sqrt(D_i D).
+    Each new edge leaves w (R_ij S_j - S_i), over sqrt(D_i D), in the rows of both its patches.
     """
-    d = misfit.shape[1]
+    d, edges = alignment.dim, alignment.edges
     p = int(max(edges.max(initial=0), neighbours.max())) + 2
-    degrees = np.bincount(edges.ravel(), weights=np.repeat(edge_weights, 2), minlength=p).astype(np.float64)
+    degrees = np.bincount(edges.ravel(), weights=np.repeat(alignment.edge_weights, 2), minlength=p).astype(np.float64)
     degrees[neighbours] += weights
     total = degrees.sum() + weights.sum()
     amounts = weights**2 * (misfit**2).sum(axis=(1, 2)) / d
     at_neighbours = (amounts / degrees[neighbours]).sum() / total
     together = np.einsum("e,eij->ij", weights, misfit)
     at_new = (together**2).sum() / d / weights.sum() / total
-    return float(min(np.sqrt(2), np.sqrt(at_neighbours + at_new) / max(gap, 1e-12)))
+    return float(min(np.sqrt(2), np.sqrt(at_neighbours + at_new) / max(alignment.spectral_gap, 1e-12)))

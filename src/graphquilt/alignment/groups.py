@@ -1,24 +1,30 @@
 """Group synchronization: measurements on edges in, one group element for each vertex out.
 
-For scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches: a vertex is a number,
-and an edge carries a measured ratio, rotation or offset.
+The groups are scales (R+), rotations (O(d)) and translations (R^d). Nothing here knows of nodes or patches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.connection import Connection, fiedler, scalar_preconditioner, tree_guess
+from graphquilt.alignment.connection import (
+    Connection,
+    fiedler,
+    polynomial_preconditioner,
+    scalar_preconditioner,
+    tree_guess,
+)
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.eigen import Eigenpairs, lowest_eigenpairs
+from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
 from graphquilt.linalg.laplacian import solve_laplacian
 from graphquilt.linalg.procrustes import nearest_orthogonal
 
@@ -31,46 +37,42 @@ __all__ = [
     "synchronize_translations",
 ]
 
-
-DENSE_SIZE = 400  # a matrix of this order is diagonalised whole
-SINGLE_TOL = 2e-6  # down to this residual single precision does as well as double, in half the time
+DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
+DENSE_RESCUE = 4000  # so is one of this order if the iteration fails: about 15 s and 0.4 GB
+SINGLE_TOL = 2e-6  # down to this residual single precision usually does as well as double, in half the time
+NEARLY_SOLVED = 1e-4  # a larger residual is not the fault of single precision
+PATIENCE = 8  # a stage that does not halve its residual in this many steps is given up
+MISSED = 1e-5  # a following eigenvalue this far below the d-th is no rounding error of single precision
 ONE_THREAD = 2**22  # up to this many entries of the eigenvectors a second BLAS thread costs more than it saves
-GUARDS = 4  # vectors that look for the next eigenvalue
-GAP_SHARE = 0.1  # and stop when they know it to this share of the gap
+GUARDS = 4  # vectors that look for the next eigenvalue; at least as many guard the block of the third stage
+MAX_GUARDS = 32  # and at most as many as this, because each one makes every step slower
+GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
 REWEIGHTINGS = 15
+
+Solution = TypeVar("Solution")
 
 
 @dataclass(frozen=True, eq=False)
 class Rotations:
-    """One rotation a vertex, and how well the eigenproblem behind them was solved.
+    """One rotation per vertex, and how accurately the eigenproblem behind them was solved.
 
-    Attributes
-    ----------
-    rotations : float array (n, d, d)
-    eigenvalues : float array (d + 1,)
-        The d leading eigenvalues of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next one. All d are 1
-        without noise; the further the next one lies below them, the more stable the answer.
-    residual : float
-        The largest residual norm of the d eigenvectors, in float64.
-    next_residual : float
-        The residual norm behind the last eigenvalue: an eigenvalue lies within this distance of it.
-    iterations : int
-    vectors : float array (n*d, d)
-        The eigenvectors: a start for the next solve of a similar problem.
+    The eigenvalues are the d leading ones of D^-1/2 (w R) D^-1/2, descending, and an estimate of the next. All d are 1
+    without noise; the further the next one lies below them, the more stable the answer.
     """
 
-    rotations: Float64Array
-    eigenvalues: Float64Array
-    residual: float
-    next_residual: float
-    iterations: int
-    vectors: FloatArray
+    rotations: Float64Array  # (n, d, d)
+    eigenvalues: Float64Array  # (d + 1,)
+    residual: float  # the largest residual norm of the d eigenvectors, in float64
+    next_residual: float  # an eigenvalue lies within this distance of the last one
+    iterations: int  # of all stages together; 0 where the matrix was diagonalised whole
+    vectors: FloatArray  # (n*d, d) eigenvectors, a good start for a similar problem
 
 
 def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
-    r"""Return scales ``(n,)`` of mean 1 with ``ratios[e]`` as near as can be to ``scales[i] / scales[j]``.
+    r"""Return scales ``(n,)`` of mean 1 with ``ratios[e]`` as close as possible to ``scales[i] / scales[j]``.
 
-    Weighted least squares on the logarithms, :math:`\min \sum_e w_e (\log r_e - \log s_i + \log s_j)^2`.
+    The answer is that of weighted least squares on the logarithms,
+    :math:`\min \sum_e w_e (\log r_e - \log s_i + \log s_j)^2`.
 
     # Differs from the paper: it takes the Perron vector of D^-1 (w r), which agrees without noise and to first order
     # with it, but lets one large ratio outweigh all others and treats r and 1/r differently.
@@ -88,10 +90,10 @@ def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: 
 def synchronize_translations(
     edges: npt.ArrayLike, offsets: npt.ArrayLike, *, weights: npt.ArrayLike, n: int
 ) -> Float64Array:
-    r"""Return translations ``(n, d)`` of mean 0 with ``t[j] - t[i]`` as near as can be to ``offsets[e]``.
+    r"""Return translations ``(n, d)`` of mean 0 with ``t[j] - t[i]`` as close as possible to ``offsets[e]``.
 
-    The least squares problem of the paper's translation step, :math:`\min_T \|W^{1/2} (B T - C)\|_F`, through its
-    normal equations :math:`B^T W B\, T = B^T W C`: the Laplacian of the graph.
+    This is the least squares problem of the paper's translation step, :math:`\min_T \|W^{1/2} (B T - C)\|_F`. It is
+    solved through its normal equations :math:`B^T W B\, T = B^T W C`, whose matrix is the Laplacian of the graph.
 
     Examples
     --------
@@ -117,30 +119,25 @@ def synchronize_rotations(
     start: FloatArray | None = None,
     max_iterations: int = 200,
 ) -> Rotations:
-    """Return one rotation a vertex with ``rotations[e]`` as near as can be to ``S_i @ S_j.T`` (the paper's eq. for M).
+    """Return one rotation per vertex with ``rotations[e]`` close to ``S_i @ S_j.T`` (the paper's equation for M).
 
-    The d leading eigenvectors of D^-1/2 (w R) D^-1/2, and the orthogonal matrix nearest to each of their blocks. A
-    small problem is diagonalised whole. A larger one starts from the product of rotations along a spanning tree and
-    is improved by block Rayleigh-Ritz steps, preconditioned by the Laplacian of the graph without its rotations; each
-    step costs O(m d^3). Single precision carries it as far as it can; the last steps and the residual are in double.
+    The answer is made of the d leading eigenvectors of D^-1/2 (w R) D^-1/2: the orthogonal matrix nearest to each of
+    their blocks. A small problem is diagonalised whole. A larger one starts from the product of rotations along a
+    spanning tree and is improved by preconditioned block Rayleigh-Ritz steps, which cost O(m d^3) each.
 
     Parameters
     ----------
     edges : int array (m, 2)
         A connected graph on 0..n-1, each edge once.
     rotations : float array (m, d, d)
-        In edges' order. If edges are sorted by their second vertex the array is used as it is, without a copy.
-    weights : float array (m,)
-        Positive.
+        In the order of ``edges``. If these are sorted by their second vertex, the array is used without a copy.
+    weights : positive float array (m,)
     tol : float
-        The largest residual norm allowed of any eigenvector.
+        The largest residual norm that any eigenvector may have; a ConvergenceError carries the norm reached.
     start : array (n*d, d), optional
         Eigenvectors of a similar problem.
-
-    Raises
-    ------
-    ConvergenceError
-        If ``max_iterations`` steps do not reach ``tol``; the error carries the residual.
+    max_iterations : int
+        The largest number of steps of each of the three stages of the iteration.
 
     Examples
     --------
@@ -165,70 +162,104 @@ def synchronize_rotations(
 
 
 def _dense(connection: Connection, tol: float) -> Rotations:
-    n, d = connection.n, connection.dim
-    L = connection.dense()
-    # All of them: LAPACK's solver for a few loses the vectors of repeated values, and without noise all d are equal.
+    d = connection.dim
+    L = connection.sparse().toarray()
+    # All eigenvectors are computed: LAPACK's solver for a few of them loses vectors of repeated eigenvalues, and
+    # without noise all d wanted eigenvalues are equal.
     values, vectors = np.linalg.eigh(L)
     values, vectors = values[: d + 1], vectors[:, : d + 1]
     residuals = np.linalg.norm(L @ vectors - vectors * values, axis=0)
-    _check_residual(float(residuals[:d].max()), max(tol, 1e-10), connection, 0)
-    return Rotations(
-        nearest_orthogonal(vectors[:, :d].reshape(n, d, d)),
-        1 - values,
-        float(residuals[:d].max()),
-        float(residuals[d]),
-        0,
-        vectors[:, :d],
-    )
+    # Rounding errors alone can leave a residual of this size, however small ``tol`` is.
+    return _rotations(connection, Eigenpairs(values, vectors, residuals, 0), max(tol, 1e-10))
 
 
 def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, max_iterations: int) -> Rotations:
+    """Solve in up to three stages. A stage begins only if those before it did not reach ``tol``.
+
+    1. Single precision, a block of d vectors, the scalar preconditioner. Most problems end here.
+    2. The same in double precision, for a residual that is too small for single precision.
+    3. Double precision, guard vectors, and a preconditioner that is a polynomial in L (see :func:`_guarded`).
+
+    Each stage has ``max_iterations`` steps of its own, because how far single precision reaches depends on the order in
+    which the processor adds numbers, and this must not decide about success. If all stages fail, the matrix is
+    diagonalised whole unless it is too large for that.
+    """
     n, d = connection.n, connection.dim
     gauge = tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
-    gauge = gauge.astype(connection.rotations.dtype, copy=False)  # single where memory is short
+    gauge = gauge.astype(connection.rotations.dtype, copy=False)  # single precision where memory is short
     second, slow = fiedler(connection)
     if start is None:
         lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
         start = (lengths[:, None, None] * gauge).reshape(n * d, d)
-    iterations = 0
     single = scalar_preconditioner(connection, gauge, second, np.float32)
+    stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE)
+    iterations = 0
     if rotation_misfit(connection.edges, connection.rotations, gauge).max() > tol:
-        pairs = lowest_eigenpairs(
-            _in_single(connection),
-            start.astype(np.float32, copy=False),
-            preconditioner=single,
-            tol=max(tol / 2, SINGLE_TOL),
-            max_iterations=max_iterations,
-        )
-        start, iterations = pairs.vectors, pairs.iterations
-    exact = _rayleigh_ritz(connection, start)
-    if exact.residuals.max() > tol:
+        block, goal = start.astype(np.float32, copy=False), max(tol / 2, SINGLE_TOL)
+        rough = stage(_in_single(connection), block, preconditioner=single, tol=goal)
+        start, iterations = rough.vectors, rough.iterations
+    # Without a step, this gives the Ritz values and the true residuals in double precision.
+    pairs = stage(connection, start.astype(np.float64), preconditioner=single, tol=np.inf, max_iterations=0)
+    if tol < pairs.residuals.max() <= NEARLY_SOLVED:
         double = scalar_preconditioner(connection, gauge, second, np.float64)
-        exact = lowest_eigenpairs(
-            connection, exact.vectors, preconditioner=double, tol=tol, max_iterations=max_iterations - iterations
-        )
-        iterations += exact.iterations
-    residual = float(exact.residuals.max())
-    _check_residual(residual, tol, connection, iterations)
-    guard = _next_eigenpair(connection, exact, single, gauge, slow)
-    return Rotations(
-        nearest_orthogonal(exact.vectors.reshape(n, d, d)),
-        1 - np.r_[exact.values, guard.values[0]],
-        residual,
-        float(guard.residuals[0]),
-        iterations,
-        exact.vectors,
-    )
+        pairs = stage(connection, pairs.vectors, preconditioner=double, tol=tol)
+        iterations += pairs.iterations
+    block = pairs.vectors
+    if pairs.residuals.max() <= tol:
+        following = _following_eigenpairs(connection, pairs, single, _guards(gauge, slow, min(GUARDS, d)))
+        if following.values[0] > pairs.values[-1] - MISSED:
+            values, residuals = np.r_[pairs.values, following.values], np.r_[pairs.residuals, following.residuals]
+            return _rotations(connection, Eigenpairs(values, pairs.vectors, residuals, iterations), tol)
+        # All residuals are small, but a vector in the complement has a lower Rayleigh quotient, so one of the d lowest
+        # eigenvectors was missed.
+        block = np.hstack([block, following.vectors.astype(np.float64)])
+    pairs = _guarded(connection, block, slow, tol=tol, max_iterations=max_iterations)
+    iterations += pairs.iterations
+    if pairs.residuals[:d].max() > tol and n * d <= DENSE_RESCUE:
+        return replace(_dense(connection, tol), iterations=iterations)
+    return _rotations(connection, pairs._replace(iterations=iterations), tol)
 
 
-def _check_residual(residual: float, tol: float, connection: Connection, iterations: int) -> None:
+def _guarded(
+    connection: Connection, block: FloatArray, slow: Float64Array, *, tol: float, max_iterations: int
+) -> Eigenpairs:
+    """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
+
+    The scalar preconditioner assumes that the first guess is good, which noise prevents; a Chebyshev polynomial in L
+    itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
+    d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
+    """
+    n, d = connection.n, connection.dim
+    # The basis of a step has three times as many columns as the block and must fit into the whole space.
+    width = min(d + min(max(GUARDS, d // 2), MAX_GUARDS), n * d // 3)
+    if block.shape[1] < width:
+        gauge = nearest_orthogonal(block[:, :d].reshape(n, d, d))
+        block = np.hstack([block, _guards(gauge, slow, width - block.shape[1])])
+
+    def solved(values: Float64Array, residuals: Float64Array) -> bool:
+        gap = values[d] - values[d - 1]
+        return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
+
+    iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)
+    patience = 2 * PATIENCE if n * d <= DENSE_RESCUE else None
+    return iterate(connection, block[:, :width], max_iterations=max_iterations, patience=patience)
+
+
+def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotations:
+    """Turn at least d + 1 eigenpairs into rotations, or raise if the first d are not accurate enough."""
+    n, d = connection.n, connection.dim
+    residual = float(pairs.residuals[:d].max())
     if residual > tol:
         raise ConvergenceError(
-            f"the rotations of {connection.n} vertices in {connection.dim} dimensions were solved to a residual of "
-            f"{residual:.1e} in {iterations} steps; {tol:.1e} was asked. Allow a larger tol, or look for edges that "
-            "contradict the others (robust=True).",
+            f"the rotations of {n} vertices in {d} dimensions were solved to a residual of {residual:.1e} in "
+            f"{pairs.iterations} steps; {tol:.1e} was asked. Allow a larger tol, or look for edges that contradict the "
+            "others (robust=True).",
             residual=residual,
         )
+    vectors = np.ascontiguousarray(pairs.vectors[:, :d])  # a copy does not keep the guard vectors in memory
+    rotations = nearest_orthogonal(vectors.reshape(n, d, d))
+    eigenvalues, next_residual = 1 - pairs.values[: d + 1], float(pairs.residuals[d])
+    return Rotations(rotations, eigenvalues, residual, next_residual, pairs.iterations, vectors)
 
 
 def _in_single(connection: Connection) -> Connection:
@@ -236,36 +267,29 @@ def _in_single(connection: Connection) -> Connection:
     return Connection(connection.edges, rotations, connection.weights, connection.n)
 
 
-def _rayleigh_ritz(connection: Connection, block: FloatArray) -> Eigenpairs:
-    """Judge a block in float64: its Ritz values and true residuals."""
-    return lowest_eigenpairs(
-        connection, np.asarray(block, dtype=np.float64), preconditioner=lambda _: None, tol=np.inf, max_iterations=0
-    )
+def _guards(gauge: FloatArray, slow: Float64Array, count: int) -> Float64Array:
+    """Return starting vectors ``(n*d, count)`` for the eigenvectors that follow the d lowest ones.
 
-
-def _next_eigenpair(
-    connection: Connection,
-    found: Eigenpairs,
-    preconditioner: Callable[[FloatArray], None],
-    gauge: FloatArray,
-    slow: Float64Array,
-) -> Eigenpairs:
-    """Look for the (d+1)-st eigenvector in the complement of the d found.
-
-    The Ritz values of a block of exactly d say nothing safe about the next eigenvalue. Without noise the next d
-    eigenvectors are the slowest scalar one times any vector; the search starts from some of those.
+    Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of ``gauge (n, d,
+    d)``. The random part gives the vectors a share of every other eigenvector.
     """
-    n, d = connection.n, connection.dim
+    n, d, _ = gauge.shape
     rng = np.random.default_rng(0)
-    spread = rng.normal(size=(d, min(GUARDS, d)))
-    start = (slow[:, None, None] * (gauge @ spread)).reshape(n * d, -1)
-    start += 0.1 * np.linalg.norm(start) / np.sqrt(start.size) * rng.normal(size=start.shape)
-    top = found.values[-1]
+    vectors = (slow[:, None, None] * (gauge @ rng.normal(size=(d, count)))).reshape(n * d, count)
+    size = np.linalg.norm(vectors) / np.sqrt(vectors.size)
+    return np.asarray(vectors + 0.1 * size * rng.normal(size=vectors.shape))
+
+
+def _following_eigenpairs(
+    connection: Connection, lowest: Eigenpairs, preconditioner: Preconditioner, start: Float64Array
+) -> Eigenpairs:
+    """Look for the (d+1)-st eigenvector among the vectors orthogonal to the first d."""
+    top = lowest.values[-1]
     return lowest_eigenpairs(
         _in_single(connection),
         start.astype(np.float32),
         preconditioner=preconditioner,
-        deflate=found.vectors.astype(np.float32),
+        deflate=lowest.vectors.astype(np.float32),
         tol=1e-5,
         max_iterations=60,
         stop=lambda values, residuals: bool(residuals[0] <= GAP_SHARE * abs(values[0] - top)),
@@ -273,40 +297,41 @@ def _next_eigenpair(
 
 
 def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64Array) -> Float64Array:
-    """Return how far each measured rotation is from the one that ``rotations (n, d, d)`` imply, ``(m,)``.
+    """Return the distance ``(m,)`` of each measured rotation from the one that ``rotations (n, d, d)`` imply.
 
-    In the Frobenius norm over sqrt(d): 0 where they agree, about sqrt(2) where they have nothing in common.
+    The distance is the Frobenius norm of the difference over sqrt(d): 0 is agreement, sqrt(2) nothing in common.
     """
-    misfit = np.empty(len(edges))
-    for e, (i, j) in enumerate(edges.tolist()):
-        misfit[e] = np.linalg.norm(measured[e] @ rotations[j] - rotations[i])
-    return np.asarray(misfit / np.sqrt(measured.shape[1]))
+    pairs = enumerate(edges.tolist())
+    misfit = [np.linalg.norm(measured[e] @ rotations[j] - rotations[i]) for e, (i, j) in pairs]
+    return np.asarray(misfit / np.sqrt(measured.shape[1]), dtype=np.float64)
 
 
 def reweighted(
-    solve: Callable[[Float64Array, Any], tuple[Any, Float64Array]], weights: Float64Array, *, floor: float = 1e-6
-) -> tuple[Any, Float64Array]:
-    """Solve with iteratively reweighted edges, so that a few wrong measurements do not bend all the others.
+    solve: Callable[[Float64Array, Solution | None], Solution],
+    misfits: Callable[[Solution], Float64Array],
+    weights: Float64Array,
+    *,
+    robust: bool = True,
+    floor: float = 1e-6,
+) -> tuple[Solution, Float64Array]:
+    """Solve with iteratively reweighted edges, so that a few wrong measurements do not spoil the solution.
 
-    ``solve(weights, previous) -> (solution, misfit (m,))``. Each round divides an edge's weight by its misfit (least
-    absolute deviations); misfits below the median, or below ``floor``, count as that, so that good edges keep their
-    weights. Where more than half of a vertex's edges lie no method can tell which.
+    ``solve(weights, previous)`` returns a solution and ``misfits`` its misfit on each edge ``(m,)``. Each round divides
+    the weight of an edge by its misfit (least absolute deviations). A misfit below the median or below ``floor`` is
+    replaced by that bound, so that good edges keep their weights. Where more than half of the edges of a vertex are
+    wrong, no method can tell which ones. Unless ``robust``, the first solution is final.
 
-    Returns
-    -------
-    solution
-        That of the last round.
-    trust : float array (m,)
-        By which factor, 0 to 1, each weight was reduced.
+    Returns the solution of the last round and the factor between 0 and 1 by which each weight was reduced, (m,).
     """
     trust = np.ones_like(weights)
-    solution, misfit = solve(weights, None)
-    for _ in range(REWEIGHTINGS):
+    solution = solve(weights, None)
+    for _ in range(REWEIGHTINGS if robust else 0):
+        misfit = misfits(solution)
         usual = max(float(np.median(misfit)), floor)
         revised = usual / np.maximum(misfit, usual)
         settled = bool(np.max(np.abs(revised - trust)) < 1e-3)
         trust = revised
-        solution, misfit = solve(weights * trust, solution)
+        solution = solve(weights * trust, solution)
         if settled:
             break
     return solution, trust

@@ -1,32 +1,35 @@
-"""Hierarchical alignment: align patches inside clusters of the patch graph, then the clusters, and so on up."""
+"""Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.components import join_parts, split_patches
+from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.overlap import (
-    PatchIndex,
     PatchLike,
     check_edges,
     check_overlap,
+    checked_weights,
     edge_errors,
     index_patches,
+    results,
     shared_rows,
 )
-from graphquilt.alignment.solve import AlignOptions, align, place
-from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, Int64Array
+from graphquilt.alignment.solve import AlignOptions, align
+from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.linalg.laplacian import components
+from graphquilt.linalg import adjacency, components
 from graphquilt.patches import Patch
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["align_hierarchical"]
 
@@ -38,36 +41,38 @@ def align_hierarchical(
     branching: int = 100,
     clusters: npt.ArrayLike | None = None,
     options: AlignOptions = AlignOptions(),
+    weights: Sequence[npt.ArrayLike] | None = None,
     executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Align many patches level by level: never more than about ``branching`` at a time.
 
-    The patch graph is cut into clusters of about ``branching`` patches, each cluster is aligned on its own and becomes
-    one patch (the centroid of its members), and the clusters are aligned the same way. Without noise the result is
-    that of :func:`align`; with noise it costs a little accuracy and makes the largest problem small.
+    The patch graph is cut into clusters of about ``branching`` patches. Each cluster is aligned on its own and becomes
+    one patch, the weighted centroid of its members. The clusters are then aligned in the same way. Without noise the
+    result is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
 
     Parameters
     ----------
     branching : int
         How many patches, or clusters, to align at once; at least 2.
     clusters : int array (p,), optional
-        A cluster for each patch on the first level. A cluster whose patches do not hang together is split.
+        A cluster for each patch on the first level. A cluster whose patches are not connected is split.
     executor : concurrent.futures.Executor, optional
-        Who aligns the clusters of a level, one each.
-    patches, edges, options
+        Aligns the clusters of a level at the same time.
+    patches, edges, options, weights, progress
         As for :func:`align`, on every level.
 
     Returns
     -------
     Alignment
         Of all patches. Its eigenvalues and residual are the worst over all levels; an edge between clusters has the
-        trust and the open directions of its two clusters.
+        trust and the undetermined directions of the edge that joins its two clusters.
 
     Examples
     --------
     >>> from graphquilt.synthetic import quilt
-    >>> made = quilt(30, 2, seed=0)
-    >>> bool(align_hierarchical(made.patches, made.edges, branching=6).edge_errors.max() < 1e-9)
+    >>> example = quilt(30, 2, seed=0)
+    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-9)
     True
     """
     if not isinstance(branching, int | np.integer) or branching < 2:
@@ -76,118 +81,90 @@ def align_hierarchical(
         )
     index = index_patches(patches)
     pairs = check_edges(index, edges)
+    row_weights = None if weights is None else checked_weights(weights, patches)
     sizes = np.empty(len(pairs))
     for e, (i, j) in enumerate(pairs.tolist()):
-        sizes[e] = len(shared_rows(index, i, j)[0])
-        check_overlap(i, j, int(sizes[e]), least=options.motions.points_needed(index.dim), dim=index.dim)
-    labels = _first_labels(clusters, index, pairs, sizes, branching)
-    result = _level(patches, pairs, sizes, labels, branching=branching, options=options, executor=executor)
-    errors = edge_errors(patches, index, pairs, partial(place, result), executor=executor)
-    return replace(result, edges=pairs, edge_errors=errors, edge_weights=sizes * result.edge_trust)
+        rows_i, rows_j = shared_rows(index, i, j)
+        check_overlap(i, j, len(rows_i), least=options.motions.points_needed(index.dim), dim=index.dim)
+        sizes[e] = len(rows_i) if row_weights is None else row_weights[i][rows_i] @ row_weights[j][rows_j]
+    level = _Level(patches, row_weights, pairs, sizes, branching, options, executor, progress)
+    if clusters is not None and np.shape(clusters) != (index.n_patches,):
+        raise InputError(
+            f"there are {index.n_patches} patches and clusters of shape {np.shape(clusters)}; give one per patch."
+        )
+    alignment = _align_level(level, _cut(level) if clusters is None else np.asarray(clusters))
+    errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+    trust = alignment.edge_trust
+    table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
+    # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
+    size = float(np.mean(1 / alignment.scales))
+    scales, translations = size * alignment.scales, size * alignment.translations
+    return with_fixed_frame(replace(alignment, scales=scales, translations=translations, edge_table=table))
 
 
-def _first_labels(
-    clusters: npt.ArrayLike | None, index: PatchIndex, edges: Int64Array, sizes: AnyArray, branching: int
-) -> Int64Array:
-    if clusters is None:
-        return _cut(edges, sizes, index.n_patches, branching)
-    given = np.asarray(clusters)
-    if given.shape != (index.n_patches,):
-        raise InputError(f"there are {index.n_patches} patches and clusters of shape {given.shape}; give one a patch.")
-    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+class _Level(NamedTuple):
+    """The patches of one level (on the first the patches themselves, then clusters), and how to align them."""
+
+    patches: Sequence[PatchLike]
+    weights: Sequence[Float64Array] | None
+    edges: Int64Array
+    sizes: Float64Array
+    branching: int
+    options: AlignOptions
+    executor: Executor | None
+    progress: ProgressCallback | None
+    number: int = 1
 
 
-def _cut(edges: Int64Array, weights: AnyArray, n: int, branching: int) -> Int64Array:
+def _cut(level: _Level) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
-    if n <= branching:
+    n = len(level.patches)
+    if n <= level.branching:
         return np.zeros(n, dtype=np.int64)
-    import scipy.sparse as sp
-
     from graphquilt.graph import Graph
     from graphquilt.partition import Metis
 
-    i, j = edges.T
-    A = sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
-    return np.asarray(Metis(n_patches=-(-n // branching))(Graph(A)), dtype=np.int64)
+    graph = Graph(adjacency(level.edges, level.sizes, n))
+    return np.asarray(Metis(n_patches=-(-n // level.branching))(graph), dtype=np.int64)
 
 
-def _level(
-    patches: Sequence[PatchLike],
-    edges: Int64Array,
-    sizes: AnyArray,
-    labels: Int64Array,
-    *,
-    branching: int,
-    options: AlignOptions,
-    executor: Executor | None,
-) -> Alignment:
-    """Align one level and all above it; the result carries trust and open directions in the order of ``edges``."""
-    p = len(labels)
+def _align_level(level: _Level, labels: Int64Array) -> Alignment:
+    """Align one level and all above it; of each edge the result knows the trust and the undetermined directions."""
+    p, edges, executor, progress = len(labels), level.edges, level.executor, level.progress
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
-    labels = components(edges[inside], p)  # what the labels join and the edges do not is split
-    inside = labels[edges[:, 0]] == labels[edges[:, 1]]
+    labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
     if labels.max() == 0 or labels.max() == p - 1:
-        return align(patches, edges, options=options, executor=executor)
-    lower, tops = _clusters(patches, edges[inside], labels, options, executor)
-    across = np.sort(labels[edges[~inside]], axis=1)
-    upper_edges, which = np.unique(across, axis=0, return_inverse=True)
-    upper_sizes = np.bincount(which.ravel(), weights=sizes[~inside])
-    upper_labels = _cut(upper_edges, upper_sizes, len(tops), branching)
-    upper = _level(
-        tops, upper_edges, upper_sizes, upper_labels, branching=branching, options=options, executor=executor
-    )
-    result = _worse(lower, upper).compose(upper.take(labels))
-    trust, undetermined = np.empty(len(edges)), np.empty(len(edges), dtype=np.int64)
-    trust[inside], undetermined[inside] = lower.edge_trust, lower.undetermined
-    trust[~inside], undetermined[~inside] = upper.edge_trust[which.ravel()], upper.undetermined[which.ravel()]
-    return replace(result, edges=edges, edge_trust=trust, undetermined=undetermined)
-
-
-def _clusters(
-    patches: Sequence[PatchLike],
-    edges: Int64Array,
-    labels: Int64Array,
-    options: AlignOptions,
-    executor: Executor | None,
-) -> tuple[Alignment, list[Patch]]:
-    """Align every cluster on its own: all their transforms in one Alignment, and each cluster as one patch."""
-    members = [np.flatnonzero(labels == c) for c in range(int(labels.max()) + 1)]
-    rows = [np.flatnonzero(labels[edges[:, 0]] == c) for c in range(len(members))]
-    tasks = []
-    for here, mine in zip(members, rows, strict=True):
-        # A lazy sequence goes to the worker as it is, and the worker opens what it needs.
-        part = {k: patches[k] for k in here.tolist()} if isinstance(patches, list | tuple) else patches
-        tasks.append((part, here, np.searchsorted(here, edges[mine]), options))
-    if executor is None:
-        done = [_align_cluster(*task) for task in tasks]
-    else:
-        done = [future.result() for future in [executor.submit(_align_cluster, *task) for task in tasks]]
-    whole = Alignment.identity(len(labels), done[0][0].dim)
-    trust, undetermined = np.ones(len(edges)), np.zeros(len(edges), dtype=np.int64)
-    for (aligned, _), here, mine in zip(done, members, rows, strict=True):
-        for name in ("scales", "rotations", "translations"):
-            getattr(whole, name)[here] = getattr(aligned, name)
-        trust[mine], undetermined[mine] = aligned.edge_trust, aligned.undetermined
-        whole = _worse(whole, aligned)
-    return replace(whole, edges=edges, edge_trust=trust, undetermined=undetermined), [patch for _, patch in done]
+        options, weights = level.options, level.weights
+        return align(level.patches, edges, options=options, weights=weights, executor=executor, progress=progress)
+    parts = split_patches(level.patches, edges[inside], labels, level.weights)
+    tasks = [(part.patches, part.edges, level.options, part.weights) for part in parts]
+    alignments, patches, totals = [], [], []
+    for alignment, patch, total in results(executor, _align_cluster, tasks):
+        alignments.append(alignment)
+        patches.append(patch)
+        totals.append(total)
+        report(progress, f"clusters of level {level.number}", len(patches), len(parts))
+    lower = join_parts(parts, alignments, edges[inside])
+    pairs, inverse = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
+    which = inverse.ravel()
+    sizes = np.bincount(which, weights=level.sizes[~inside]).astype(np.float64)
+    clusters = level._replace(patches=patches, weights=totals, edges=pairs, sizes=sizes, number=level.number + 1)
+    upper = _align_level(clusters, _cut(clusters))
+    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which)])
+    table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
+    whole = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
+    return with_worst_fit(whole, [lower, upper])
 
 
 def _align_cluster(
-    patches: Any, members: Int64Array, edges: Int64Array, options: AlignOptions
-) -> tuple[Alignment, Patch]:
-    own = [patches[k] for k in members.tolist()]
-    aligned = align(own, edges, options=options)
-    nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in own]))
-    local = [(np.searchsorted(nodes, ids), X) for ids, X in own]
-    return aligned, Patch(nodes, centroid(local, aligned, n_nodes=len(nodes)))
-
-
-def _worse(one: Alignment, other: Alignment) -> Alignment:
-    """Return ``one`` with the smaller spectral gap and the larger residual of the two."""
-    loose = one if one.spectral_gap <= other.spectral_gap else other
-    return replace(
-        one,
-        eigenvalues=loose.eigenvalues,
-        next_residual=loose.next_residual,
-        residual=max(one.residual, other.residual),
-    )
+    patches: Sequence[PatchLike], edges: Int64Array, options: AlignOptions, weights: Sequence[Float64Array] | None
+) -> tuple[Alignment, Patch, Float64Array]:
+    """Return the alignment of one cluster, its weighted centroid as one patch, and the weight of each of its rows."""
+    members = list(patches)
+    alignment = align(members, edges, options=options, weights=weights)
+    nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in members]))
+    local = [(np.searchsorted(nodes, ids), X) for ids, X in members]
+    total = np.zeros(len(nodes))
+    for k, (rows, _) in enumerate(local):
+        total[rows] += 1.0 if weights is None else weights[k]
+    return alignment, Patch(nodes, centroid(local, alignment, weights=weights, n_nodes=len(nodes))), total

@@ -1,6 +1,6 @@
-"""What patches share: which pairs overlap, where, and what one overlap says about two patches.
+"""Find which patches overlap and where, and compare two patches on the nodes that they share.
 
-Patches are read one or two at a time, so a lazy sequence that opens a file when asked is as good as a list.
+Few patches are open at a time, so a lazy sequence that opens a file when it is indexed is as good as a list.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import DisconnectedError, InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.laplacian import components
-from graphquilt.linalg.procrustes import centred, polar
+from graphquilt.linalg import centred, components, polar
 from graphquilt.patches import Patch
 
 __all__ = [
@@ -28,35 +27,37 @@ __all__ = [
     "check_count",
     "check_edges",
     "check_overlap",
+    "checked_pairs",
     "checked_patch",
     "checked_weights",
+    "compare_overlaps",
     "coordinates",
     "edge_errors",
     "index_patches",
-    "measure",
+    "results",
     "row_weights",
     "shared_rows",
 ]
 
-PatchLike = Patch | tuple[Any, Any]
+PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
+Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
+Apply: TypeAlias = Callable[[int, npt.ArrayLike], Float64Array]
+Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
 SINGLE_ABOVE = 2**27  # rotations with more entries than this are kept in single precision (1 GiB in double)
-RECENT = 32  # patches of a lazy sequence that stay open for the edges that follow
+RECENT = 32  # how many patches of a lazy sequence stay open for the edges that follow
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
 
 
 @dataclass(frozen=True, eq=False)
 class PatchIndex:
-    """Where the nodes of each patch are: sorted ids, and the row of each (None where the rows are sorted already).
+    """The rows of the nodes in each patch."""
 
-    Where rows have weights, there is an array of them for each patch.
-    """
-
-    nodes: Sequence[IntArray] | Mapping[int, IntArray]
-    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]
+    nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
+    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
     dim: int
-    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None
+    weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None  # of the rows of each patch
 
     @property
     def n_patches(self) -> int:
@@ -65,13 +66,13 @@ class PatchIndex:
 
 
 class Measurements(NamedTuple):
-    """What the overlap of each edge (i, j) says: its size or weight, r_ij, R_ij, both means, what it leaves open."""
+    """The comparison of two patches on the overlap of each of m edges (i, j)."""
 
-    sizes: Float64Array
-    ratios: Float64Array
-    rotations: FloatArray
-    means: Float64Array
-    undetermined: Int64Array
+    sizes: Float64Array  # (m,) shared nodes, or the sum of their weights
+    ratios: Float64Array  # (m,) r_ij, the relative scale
+    rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
+    means: Float64Array  # (m, 2, d) the centre of the overlap in either patch
+    undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
 
 
 def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
@@ -83,20 +84,15 @@ def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
     dim = 0
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
-        if k == 0:
-            dim = patch.dim
-        elif patch.dim != dim:
+        dim = dim or patch.dim
+        if patch.dim != dim:
             raise InputError(
                 f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
             )
-        ids = patch.nodes
-        if np.all(ids[1:] > ids[:-1]):
-            nodes.append(np.asarray(ids))
-            rows.append(None)
-        else:
-            order = np.argsort(ids)
-            nodes.append(np.asarray(ids)[order])
-            rows.append(order)
+        ids = np.asarray(patch.nodes)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        nodes.append(ids if order is None else ids[order])
+        rows.append(order)
     return PatchIndex(nodes, rows, dim)
 
 
@@ -117,29 +113,28 @@ def coordinates(patch: PatchLike) -> FloatArray:
 
 def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
     """Refuse weights that are not one for each patch."""
-    if len(weights) != len(patches):
-        raise InputError(
-            f"there are {len(patches)} patches and {len(weights)} weights; give one number or array a patch."
-        )
+    n, p = len(weights), len(patches)
+    if n != p:
+        raise InputError(f"there are {p} patches and {n} weights; give one number or array per patch.")
 
 
 def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[Float64Array]:
     """Return one positive weight for each row of each patch."""
     check_count(weights, patches)
-    found = [row_weights(each, k, len(coordinates(patches[k]))) for k, each in enumerate(weights)]
-    for k, w in enumerate(found):
+    checked = [row_weights(value, k, len(coordinates(patches[k]))) for k, value in enumerate(weights)]
+    for k, w in enumerate(checked):
         if not w.min() > 0:
             raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
-    return found
+    return checked
 
 
-def row_weights(given: Any, k: int, rows: int) -> Float64Array:
-    """Return one weight for each row of patch k."""
-    w = np.asarray(given, dtype=np.float64)
+def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
+    """Return one weight for each row of patch k, from one number or one number per row."""
+    w = np.asarray(value, dtype=np.float64)
     if w.ndim == 0:
         w = np.full(rows, float(w))
     if w.shape != (rows,):
-        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number, or one a node.")
+        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number or one per node.")
     if not np.all(np.isfinite(w)) or np.any(w < 0):
         raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
     return w
@@ -149,8 +144,7 @@ def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[IntArray, IntArray]:
     """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
     a, b = index.nodes[i], index.nodes[j]
     if len(a) > len(b):
-        rows_j, rows_i = shared_rows(index, j, i)
-        return rows_i, rows_j
+        return shared_rows(index, j, i)[::-1]
     place = np.searchsorted(b, a)
     place[place == len(b)] = 0
     in_a = np.flatnonzero(b[place] == a)
@@ -165,7 +159,7 @@ def check_edges(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array:
     Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
     """
     p = index.n_patches
-    pairs = _all_pairs(index, index.dim + 1) if edges is None else _given_pairs(edges, p)
+    pairs = _all_pairs(index, index.dim + 1) if edges is None else checked_pairs(edges, p)
     labels = components(pairs, p)
     if labels.max() > 0:
         raise DisconnectedError(_apart(labels, index.dim, given=edges is not None))
@@ -182,23 +176,22 @@ def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
         )
 
 
-def _given_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
-    given = np.asarray(edges)
-    if given.size == 0:
-        given = np.empty((0, 2), dtype=np.int64)
-    if given.ndim != 2 or given.shape[1] != 2 or not np.issubdtype(given.dtype, np.integer):
+def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
+    """Return ``edges (m, 2)`` with i < j, after checking that they are distinct pairs of ``p`` patches."""
+    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
+    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
-            f"edges are pairs of patch numbers (m, 2); these have shape {given.shape} and type {given.dtype}."
+            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
         )
-    outside = given[(given < 0).any(axis=1) | (given >= p).any(axis=1)]
+    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
     if len(outside):
         raise InputError(
             f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
         )
-    loops = given[given[:, 0] == given[:, 1]]
+    loops = array[array[:, 0] == array[:, 1]]
     if len(loops):
         raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
-    pairs = np.sort(given.astype(np.int64), axis=1)
+    pairs = np.sort(array.astype(np.int64), axis=1)
     unique, counts = np.unique(pairs, axis=0, return_counts=True)
     if len(unique) < len(pairs):
         raise InputError(f"the edge {tuple(unique[counts.argmax()].tolist())} is given {counts.max()} times; keep one.")
@@ -207,21 +200,19 @@ def _given_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
 
 def _all_pairs(index: PatchIndex, least: int) -> Int64Array:
     """Count shared nodes of all pairs by one sparse product of the patch-node incidence with its transpose."""
-    each = [index.nodes[k] for k in range(index.n_patches)]
-    ids, columns = np.unique(np.concatenate(each), return_inverse=True)
-    indptr = np.cumsum([0, *(len(nodes) for nodes in each)])
-    holds = sp.csr_array(
-        (np.ones(len(columns), dtype=np.int32), columns.ravel(), indptr), shape=(index.n_patches, len(ids))
-    )
-    shared = sp.triu(holds @ holds.T, k=1).tocoo()
-    keep = shared.data >= least
-    pairs = np.stack([shared.row[keep], shared.col[keep]], axis=1).astype(np.int64)
+    node_sets = [index.nodes[k] for k in range(index.n_patches)]
+    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
+    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
+    ones, shape = np.ones(len(columns), dtype=np.int32), (index.n_patches, len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
+    shared = sp.triu(incidence @ incidence.T, k=1).tocoo()
+    enough = shared.data >= least
+    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def _apart(labels: Int64Array, dim: int, *, given: bool) -> str:
-    parts = [np.flatnonzero(labels == c).tolist() for c in range(int(labels.max()) + 1)]
-    parts.sort(key=len, reverse=True)
+    parts = sorted((np.flatnonzero(labels == c).tolist() for c in np.unique(labels)), key=len, reverse=True)
     lonely = [part[0] for part in parts if len(part) == 1]
     named = "; ".join("{" + _shortened(part) + "}" for part in parts[:8]) + ("; …" if len(parts) > 8 else "")
     edge = "edge" if given else f"overlap of at least {dim + 1} nodes"
@@ -238,7 +229,7 @@ def _shortened(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:10])) + f", … {len(numbers)} in all"
 
 
-def measure(
+def compare_overlaps(
     patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array, *, least: int, executor: Executor | None
 ) -> Measurements:
     """Compare the two patches of every edge on their overlap (Horn 1988): each relative transform once, in batches.
@@ -248,19 +239,11 @@ def measure(
     """
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
-    result = Measurements(
-        np.empty(m),
-        np.empty(m),
-        np.empty((m, d, d), dtype=dtype),
-        np.empty((m, 2, d)),
-        np.empty(m, np.int64),
-    )
-    jobs = (
-        (_measure_chunk, (part, where, edges[rows], least, dtype))
-        for rows, part, where in _chunks(patches, index, edges, executor)
-    )
+    rotations, means = np.empty((m, d, d), dtype=dtype), np.empty((m, 2, d))
+    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m, np.int64))
+    compare = partial(_compare_chunk, least=least, dtype=dtype)
     start = 0
-    for piece in _run(jobs, executor):
+    for piece in _map_chunks(compare, patches, index, edges, executor):
         stop = start + len(piece.sizes)
         for whole, part in zip(result, piece, strict=True):
             whole[start:stop] = part
@@ -268,8 +251,8 @@ def measure(
     return result
 
 
-def _measure_chunk(
-    patches: Any, index: PatchIndex, edges: Int64Array, least: int, dtype: npt.DTypeLike
+def _compare_chunk(
+    patches: Patches, index: PatchIndex, edges: Int64Array, *, least: int, dtype: npt.DTypeLike
 ) -> Measurements:
     m, d = len(edges), index.dim
     sizes, ratios, means = np.empty(m), np.empty(m), np.empty((m, 2, d))
@@ -288,7 +271,7 @@ def _measure_chunk(
                     if size <= 1e-12 * max(1.0, float(np.abs(mean).max())) * np.sqrt(len(a)):
                         raise OverlapError(
                             f"all {len(a)} nodes that patches {i} and {j} share lie at one point in patch {k}, which "
-                            f"says nothing of its rotation or scale. Embed patch {k} again or drop this edge."
+                            f"does not determine its rotation or scale. Embed patch {k} again or drop this edge."
                         )
             ratios[e] = spread[0] / spread[1] if spread[1] > 0 else 1.0
             cross[e] = a.T @ b
@@ -301,58 +284,62 @@ def edge_errors(
     patches: Sequence[PatchLike],
     index: PatchIndex,
     edges: Int64Array,
-    place: Callable[[int, Any], Float64Array],
+    apply: Apply,
     *,
     executor: Executor | None = None,
 ) -> Float64Array:
     r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
 
-    0 is a perfect fit, 1 is no better than unrelated. ``place(k, X)`` puts coordinates of patch k where they belong.
+    0 is a perfect fit, 1 is no better than unrelated. ``apply(k, X)`` moves points of patch k to where they belong.
     """
-    jobs = (
-        (_errors_chunk, (part, where, edges[rows], place))
-        for rows, part, where in _chunks(patches, index, edges, executor)
-    )
-    return np.concatenate([np.empty(0), *_run(jobs, executor)])
+    chunks = _map_chunks(partial(_errors_chunk, apply=apply), patches, index, edges, executor)
+    return np.concatenate([np.empty(0), *chunks])
 
 
-def _errors_chunk(
-    patches: Any, index: PatchIndex, edges: Int64Array, place: Callable[[int, Any], Float64Array]
-) -> Float64Array:
+def _errors_chunk(patches: Patches, index: PatchIndex, edges: Int64Array, *, apply: Apply) -> Float64Array:
     errors = np.empty(len(edges))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
         for e, (i, j) in enumerate(edges.tolist()):
             rows_i, rows_j = shared_rows(index, i, j)
-            a, b = place(i, opened(i)[rows_i]), place(j, opened(j)[rows_j])
+            a, b = apply(i, opened(i)[rows_i]), apply(j, opened(j)[rows_j])
             spread = np.hypot(np.linalg.norm(centred(a)[0]), np.linalg.norm(centred(b)[0]))
             misfit = np.linalg.norm(a - b)
             errors[e] = misfit / spread if spread > 0 else float(misfit > 0)
     return errors
 
 
-def _chunks(
-    patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array, executor: Executor | None
-) -> Iterator[tuple[slice, Any, PatchIndex]]:
-    """Cut the edges into runs, each with what it needs: here everything, for a worker elsewhere just its patches."""
+def _map_chunks(
+    function: Callable[[Patches, PatchIndex, Int64Array], Result],
+    patches: Sequence[PatchLike],
+    index: PatchIndex,
+    edges: Int64Array,
+    executor: Executor | None,
+) -> Iterator[Result]:
+    """Call ``function`` on runs of edges; an executor is sent only the patches that each run needs."""
     size = max(1, CHUNK // index.dim**2)
     if executor is not None:
         size = max(1, min(size, -(-len(edges) // 16)))
-    for start in range(0, len(edges), size):
-        rows = slice(start, start + size)
-        if executor is None:
-            yield rows, patches, index
-            continue
-        needed = np.unique(edges[rows]).tolist()
-        # A lazy sequence goes to the worker as it is, and the worker opens what it needs.
-        part = {k: patches[k] for k in needed} if isinstance(patches, list | tuple) else patches
-        own_weights = None if index.weights is None else {k: index.weights[k] for k in needed}
-        own_nodes, own_rows = {k: index.nodes[k] for k in needed}, {k: index.rows[k] for k in needed}
-        yield rows, part, PatchIndex(own_nodes, own_rows, index.dim, own_weights)
-
-
-def _run(jobs: Iterator[tuple[Callable[..., Any], tuple[Any, ...]]], executor: Executor | None) -> Iterator[Any]:
+    chunks = [edges[start : start + size] for start in range(0, len(edges), size)]
     if executor is None:
-        return (function(*arguments) for function, arguments in jobs)
-    futures = [executor.submit(function, *arguments) for function, arguments in jobs]
+        return results(None, function, [(patches, index, chunk) for chunk in chunks])
+    return results(executor, function, [(*_needed(patches, index, chunk), chunk) for chunk in chunks])
+
+
+def _needed(patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array) -> tuple[Patches, PatchIndex]:
+    """Return what ``edges`` need; a lazy sequence stays as it is, and the worker opens the patches that it needs."""
+    numbers = np.unique(edges).tolist()
+    nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
+    weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
+    part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
+    return part, PatchIndex(nodes, rows, index.dim, weights)
+
+
+def results(
+    executor: Executor | None, function: Callable[..., Result], tasks: Sequence[tuple[object, ...]]
+) -> Iterator[Result]:
+    """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
+    if executor is None:
+        return (function(*task) for task in tasks)
+    futures = [executor.submit(function, *task) for task in tasks]
     return (future.result() for future in futures)

@@ -1,28 +1,25 @@
-"""Generalised Procrustes analysis: every patch laid onto the centroid of all, again and again (Gower 1975).
+"""Refine an alignment by generalised Procrustes analysis: fit every patch to the centroid of all (Gower 1975).
 
-Synchronisation sees an overlap only through its rotation, in which every direction counts alike. Where patches are
-noisy, directions in which the points hardly extend have nothing to say and still vote. Here the points themselves
-vote: each sweep lowers the sum of squared distances of all rows from their nodes' centroids.
+Synchronisation uses only the rotation of an overlap, in which every direction counts the same, also those in which the
+points hardly extend and noise decides. A sweep of refinement uses the points themselves: it lowers the sum of squared
+distances of all rows from the centroids of their nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
-from graphquilt.alignment.solve import place
-from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import Float64Array
+from graphquilt.alignment.transforms import Alignment, with_fixed_frame
+from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.motions import Motions
-from graphquilt.linalg.procrustes import centred, polar
+from graphquilt.linalg import Motions, centred, polar
 
 __all__ = ["lay_onto", "refine"]
 
@@ -35,18 +32,16 @@ def refine(
     weights: Sequence[npt.ArrayLike] | None = None,
     motions: Motions = Motions(),
 ) -> Alignment:
-    """Improve an alignment by laying every patch onto the centroid of all patches, ``sweeps`` times.
+    """Improve an alignment by fitting every patch to the centroid of all patches, ``sweeps`` times.
 
     Parameters
     ----------
-    patches : sequence of Patch or (nodes, coordinates) pairs
-        Those of the alignment, in its order; read one after the other.
+    patches, weights
+        Those of :func:`align`; patches are read one after the other.
     alignment : Alignment
-        A good one to begin with: this finds the nearest best, not the best of all.
+        A good one to begin with, because the sweeps end in a local optimum.
     sweeps : int
-        A few suffice; 0 returns the alignment as it is.
-    weights : sequence of p arrays (k_i,), optional
-        How much each row counts; see :func:`align`.
+        How many; a few are enough, and 0 returns the alignment as it is.
     motions : Motions
         Whether patches may be rotated and shifted; scales stay as they are.
 
@@ -69,30 +64,29 @@ def refine(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if sweeps == 0 or len(patches) == 1:
         return alignment
-    trusted = None if weights is None else checked_weights(weights, patches)
+    row_weights = None if weights is None else checked_weights(weights, patches)
     current = alignment
     for _ in range(sweeps):
-        C = centroid(patches, current, weights=trusted, missing="nan")
-        laid = lay_onto(patches, current, C, weights=trusted, motions=replace(motions, scale=False))
-        current = _as_promised(laid)
+        C = centroid(patches, current, weights=row_weights, missing="nan")
+        current = lay_onto(patches, current, C, weights=row_weights, motions=replace(motions, scale=False))
+        current = with_fixed_frame(current)
     if len(current.edges):
-        index = index_patches(patches)
-        errors = edge_errors(patches, index, current.edges, partial(place, current))
-        current = replace(current, edge_errors=errors)
+        errors = edge_errors(patches, index_patches(patches), current.edges, current.apply)
+        current = replace(current, edge_table=replace(current.edge_table, errors=errors))
     return current
 
 
 def lay_onto(
     patches: Sequence[PatchLike],
     alignment: Alignment,
-    reference: npt.NDArray[np.floating],
+    reference: FloatArray,
     *,
     weights: Sequence[Float64Array] | None = None,
     motions: Motions = Motions(),
 ) -> Alignment:
-    """Return the alignment that lays each patch by itself onto its nodes' rows of ``reference (n, d)``.
+    """Return the alignment that fits each patch by itself to the rows of its nodes in ``reference (n, d)``.
 
-    What may not be changed (by default the scales) stays as ``alignment`` has it.
+    What ``motions`` does not free (by default the scales) stays as ``alignment`` has it.
     """
     p, d = alignment.n_patches, alignment.dim
     scales, translations = np.array(alignment.scales), np.array(alignment.translations)
@@ -101,7 +95,7 @@ def lay_onto(
         for k in range(p):
             nodes, X = checked_patch(patches[k], k)
             w = np.ones(len(nodes)) if weights is None else weights[k]
-            (a, mean), (b, wanted) = centred(X, w), centred(reference[nodes], w)
+            (a, mean), (b, target) = centred(X, w), centred(reference[nodes], w)
             if not motions.translate:
                 root = np.sqrt(w)[:, None]
                 a, b = root * np.asarray(X, dtype=np.float64), root * (reference[nodes] - translations[k])
@@ -109,14 +103,5 @@ def lay_onto(
             if motions.scale:
                 scales[k] = np.linalg.norm(b) / np.linalg.norm(a)
             if motions.translate:
-                translations[k] = wanted - scales[k] * mean @ rotations[k]
+                translations[k] = target - scales[k] * mean @ rotations[k]
     return replace(alignment, scales=scales, rotations=rotations, translations=translations)
-
-
-def _as_promised(alignment: Alignment) -> Alignment:
-    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
-    turn = alignment.rotations[0].T
-    with one_blas_thread():
-        translations = alignment.translations @ turn
-        rotations = alignment.rotations @ turn
-    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

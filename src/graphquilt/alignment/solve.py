@@ -1,16 +1,15 @@
-"""From patches with their own coordinates to the transforms that make them agree."""
+"""Find the transforms that make patches with coordinates of their own agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.groups import (
     Rotations,
     reweighted,
@@ -25,21 +24,20 @@ from graphquilt.alignment.overlap import (
     PatchLike,
     check_edges,
     checked_weights,
+    compare_overlaps,
     coordinates,
     edge_errors,
     index_patches,
-    measure,
     shared_rows,
 )
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.motions import Motions
-from graphquilt.linalg.procrustes import centred
+from graphquilt.linalg import Motions, centred
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["AlignOptions", "align", "place", "undetermined_directions"]
+__all__ = ["AlignOptions", "align", "undetermined_directions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,28 +79,23 @@ def align(
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
-        Arrays or memory maps, of any float type; a lazy sequence is read a patch at a time. Never changed.
+        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions
-        Which motions to undo, whether to doubt edges that contradict the others, and how exactly to solve.
     weights : sequence of p arrays (k_i,), optional
         How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage_weights`; positive. A
         shared node counts with the product of its two weights.
     executor : concurrent.futures.Executor, optional
-        Who compares the overlaps; None is a plain loop.
+        Compares the overlaps; None is a plain loop.
     progress : function of a Progress, optional
-
-    Returns
-    -------
-    Alignment
 
     Raises
     ------
     InputError, OverlapError, DisconnectedError
-        Where the patches or edges cannot be aligned; the message names them.
+        If the patches or edges cannot be aligned; the message names them.
     ConvergenceError
-        Where the rotation step does not reach ``options.tol``.
+        If the rotation step does not reach ``options.tol``.
 
     Examples
     --------
@@ -116,64 +109,72 @@ def align(
     """
     index = index_patches(patches)
     p, d = index.n_patches, index.dim
-    given = check_edges(index, edges)
+    given_pairs = check_edges(index, edges)
     if p == 1:
         return Alignment.identity(1, d)
-    # Sorted by the second patch: the rotation solver then uses the measurements as they lie, without a copy.
-    order = np.lexsort((given[:, 0], given[:, 1]))
-    pairs = given[order]
+    # Sorted by the second patch: the rotation solver then uses the measurements as they are, without a copy.
+    order = np.lexsort((given_pairs[:, 0], given_pairs[:, 1]))
+    pairs = given_pairs[order]
     report(progress, "relative transforms", 0, len(pairs))
     if weights is not None:
         index = replace(index, weights=checked_weights(weights, patches))
-    measured = measure(patches, index, pairs, least=options.motions.points_needed(d), executor=executor)
+    measured = compare_overlaps(patches, index, pairs, least=options.motions.points_needed(d), executor=executor)
     report(progress, "relative transforms", len(pairs), len(pairs))
-    solved = _synchronize(pairs, measured, p, options)
+    alignment = _synchronize(pairs, measured, p, options)
     report(progress, "synchronized", 1, 1)
-    solved = replace(solved, edge_errors=edge_errors(patches, index, pairs, partial(place, solved), executor=executor))
-    return _in_order(solved, np.argsort(order))
-
-
-def place(alignment: Alignment, k: int, X: npt.ArrayLike) -> Float64Array:
-    """Apply an alignment: a function that can be sent to another process."""
-    return alignment.apply(k, X)
-
-
-def _in_order(alignment: Alignment, order: Int64Array) -> Alignment:
-    """Return the alignment with its edges, and all that belongs to them, in another order."""
-    names = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
-    changed: dict[str, Any] = {name: getattr(alignment, name)[order] for name in names}
-    return replace(alignment, **changed)
+    errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+    table = replace(alignment.edge_table, errors=errors)
+    return replace(alignment, edge_table=table.take(np.argsort(order)))
 
 
 def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: AlignOptions) -> Alignment:
-    """Scales, then rotations, then translations; what one step distrusts weighs less in the next."""
-    d = measured.means.shape[2]
-    motions, robust = options.motions, options.robust
-    result = Alignment.identity(p, d)
-    sizes = measured.sizes
+    """Find scales, then rotations, then translations; an edge that one step distrusts weighs less in the next.
+
+    The errors of the edges are not known yet and are left at 0.
+    """
+    _, ratios, rotations, means, undetermined = measured
+    motions, robust, (i, j) = options.motions, options.robust, edges.T
+    result = Alignment.identity(p, means.shape[2])
     trust = np.ones(len(edges))
     if motions.scale:
-        distortion, trust = _scales(edges, measured.ratios, sizes, p, robust=robust)
+        distortion, trust = reweighted(
+            lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
+            lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
+            measured.sizes,
+            robust=robust,
+        )
         # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
         result = replace(result, scales=1 / distortion)
     if motions.rotate:
-        solution, doubt = _rotations(edges, measured.rotations, sizes * trust, p, robust=robust, tol=options.tol)
-        trust = trust * doubt
-        result = replace(
-            result,
-            rotations=_turned_back(solution.rotations),
-            eigenvalues=solution.eigenvalues,
-            residual=solution.residual,
-            next_residual=solution.next_residual,
+
+        def rotate(weights: Float64Array, previous: Rotations | None) -> Rotations:
+            start = None if previous is None else previous.vectors
+            return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=options.tol, start=start)
+
+        solution, doubt = reweighted(
+            rotate,
+            lambda solution: rotation_misfit(edges, rotations, solution.rotations),
+            measured.sizes * trust,
+            robust=robust,
         )
+        trust = trust * doubt
+        result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
+        result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
     if motions.translate:
+        moved = result.scales[:, None, None] * result.rotations
+        offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
-        translations, doubt = _translations(edges, measured.means, trust, result, robust=robust)
+        translations, doubt = reweighted(
+            lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
+            lambda t: np.asarray(np.linalg.norm(t[j] - t[i] - offsets, axis=1)),
+            trust,
+            robust=robust,
+            floor=1e-6 * float(np.abs(means).max()),
+        )
         trust = trust * doubt
         result = replace(result, translations=translations)
-    return replace(
-        result, edges=edges, edge_weights=sizes * trust, edge_trust=trust, undetermined=measured.undetermined
-    )
+    table = EdgeTable(edges, np.zeros(len(edges)), measured.sizes * trust, trust, undetermined)
+    return replace(result, edge_table=table)
 
 
 def _turned_back(rotations: Float64Array) -> Float64Array:
@@ -181,45 +182,6 @@ def _turned_back(rotations: Float64Array) -> Float64Array:
     p, d, _ = rotations.shape
     with one_blas_thread():
         return np.asarray(rotations.reshape(p * d, d) @ rotations[0].T).reshape(p, d, d)
-
-
-def _scales(
-    edges: Int64Array, ratios: Float64Array, weights: Float64Array, p: int, *, robust: bool
-) -> tuple[Float64Array, Float64Array]:
-    def solve(weights: Float64Array, _: Any) -> tuple[Float64Array, Float64Array]:
-        scales = synchronize_scales(edges, ratios, weights=weights, n=p)
-        return scales, np.abs(np.log(ratios * scales[edges[:, 1]] / scales[edges[:, 0]]))
-
-    return reweighted(solve, weights) if robust else (solve(weights, None)[0], np.ones(len(edges)))
-
-
-def _rotations(
-    edges: Int64Array, rotations: AnyArray, weights: Float64Array, p: int, *, robust: bool, tol: float
-) -> tuple[Rotations, Float64Array]:
-    def solve(weights: Float64Array, previous: Rotations | None) -> tuple[Rotations, Float64Array]:
-        start = None if previous is None else previous.vectors
-        solution = synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol, start=start)
-        return solution, rotation_misfit(edges, rotations, solution.rotations)
-
-    if robust:
-        return reweighted(solve, weights)
-    return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=tol), np.ones(len(edges))
-
-
-def _translations(
-    edges: Int64Array, means: Float64Array, weights: Float64Array, placed: Alignment, *, robust: bool
-) -> tuple[Float64Array, Float64Array]:
-    i, j = edges.T
-    moved = placed.scales[:, None, None] * placed.rotations
-    offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
-
-    def solve(weights: Float64Array, _: Any) -> tuple[Float64Array, Float64Array]:
-        t = synchronize_translations(edges, offsets, weights=weights, n=placed.n_patches)
-        return t, np.linalg.norm(t[j] - t[i] - offsets, axis=1)
-
-    if robust:
-        return reweighted(solve, weights, floor=1e-6 * float(np.abs(means).max()))
-    return solve(weights, None)[0], np.ones(len(edges))
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.extension import place
+from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.alignment.extension import place_patch
 from graphquilt.alignment.overlap import PatchLike
-from graphquilt.alignment.verdict import Fit, verdict
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.alignment.verdict import verdict
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.kernels import one_blas_thread
 
-__all__ = ["Alignment"]
-
+__all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
 
 DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
+# The names of the arrays in a file, in their order there.
+COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
+FIGURES = ("residual", "next_residual", "drift")
+ARRAYS = ("scales", "rotations", "translations", *COLUMNS, "eigenvalues", *FIGURES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,39 +40,37 @@ class Alignment:
     scales : float array (p,)
     rotations : float array (p, d, d)
     translations : float array (p, d)
-    edges : int array (m, 2)
-        Pairs (i, j), i < j, of patches that were compared, in the order given.
-    edge_errors : float array (m,)
-        What is left on each overlap after alignment: 0 perfect, 1 no better than unrelated.
-    edge_weights : float array (m,)
-        The weight of each edge in the rotation step: its overlap, times ``edge_trust``.
-    edge_trust : float array (m,)
-        1, or less where robust alignment doubted the edge.
-    undetermined : int array (m,)
-        How many of the d directions each overlap says nothing about, because its points do not extend in them.
+    edge_table : EdgeTable
+        The m pairs of patches that were compared, in the order given, and what is known of each. Its columns can also
+        be read as ``edges``, ``edge_errors``, ``edge_weights``, ``edge_trust`` and ``undetermined``.
     eigenvalues : float array (d + 1,)
         The d leading eigenvalues of the rotation step (all 1 without noise) and an estimate of the next.
     residual : float
-        Of the eigenvectors of the rotation step: the largest norm over the d.
+        The largest residual norm of the d eigenvectors of the rotation step.
     next_residual : float
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
-        0 for a full solve. After ``extend``: how far, in root mean square over the entries of a rotation scaled to
-        norm 1, the answer may be from a full solve.
+        How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
     """
 
     scales: Float64Array
     rotations: Float64Array
     translations: Float64Array
-    edges: Int64Array
-    edge_errors: Float64Array
-    edge_weights: Float64Array
-    edge_trust: Float64Array
-    undetermined: Int64Array
+    edge_table: EdgeTable
     eigenvalues: Float64Array
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
+
+    def __post_init__(self) -> None:
+        p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
+        expected = [(p,), (p, d, d), (p, d), (d + 1,)]
+        shapes = [np.shape(a) for a in (self.scales, self.rotations, self.translations, self.eigenvalues)]
+        if shapes != expected:
+            raise InputError(
+                f"the scales, rotations, translations and eigenvalues of {p} patches in {d} dimensions have the shapes "
+                f"{expected}, not {shapes}."
+            )
 
     @classmethod
     def identity(cls, n_patches: int, dim: int) -> Alignment:
@@ -83,13 +85,34 @@ class Alignment:
             scales=np.ones(n_patches),
             rotations=np.tile(np.eye(dim), (n_patches, 1, 1)),
             translations=np.zeros((n_patches, dim)),
-            edges=np.empty((0, 2), dtype=np.int64),
-            edge_errors=np.empty(0),
-            edge_weights=np.empty(0),
-            edge_trust=np.empty(0),
-            undetermined=np.empty(0, dtype=np.int64),
+            edge_table=EdgeTable.empty(),
             eigenvalues=np.r_[np.ones(dim), -1.0],
         )
+
+    @property
+    def edges(self) -> Int64Array:
+        """The pairs of patches that were compared, (m, 2)."""
+        return self.edge_table.pairs
+
+    @property
+    def edge_errors(self) -> Float64Array:
+        """What is left on each overlap after alignment, (m,): 0 is a perfect fit, 1 is no better than unrelated."""
+        return self.edge_table.errors
+
+    @property
+    def edge_weights(self) -> Float64Array:
+        """The weight of each edge in the rotation step, (m,)."""
+        return self.edge_table.weights
+
+    @property
+    def edge_trust(self) -> Float64Array:
+        """1 for each edge, or less where robust alignment doubted it, (m,)."""
+        return self.edge_table.trust
+
+    @property
+    def undetermined(self) -> Int64Array:
+        """How many of the d directions each overlap says nothing about, (m,)."""
+        return self.edge_table.undetermined
 
     @property
     def n_patches(self) -> int:
@@ -138,21 +161,16 @@ class Alignment:
                 f"alignments of {self.n_patches} patches in {self.dim} dimensions and of {following.n_patches} in "
                 f"{following.dim} cannot follow one another; both must be the same."
             )
+        scales, rotations = self.scales * following.scales, self.rotations @ following.rotations
         turned = np.einsum("pi,pij->pj", self.translations, following.rotations)
-        return replace(
-            self,
-            scales=self.scales * following.scales,
-            rotations=self.rotations @ following.rotations,
-            translations=following.scales[:, None] * turned + following.translations,
-        )
+        translations = following.scales[:, None] * turned + following.translations
+        return replace(self, scales=scales, rotations=rotations, translations=translations)
 
     def take(self, patches: npt.ArrayLike) -> Alignment:
         """Return the transforms of the ``patches (k,)`` named, in that order, without their edges."""
         rows = np.asarray(patches, dtype=np.int64)
-        bare = Alignment.identity(len(rows), self.dim)
-        return replace(
-            bare, scales=self.scales[rows], rotations=self.rotations[rows], translations=self.translations[rows]
-        )
+        scales, rotations, translations = self.scales[rows], self.rotations[rows], self.translations[rows]
+        return Alignment(scales, rotations, translations, EdgeTable.empty(), np.r_[np.ones(self.dim), -1.0])
 
     def worst_edges(self, n: int = 5) -> Int64Array:
         """Return the n edges with the largest error after alignment, worst first, (n, 2)."""
@@ -160,108 +178,78 @@ class Alignment:
 
     def summary(self) -> str:
         """Say in plain words how good the fit is, what is doubtful and what to change."""
-        fit = Fit(
-            n_patches=self.n_patches,
-            dim=self.dim,
-            edges=self.edges,
-            errors=self.edge_errors,
-            undetermined=self.undetermined,
-            distrusted=self.distrusted,
-            eigenvalues=self.eigenvalues,
-            next_residual=self.next_residual,
-            residual=self.residual,
-            drift=self.drift,
-        )
-        return verdict(fit)
+        return verdict(self)
 
     def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike, *, replaces: int | None = None) -> Alignment:
         """Place one more patch, or a new version of one, against the others without solving everything again.
 
-        Parameters
-        ----------
-        patches : sequence of p patches
-            Those of this alignment, in its order.
-        new_patch : Patch or (nodes, coordinates)
-        replaces : int, optional
-            The patch it takes the place of. Without it, the new patch becomes number p.
-
-        Returns
-        -------
-        Alignment
-            The other patches stay where they are. ``drift`` bounds how far the rotations may be from those of a full
-            solve, and grows with each extension.
-
-        Raises
-        ------
-        OverlapError
-            If the new patch shares fewer than d + 1 nodes with every other.
+        The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
+        patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
+        d + 1 nodes with every other.
         """
-        if len(patches) != self.n_patches:
-            raise InputError(f"the alignment has {self.n_patches} patches, but {len(patches)} were given.")
-        if replaces is not None and not 0 <= replaces < self.n_patches:
-            raise InputError(
-                f"patch {replaces} cannot be replaced; there are {self.n_patches}, 0 to {self.n_patches - 1}."
-            )
-        number = self.n_patches if replaces is None else replaces
-        kept = ~(self.edges == number).any(axis=1)
-        spot = place(
-            patches,
-            new_patch,
-            number=number,
-            transforms=(self.scales, self.rotations, self.translations),
-            known_edges=self.edges[kept],
-            known_weights=self.edge_weights[kept],
-            gap=self.spectral_gap,
-            scale=bool(np.any(self.scales != self.scales[0])),
-        )
+        return place_patch(patches, new_patch, self, replaces=replaces)
 
-        def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
-            rest = values if replaces is None else np.delete(values, number, axis=0)
-            return np.insert(rest, number, new, axis=0)
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
 
-        return replace(
-            self,
-            scales=put(self.scales, spot.scale),
-            rotations=put(self.rotations, spot.rotation),
-            translations=put(self.translations, spot.translation),
-            edges=np.vstack([self.edges[kept], spot.edges]),
-            edge_errors=np.r_[self.edge_errors[kept], spot.errors],
-            edge_weights=np.r_[self.edge_weights[kept], spot.weights],
-            edge_trust=np.r_[self.edge_trust[kept], np.ones(len(spot.edges))],
-            undetermined=np.r_[self.undetermined[kept], spot.undetermined],
-            drift=self.drift + spot.drift,
-        )
+        Examples
+        --------
+        >>> Alignment.from_arrays(Alignment.identity(3, 2).to_arrays()).rotations.shape
+        (3, 2, 2)
+        """
+        return {"format": np.asarray(FORMAT), **{name: np.asarray(getattr(self, name)) for name in ARRAYS}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
+        """Return the alignment that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
+        missing = [name for name in ("format", *ARRAYS) if name not in arrays]
+        if missing:
+            raise FormatError(f"this is not an alignment: it lacks {', '.join(missing)}. Align again to make one.")
+        version = int(arrays["format"])
+        if version != FORMAT:
+            raise FormatError(f"this alignment has format {version}; this version reads {FORMAT}. Upgrade graphquilt.")
+        a = {name: np.array(arrays[name]) for name in ARRAYS}
+        try:
+            table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
+            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
+        except (InputError, TypeError) as error:
+            raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the alignment to ``path`` as a NumPy ``.npz`` archive, without pickle."""
-        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         with open(path, "wb") as file:
-            np.savez(file, format=np.asarray(FORMAT), **arrays)
+            np.savez(file, allow_pickle=False, **self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = dict(archive)
+                return cls.from_arrays(archive)
         except FileNotFoundError:
             raise
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
         except Exception as error:
-            raise FormatError(
-                f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
-            ) from error
-        wanted = {field.name for field in fields(cls)}
-        if "format" not in arrays or wanted - set(arrays):
-            missing = ", ".join(sorted(wanted - set(arrays))) or "format"
-            raise FormatError(f"{path} is not an alignment: it lacks {missing}. Align again to make one.")
-        if int(arrays["format"]) != FORMAT:
-            raise FormatError(
-                f"{path} has format {int(arrays['format'])}; this version reads {FORMAT}. Upgrade graphquilt."
-            )
-        values: dict[str, Any] = {name: arrays[name] for name in wanted}
-        values |= {name: float(arrays[name]) for name in ("residual", "next_residual", "drift")}
-        return cls(**values)
+            message = f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
+            raise FormatError(message) from error
 
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
+
+
+def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
+    """Return ``alignment`` with the smallest spectral gap and the largest residual among its ``parts``."""
+    loosest, residual = min(parts, key=lambda part: part.spectral_gap), max(part.residual for part in parts)
+    eigenvalues, next_residual = loosest.eigenvalues, loosest.next_residual
+    return replace(alignment, eigenvalues=eigenvalues, next_residual=next_residual, residual=residual)
+
+
+def with_fixed_frame(alignment: Alignment) -> Alignment:
+    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
+    turn = alignment.rotations[0].T
+    with one_blas_thread():
+        translations = alignment.translations @ turn
+        rotations = alignment.rotations @ turn
+    return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))

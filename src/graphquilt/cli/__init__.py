@@ -1,58 +1,74 @@
-"""The command line: parse, call, print. The only place that prints or draws a progress bar.
+"""The command line: parse, call, print. The only package that prints or draws a progress bar.
 
 Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
 2 the input is wrong (one sentence, no traceback); 1 a bug (with its traceback); 130 stopped with Ctrl-C.
+
+The flags of a command are the fields of the frozen values that it takes (``values``).
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
-import typer
+from cyclopts import App, CycloptsError, Parameter
 
 import graphquilt
 
-app = typer.Typer(
+__all__ = ["app", "main"]
+
+app = App(
     name="graphquilt",
     help="Graph embeddings stitched from independently embedded patches.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    help_format="plaintext",  # anything else imports a parser of Markdown, which takes longer than all commands
+    version=f"graphquilt {graphquilt.__version__}",
+    print_error=False,
+    exit_on_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+    default_parameter=Parameter(allow_repeating=True),  # the last flag wins
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"graphquilt {graphquilt.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say which version this is."
-    ),
-) -> None:
-    """Graph embeddings stitched from independently embedded patches."""
 
 
 def main() -> None:
     """Run the command line."""
+    from graphquilt.cli import config
     from graphquilt.errors import QuiltError
 
     try:
-        app()
+        config.run(app, sys.argv[1:])
+        sys.stdout.flush()
     except QuiltError as error:
-        typer.echo(f"graphquilt: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
+    except CycloptsError as error:
+        _fail(config.sentence(error))
+    except KeyboardInterrupt:
+        from graphquilt.cli.display import resume_command
+
+        print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {resume_command()}", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # as in: graphquilt inspect job | head -1
+        sys.stdout = None
+        sys.exit(1)
+    sys.exit(0)
+
+
+@app.command(name="--install-completion")
+def install_completion() -> None:
+    """Make the shell complete commands and flags."""
+    print(app.install_completion())
+
+
+@app.command(name="--show-completion")
+def show_completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, /) -> None:
+    """Print the code that makes the shell complete commands and flags."""
+    print(app.generate_completion(shell=shell))
+
+
+def _fail(text: str) -> None:
+    print(f"graphquilt: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import (  # noqa: E402, F401
-    demo,
-    graphs,
-    jobs,
-    results,
-    studies,
-    temporal,
-)
+from graphquilt.cli import demo, graphs, jobs, results, studies, temporal  # noqa: E402, F401

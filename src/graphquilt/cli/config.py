@@ -1,69 +1,92 @@
-"""``--config`` and ``--save-config``: every flag of a command in a TOML file."""
+"""``--config`` and ``--save-config``: the flags of any command in a TOML file."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
+from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts.config import Toml
 
-_OWN = {"config_file", "save_config"}
+from graphquilt.cli.values import Output
+from graphquilt.errors import InputError
+
+__all__ = ["run", "sentence"]
 
 
-def _read(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the file's values as the defaults of this call; what is given on the command line wins."""
-    if path is None or context.resilient_parsing:
-        return path
+def run(app: App, tokens: Sequence[str]) -> None:
+    """Run the command that the words name, with the flags of ``--config FILE``; flags in the words win.
+
+    With ``--save-config FILE`` the flags of the call are written to a file, and nothing is run.
+    """
+    path = _value_after(tokens, "--config")
+    app.config = () if path is None else (_toml(path),)
+    command, bound, *_ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
+    output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
+    if output is not None and output.save_config is not None:
+        name = " ".join(app.parse_commands(list(tokens))[0])
+        _save(name, bound, output.save_config)
+        print(output.save_config)
+        return
+    command(*bound.args, **bound.kwargs)
+
+
+def sentence(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a call, in one line."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
+        name = error.argument.name.lstrip("-").upper()
+        command = " ".join(("graphquilt", *(error.command_chain or ())))
+        return f"{name} is missing; {command} --help says what it is."
+    return " ".join(str(error).split())
+
+
+def _value_after(tokens: Sequence[str], flag: str) -> str | None:
+    for place, token in enumerate(tokens):
+        if token == flag and place + 1 < len(tokens):
+            return tokens[place + 1]
+        if token.startswith(f"{flag}="):
+            return token.partition("=")[2]
+    return None
+
+
+def _toml(path: str) -> Toml:
     import tomllib
 
-    from graphquilt.errors import InputError
-
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path} cannot be read as TOML: {error}.") from error
-    flags: dict[str, str] = {}
-    for parameter in context.command.params:
-        if parameter.name and parameter.name not in _OWN:
-            flags |= {name.lstrip("-").replace("-", "_"): parameter.name for name in (*parameter.opts, parameter.name)}
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        name = flags.get(key.replace("-", "_"))
-        if name is None:
-            raise InputError(f"{path}: '{key}' is no flag of graphquilt {context.command.name}; see its --help.")
-        values[name] = value
-    context.default_map = {**(context.default_map or {}), **values}
-    return path
+    return Toml(path, use_commands_as_keys=False, must_exist=True)
 
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", help="Take flags from this TOML file.", is_eager=True, callback=_read),
-]
-SaveConfig = Annotated[
-    Path | None, typer.Option("--save-config", help="Write the flags of this call to a TOML file, and stop.")
-]
+def _save(name: str, bound: inspect.BoundArguments, path: Path) -> None:
+    """Write every flag of a call as TOML; read back by ``--config`` they make the same call."""
+    from graphquilt.files import write_text
+
+    lines = [f"# graphquilt {name} --config {path}"]
+    for flag, value in _flags(bound):
+        if value is not None and value != () and flag not in ("config", "save_config"):
+            lines.append(f"{flag.replace('_', '-')} = {_text(value)}")
+    write_text(path, "\n".join(lines))
 
 
-def save(context: typer.Context, path: Path) -> None:
-    """Write every flag of this call as TOML; read back by ``--config`` they make the same call."""
-    lines = [f"# graphquilt {context.command.name} --config {path}"]
-    for parameter in context.command.params:
-        value = context.params.get(parameter.name or "")
-        if parameter.name in _OWN or value is None:
-            continue
-        longest = max(parameter.opts, key=len).lstrip("-").replace("_", "-")
-        lines.append(f"{longest} = {_toml(value)}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    typer.echo(str(path))
+def _flags(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        if dataclasses.is_dataclass(value):
+            yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        else:
+            yield name, value
 
 
-def _toml(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(_text(item) for item in value) + "]"
     return json.dumps(str(value), ensure_ascii=False)

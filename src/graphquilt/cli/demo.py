@@ -3,63 +3,63 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
+from cyclopts import Parameter
 
-from graphquilt.cli import app, options
-from graphquilt.cli.display import resumable, watching
+from graphquilt.cli import app
+from graphquilt.cli.display import show, watching
+from graphquilt.cli.values import Output, Workers
 
 
-@app.command(epilog="Example: `graphquilt demo --out demo`")
+@app.command(help_epilogue="Example: graphquilt demo --out demo")
 def demo(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="quilt: 60 patches of a sheet of points, sewn together. digits: handwritten digits as a graph, "
-            "embedded from patches and compared with one model of the whole. all: both."
+    example: Annotated[
+        Literal["quilt", "digits", "all"],
+        Parameter(
+            help="quilt: 60 patches of a sheet of points, stitched together. digits: handwritten digits as a graph, "
+            "embedded from patches and compared with one model of the whole graph."
         ),
     ] = "all",
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the results.")] = Path("demo"),
-    seed: Annotated[int, typer.Option("--seed", help="Of everything that is random.")] = 0,
-    workers: options.Workers = None,
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="Where to write the results.")] = Path("demo"),
+    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
+    workers: Workers = Workers(),
+    output: Output = Output(),
 ) -> None:
-    """Run embedded examples end to end and say where the results are."""
-    from graphquilt.errors import InputError
+    """Run built-in examples end to end and say where the results are."""
+    results: dict[str, object] = {}
+    if example in ("all", "quilt"):
+        results["quilt"] = _quilt(out, seed, quiet=output.json)
+    if example in ("all", "digits"):
+        results["digits"] = _digits(out, seed, workers, quiet=output.json)
+    if output.json:
+        show(results, as_json=True)
 
-    if what not in ("all", "quilt", "digits"):
-        raise InputError(f"there is no demonstration called '{what}'; there are: quilt, digits, all.")
-    if what in ("all", "quilt"):
-        _quilt(out, seed)
-    if what in ("all", "digits"):
-        _digits(out, seed, workers)
 
-
-def _quilt(out: Path, seed: int) -> None:
+def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
     from graphquilt.studies.quilt_demo import quilt_demo
 
     figures = quilt_demo(out, seed=seed)
-    typer.echo("\n".join(figures["in words"]))
-    typer.echo(
-        f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
-        f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
-    )
-    typer.echo(f"Picture: {out / 'quilt.png'}   figures: {out / 'quilt.json'}")
+    if not quiet:
+        print("\n".join(figures["in words"]))
+        print(
+            f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
+            f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
+        )
+        print(f"Picture: {out / 'quilt.png'}   figures: {out / 'quilt.json'}")
+    return figures
 
 
-def _digits(out: Path, seed: int, workers: int | None) -> None:
-    from graphquilt.cli.choices import cores
-    from graphquilt.studies.demo import digits_demo
+def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
+    from graphquilt.studies.demo import PATCHES, TITLES, digits_demo
 
-    with resumable(f"graphquilt demo digits --out {out}"), watching() as progress:
-        figures = digits_demo(out, seed=seed, workers=cores(workers, 8), progress=progress)
-    typer.echo(f"{figures['data']}")
-    for name, words in (
-        ("full", "one model of the whole graph"),
-        ("stitched", "stitched from patches"),
-        ("no-trans", "the same patches, not aligned"),
-    ):
-        found = figures[name]
-        typer.echo(f"  {words:<30} AUC {found['reconstruction AUC']:.3f}   accuracy {found['accuracy']:.3f}")
-    typer.echo(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
+    with watching() as progress, workers.executor(PATCHES) as pool:
+        figures = digits_demo(out, seed=seed, executor=pool, progress=progress)
+    if not quiet:
+        print(figures["data"])
+        for route, title in TITLES.items():
+            measured = figures[route]
+            print(f"  {title:<30} AUC {measured['auc']:.3f}   accuracy {measured['accuracy']:.3f}")
+        print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
+    return figures

@@ -1,15 +1,14 @@
-"""Progress on standard error, for people who watch, and results on standard output, for everybody."""
+"""Progress on standard error, for people who watch, and results on standard output."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -41,7 +40,7 @@ def watching() -> Iterator[ProgressCallback | None]:
 
 
 class Watcher:
-    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs a second."""
+    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs per second."""
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars
@@ -69,12 +68,12 @@ class Watcher:
 
 
 def show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: one JSON object, or a line for each entry."""
+    """Print a result: as JSON, or one line for each entry."""
     if as_json:
-        typer.echo(json.dumps(result, default=_plain))
+        print(json.dumps(result, default=_plain))
         return
     for line in _lines(result):
-        typer.echo(line)
+        print(line)
 
 
 def _lines(result: dict[str, Any], indent: str = "") -> Iterator[str]:
@@ -109,11 +108,6 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-@contextlib.contextmanager
-def resumable(command: str) -> Iterator[None]:
-    """Say how to go on when the user stops the work, and leave with 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"\ngraphquilt: stopped. What is finished is kept; to go on: {command}", err=True)
-        raise typer.Exit(130) from None
+def resume_command() -> str:
+    """Return the command that goes on with what this one was doing."""
+    return shlex.join(["graphquilt", *sys.argv[1:]])

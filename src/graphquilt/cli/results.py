@@ -2,168 +2,120 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from graphquilt.cli import app, options
+from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-
-if TYPE_CHECKING:
-    from graphquilt.evaluate import Diagnosis
-    from graphquilt.graph import Graph
-    from graphquilt.store import DirectoryStore
+from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 
-@app.command(epilog="Example: `graphquilt evaluate job --labels y.npy`")
+@app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
 def evaluate(
-    job: options.Job,
+    job: JobFolder,
     *,
-    labels: options.Labels = None,
-    max_edges: Annotated[
-        int | None, typer.Option("--max-edges", min=1, help="Look at this many edges at most.  [default: all]")
-    ] = None,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="Random splits for the classification.")] = 50,
-    diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Say what local training, averaging and alignment lose.")
-    ] = False,
-    full: Annotated[
-        Path | None, typer.Option("--full", help="An embedding of the whole graph (.npy) to diagnose against.")
-    ] = None,
-    seed: options.Seed = 0,
-    json: options.Json = False,
+    labels: Annotated[Path | None, Parameter(help="Array of node classes (.npy), -1 for nodes without one.")] = None,
+    max_edges: Annotated[int | None, Parameter(help="Look at this many edges at most. [default: all]")] = None,
+    splits: Annotated[int, Parameter(help="Random splits for the classification.")] = 50,
+    diagnose: Annotated[bool, Parameter(help="Measure what local training, averaging and alignment lose.")] = False,
+    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
+    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
+    output: Output = Output(),
 ) -> None:
-    """Measure how well an embedding tells edges from non-edges, and classes from each other."""
-    import graphquilt
-    from graphquilt.cli.choices import completed, read_array
-    from graphquilt.errors import JobError
-    from graphquilt.records import fingerprint, job_graph, kept_embedding
-    from graphquilt.store import DirectoryStore, Record
+    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.evaluate import EvaluationOptions
+    from graphquilt.jobs import Job, evaluate_job
+    from graphquilt.jobs.source import read_array
 
-    store = DirectoryStore(job)
-    X, graph = kept_embedding(store), job_graph(store)
-    if graph is None:
-        raise JobError(
-            f"{job} has an embedding but no graph to measure it with, for it was made from patches alone: in Python, "
-            f"graphquilt.evaluate.compare({str(job)!r}, graph) measures it with a graph that you have."
-        )
-    result: dict[str, Any] = {
-        "reconstruction_auc": graphquilt.evaluate.reconstruction_auc(X, graph, seed=seed, max_edges=max_edges)
-    }
-    numbers: dict[str, Any] = {}  # which the sentences of the diagnosis say as well
-    y = graph.labels if labels is None else read_array(labels, "labels")
-    if y is not None:
-        scores = graphquilt.evaluate.classification_accuracy(X, y, splits=splits, seed=seed, skip_small=True)
-        result |= {"accuracy": float(scores.mean()), "accuracy_std": float(scores.std()), "splits": splits}
-    if diagnose or full is not None:
-        whole = None if full is None else read_array(full, "an embedding")
-        labelled = graph if labels is None else completed(graph, None, y)
-        found = _diagnosis(store, labelled, X, whole, splits=splits, seed=seed, max_edges=max_edges)
-        result["diagnosis"] = str(found).splitlines()
-        numbers = {"losses": found.losses, "unit": found.measure}
-    how = {"seed": seed, "max_edges": max_edges, "embedding": fingerprint(X)}
-    store["evaluation"] = Record({}, result | numbers | how)
-    show({"job": str(job), **result, **(numbers if json else {})}, as_json=json)
+    evaluation = evaluate_job(
+        Job.open(job),
+        labels=read_array(labels, "labels"),
+        full=read_array(full, "an embedding"),
+        diagnosis=diagnose,
+        options=EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges),
+    )
+    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
+    if evaluation.diagnosis is not None:
+        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
+        if output.json:  # the sentences hold these figures too
+            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
+    show({"job": str(job), **figures}, as_json=output.json)
 
 
-def _diagnosis(
-    store: DirectoryStore, graph: Graph, X: Any, full: Any, *, splits: int, seed: int, max_edges: int | None
-) -> Diagnosis:
-    from graphquilt.evaluate import diagnose
-    from graphquilt.evaluate.routes import kept_weights
-    from graphquilt.fanout import embedded_patches
-    from graphquilt.records import kept_alignment
-
-    patches, weights = embedded_patches(store), kept_weights(store, graph)
-    how: dict[str, Any] = {"seed": seed, "splits": splits, "max_edges": max_edges}
-    return diagnose(graph, patches, kept_alignment(store), X=X, weights=weights, full=full, **how)
-
-
-@app.command(epilog="Example: `graphquilt inspect job --verify`")
+@app.command(help_epilogue="Example: graphquilt inspect job --verify")
 def inspect(
-    job: options.Job,
+    job: JobFolder,
     *,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
-    json: options.Json = False,
+    verify: Annotated[bool, Parameter(help="Compare every file with its checksum.")] = False,
+    output: Output = Output(),
 ) -> None:
-    """Say what a job holds, how it was made, and what comes next."""
-    from graphquilt.stages import in_words, job_status
-    from graphquilt.store import DirectoryStore
+    """Report what a job holds, how it was made, and what comes next."""
+    from graphquilt.jobs import Job, job_status
+    from graphquilt.jobs.job import in_words
 
-    status = job_status(DirectoryStore(job), verify=verify)
-    if json:
+    status = asdict(job_status(Job.open(job), verify=verify))
+    if output.json:
         show(status, as_json=True)
         return
-    if "embedded" in status:
-        status["embedded"] = in_words(status["embedded"], status.pop("wanted"))
-    stages = {name: value if value else "not yet" for name, value in status.pop("stages").items()}
-    show({"job": status.pop("job"), **stages, **status}, as_json=False)
+    status["embedded"] = in_words(status["embedded"], status.pop("wanted")) if status["embedded"] else "not yet"
+    records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
+    for record in (records["labels"], records["patch_graph"]):
+        if isinstance(record, dict):  # the settings have these too
+            record.pop("cutting", None)
+            record.pop("seed", None)
+    if status["damaged"] is None:
+        del status["damaged"]
+    show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)
 
 
-@app.command(epilog="Example: `graphquilt export job embedding.parquet`")
+@app.command(help_epilogue="Example: graphquilt export job embedding.parquet")
 def export(
-    job: options.Job,
-    file: Annotated[Path, typer.Argument(help="Where to write; the ending tells the format.", show_default=False)],
+    job: JobFolder,
+    file: Annotated[Path, Parameter(help="Where to write; the ending decides the format.")],
     *,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option("--format", help="parquet, csv, tsv or word2vec.  [default: from the ending]")
+        str | None, Parameter(help="parquet, csv, tsv or word2vec. [default: from the ending]")
     ] = None,
-    json: options.Json = False,
+    output: Output = Output(),
 ) -> None:
     """Write the embedding with the ids of its nodes as Parquet, CSV, TSV or word2vec text."""
-    from graphquilt.export import export_embedding
-    from graphquilt.store import DirectoryStore
+    from graphquilt.jobs import Job, export_embedding
 
-    path = export_embedding(DirectoryStore(job), file, format=format)
-    show({"file": str(path), "bytes": path.stat().st_size}, as_json=json)
+    path = export_embedding(Job.open(job), file, format=format)
+    show({"file": str(path), "bytes": path.stat().st_size}, as_json=output.json)
 
 
-@app.command(epilog="Example: `graphquilt plan job --embedder vgae --dim 128 --workers 8`")
+@app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
 def plan(
-    job: options.Job,
+    job: JobFolder,
     *,
-    embedder: options.Embedder = "svd",
-    dim: Annotated[
-        int | None, typer.Option("--dim", "-d", min=1, help="Dimensions.  [default: what the patches were made for]")
-    ] = None,
-    settings: options.Settings = None,
-    recipe: options.Recipe = None,
-    runs: options.Runs = None,
-    rounds: options.Rounds = None,
-    workers: options.Workers = None,
-    seed: options.Seed = 0,
-    json: options.Json = False,
+    embedder: EmbedderFlags = EmbedderFlags(),
+    recipe: RecipeFlags = RecipeFlags(),
+    workers: Workers = Workers(),
+    output: Output = Output(),
 ) -> None:
     """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
-    import dataclasses
+    from graphquilt.jobs import Job, plan_job
 
-    from graphquilt.cli import choices
-    from graphquilt.pipeline import without_copies
-    from graphquilt.planning import plan_job
-    from graphquilt.records import kept_patch_graph
-    from graphquilt.store import DirectoryStore
-
-    store = DirectoryStore(job)
-    quilt = kept_patch_graph(store)
-    how = choices.recipe(recipe, runs, rounds)
-    model = choices.embedder(embedder, dim or choices.made_for(store), settings, how)
-    how = without_copies(how, model)
-    quilt.check_dim(model.dim)
-    n = choices.cores(workers, how.runs * quilt.n_patches)
+    opened = Job.open(job)
+    settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
+    settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
+    n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
     with watching() as progress:
-        found = plan_job(store, model, recipe=how, workers=n, seed=seed, progress=progress)
-    if json:
-        show(dataclasses.asdict(found) | {"workers": n}, as_json=True)
+        estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
+    if output.json:
+        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return
-    typer.echo(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n} workers)")
-    for stage in found.stages:
+    print(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
+    for stage in estimate.stages:
         memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        typer.echo(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
-    free = f"{found.memory_available / 1e9:.1f} GB of memory, {found.disk_available / 1e9:.1f} GB of disk"
-    typer.echo(f"free: {free}")
-    for line in found.advice or ("It fits.",):
-        typer.echo(line)
+        print(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
+    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
+    for line in estimate.advice or ("It fits.",):
+        print(line)
 
 
 def _duration(seconds: float) -> str:

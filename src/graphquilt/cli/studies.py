@@ -1,40 +1,49 @@
-"""Commands that repeat the paper's studies, and those about data sets."""
+"""The commands that repeat the paper's studies, and those about data sets."""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from graphquilt.cli import app
+from graphquilt.cli.values import Output, Workers
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-    from contextlib import AbstractContextManager
-
     from graphquilt.progress import Progress
 
-reproduce = typer.Typer(no_args_is_help=True, help="Repeat a study of the paper.")
-datasets = typer.Typer(no_args_is_help=True, help="Which data sets are there, and fetching them.")
-app.add_typer(reproduce, name="reproduce")
-app.add_typer(datasets, name="datasets")
+reproduce_app = App(name="reproduce", help="Repeat a study of the paper.")
+datasets_app = App(name="datasets", help="List, read and download data sets.")
+app.command(reproduce_app)
+app.command(datasets_app)
 
-DataOption = Annotated[Path | None, typer.Option("--data", envvar="GRAPHQUILT_DATA", help="The folder with data sets.")]
-OutOption = Annotated[Path, typer.Option("--out", help="Where results are kept; a killed study goes on from there.")]
-WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 computes in this one.")]
-DaskOption = Annotated[str | None, typer.Option("--dask", help="Address of a Dask scheduler, in place of workers.")]
-SplitsOption = Annotated[int, typer.Option("--splits", min=1, help="Random splits of the classification.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of everything random.")]
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder with data sets.")]
+OutFolder = Annotated[
+    Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study goes on from there.")
+]
+Names = Annotated[str, Parameter(help="Names of data sets, with commas.")]
+Models = Annotated[str, Parameter(help="vgae, dgi or both, with a comma.")]
+Dims = Annotated[str, Parameter(help="Dimensions, with commas.")]
 
 
-def _say(event: Progress) -> None:
-    typer.echo(f"{event.stage}: {event.done} of {event.total}", err=True)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StudyFlags:
+    """What all studies share."""
+
+    splits: int = 50
+    """Random splits of the classification."""
+    seed: int = 0
+    """Seed of all random choices."""
+    data: DataFolder = None
+
+
+def _words(text: str, separator: str = ",") -> list[str]:
+    return [word.strip() for word in text.split(separator) if word.strip()]
 
 
 def _numbers(text: str) -> list[int]:
@@ -46,144 +55,128 @@ def _numbers(text: str) -> list[int]:
         raise InputError(f"dimensions are whole numbers with commas between them; this is '{text}'.") from None
 
 
-def _executor(workers: int, dask: str | None) -> AbstractContextManager[Executor | None]:
-    """Open what computes the cells, and close it."""
-    from graphquilt.cli.choices import hands
-
-    return hands(workers, dask)
+def _report(event: Progress) -> None:
+    print(f"{event.stage}: {event.done} of {event.total}", file=sys.stderr)
 
 
-@reproduce.command("small")
+@reproduce_app.command
 def small(
     *,
-    out: OutOption = Path("small-scale"),
-    sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo,pubmed",
-    models: Annotated[str, typer.Option("--models", help="vgae, dgi or both.")] = "vgae,dgi",
-    dims: Annotated[str, typer.Option("--dims", help="Dimensions, with commas.")] = "2,4,8,16,32,64,128",
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, of which the best is kept.")] = 10,
-    splits: SplitsOption = 50,
-    seed: SeedOption = 0,
-    data: DataOption = None,
-    workers: WorkersOption = 0,
-    dask: DaskOption = None,
-    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Draw UMAP pictures of the largest dimension.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    out: OutFolder = Path("small-scale"),
+    datasets: Names = "cora,amazon-photo,pubmed",
+    models: Models = "vgae,dgi",
+    dims: Dims = "2,4,8,16,32,64,128",
+    runs: Annotated[int, Parameter(help="Trainings, of which the best is kept.")] = 10,
+    maps: Annotated[bool, Parameter(help="Draw UMAP pictures of the largest dimension.")] = True,
+    study: StudyFlags = StudyFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
-    """Train in full and in patches, align, and measure: AUC and accuracy against the dimension."""
+    """Train in full and in patches, align, and measure AUC and accuracy against the dimension."""
     from graphquilt.studies.small_scale import reproduce_small, small_cells
     from graphquilt.studies.small_scale_report import tables
 
     cells = small_cells(
-        _words(sets),
-        _words(models),
-        _numbers(dims),
-        runs,
-        seed=seed,
-        splits=splits,
-        data=None if data is None else str(data),
+        _words(datasets), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
     )
-    with _executor(workers, dask) as pool:
-        rows = reproduce_small(cells, out, executor=pool, progress=_say, maps=maps)
-    typer.echo(json.dumps(rows) if as_json else tables(rows))
+    with workers.executor(len(cells)) as pool:
+        rows = reproduce_small(cells, out, executor=pool, progress=_report, maps=maps)
+    print(json.dumps(rows) if output.json else tables(rows))
 
 
-@reproduce.command("quality")
+@reproduce_app.command
 def quality(
     *,
-    out: OutOption = Path("quality"),
-    sets: Annotated[
-        str, typer.Option("--datasets", help="Names, with commas.")
-    ] = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
-    models: Annotated[str, typer.Option("--models", help="vgae, dgi or both.")] = "vgae,dgi",
-    dims: Annotated[str, typer.Option("--dims", help="Dimensions, with commas.")] = "8,32,128",
-    columns: Annotated[str, typer.Option("--columns", help="Ways to an embedding, with semicolons; all of them.")] = "",
-    repetitions: Annotated[int, typer.Option("--repetitions", min=1, max=3, help="With other seeds.")] = 3,
-    links: Annotated[bool, typer.Option("--links", help="Hold out a tenth of the edges and predict them.")] = False,
-    splits: SplitsOption = 50,
-    seed: SeedOption = 0,
-    data: DataOption = None,
-    workers: WorkersOption = 0,
-    dask: DaskOption = None,
+    out: OutFolder = Path("quality"),
+    datasets: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
+    models: Models = "vgae,dgi",
+    dims: Dims = "8,32,128",
+    columns: Annotated[str, Parameter(help="Ways to an embedding, with semicolons. [default: all]")] = "",
+    repetitions: Annotated[int, Parameter(help="Repetitions with other seeds, up to 3.")] = 3,
+    links: Annotated[bool, Parameter(help="Hold out a tenth of the edges and predict them.")] = False,
+    study: StudyFlags = StudyFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
     """Measure what closes the gap to full training: aligned runs, regularised training, coverage, consensus."""
     from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+    from graphquilt.studies.quality_report import quality_tables
 
     cells = quality_cells(
-        _words(sets),
+        _words(datasets),
         _words(models),
         _numbers(dims),
-        [word.strip() for word in columns.split(";") if word.strip()] or list(COLUMNS),
+        _words(columns, ";") or list(COLUMNS),
         repetitions=repetitions,
         links=links,
-        seed=seed,
-        splits=splits,
-        data=None if data is None else str(data),
+        seed=study.seed,
+        splits=study.splits,
+        data=study.data,
     )
-    with _executor(workers, dask) as pool:
-        typer.echo(reproduce_quality(cells, out, executor=pool, progress=_say))
+    with workers.executor(len(cells)) as pool:
+        rows = reproduce_quality(cells, out, executor=pool, progress=_report)
+    print(json.dumps(rows) if output.json else quality_tables(rows))
 
 
-@reproduce.command("ablation")
+@reproduce_app.command
 def ablation(
     *,
-    out: OutOption = Path("ablation"),
-    sets: Annotated[str, typer.Option("--datasets", help="Names, with commas.")] = "cora,amazon-photo",
-    dim: Annotated[int, typer.Option("--dim", min=1, help="Dimension of the embedding.")] = 32,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Trainings, averaged.")] = 3,
-    splits: SplitsOption = 50,
-    seed: SeedOption = 0,
-    data: DataOption = None,
-    workers: WorkersOption = 0,
-    dask: DaskOption = None,
+    out: OutFolder = Path("ablation"),
+    datasets: Names = "cora,amazon-photo",
+    dim: Annotated[int, Parameter(help="Dimensions of the embedding.")] = 32,
+    runs: Annotated[int, Parameter(help="Trainings, which are averaged.")] = 3,
+    study: StudyFlags = StudyFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
-    """Change how the graph is cut, one choice at a time, and see what it does."""
-    from graphquilt.studies.ablation import ablation_cells, reproduce_ablation
+    """Change how the graph is cut, one choice at a time, and measure what that does."""
+    from graphquilt.studies.ablation import ablation_cells, ablation_table, reproduce_ablation
 
-    where = None if data is None else str(data)
-    cells = ablation_cells(_words(sets), runs, dim=dim, seed=seed, splits=splits, data=where)
-    with _executor(workers, dask) as pool:
-        typer.echo(reproduce_ablation(cells, out, executor=pool, progress=_say))
+    cells = ablation_cells(_words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
+    with workers.executor(len(cells)) as pool:
+        rows = reproduce_ablation(cells, out, executor=pool, progress=_report)
+    print(json.dumps(rows) if output.json else ablation_table(rows))
 
 
-@datasets.command("list")
-def list_datasets(
-    data: DataOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Say which data sets have a name here, and which are in the folder."""
+@datasets_app.command(name="list")
+def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
+    """List the data sets that have a name here, and which of them are in the folder."""
     from graphquilt.datasets import dataset_files, dataset_names
     from graphquilt.errors import InputError
 
-    found: dict[str, str | None] = {}
+    forms: dict[str, str | None] = {}
     for name in dataset_names():
         try:
-            found[name] = "made on the spot" if name == "blocks" else dataset_files(name, data)[0]
+            forms[name] = "made on the spot" if name == "blocks" else dataset_files(name, data)[0]
         except InputError:
-            found[name] = None
-    if as_json:
-        typer.echo(json.dumps(found))
+            forms[name] = None
+    if output.json:
+        print(json.dumps(forms))
         return
-    for name, form in found.items():
-        typer.echo(f"{name:14} {form or '–'}")
+    for name, form in forms.items():
+        print(f"{name:14} {form or '–'}")
 
 
-@datasets.command("show")
-def show_dataset(name: str, data: DataOption = None) -> None:
+@datasets_app.command(name="show")
+def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
     from graphquilt.datasets import load_dataset
 
     graph = load_dataset(name, data=data)
-    classes = 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist()))
-    width = 0 if graph.features is None else graph.features.shape[1]
-    typer.echo(
-        f"{name}: {graph.n_nodes} nodes, {graph.n_edges} edges (both directions), {width} features, {classes} classes"
-    )
+    counts = {
+        "nodes": graph.n_nodes,
+        "edges (both directions)": graph.n_edges,
+        "features": 0 if graph.features is None else graph.features.shape[1],
+        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
+    }
+    words = ", ".join(f"{count} {content}" for content, count in counts.items())
+    print(json.dumps(counts) if output.json else f"{name}: {words}")
 
 
-@datasets.command("fetch")
-def fetch(name: str, data: DataOption = None) -> None:
+@datasets_app.command
+def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Download a data set into the folder, and check it."""
     from graphquilt.datasets import fetch_dataset
 
-    for path in fetch_dataset(name, data=data, progress=_say):
-        typer.echo(str(path))
+    paths = [str(path) for path in fetch_dataset(name, data=data, progress=_report)]
+    print(json.dumps(paths) if output.json else "\n".join(paths))

@@ -5,153 +5,159 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter
 
-from graphquilt.cli import app, options
+from graphquilt.cli import app
 from graphquilt.cli.display import watching
+from graphquilt.cli.values import Output, Workers
+from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from graphquilt.temporal import WindowScores
-    from graphquilt.temporal.reader import Flows
-    from graphquilt.temporal.windows import Snapshots, Window
-
-_LAGS = "1,7,14,21,28,35,42,49"
+    from graphquilt.temporal import Flows, ScoringOptions, Snapshots, Tracker, Window, WindowScores
 
 
-@app.command(epilog="Example: `graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores`")
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ScoringFlags:
+    """How windows are embedded, aligned and scored."""
+
+    width: str = "1d"
+    """Length of a window: 1d, 12h, 30m …"""
+    dim: Annotated[int, Parameter(name=["--dim", "-d"])] = 20
+    """Dimensions of the embedding."""
+    lags: str = "1,7,14,21,28,35,42,49"
+    """Align windows that are this many apart, with commas."""
+    min_observations: int = 21
+    """Windows that a node must be in to be standardised."""
+    quantile: float = 0.999
+    """Flag scores above this quantile."""
+    background: float = 1.0
+    """Weight of the faint uniform background; 0 is the paper's embedding."""
+
+    def options(self) -> ScoringOptions:
+        """Return the options of scoring."""
+        from graphquilt.temporal import ScoringOptions
+
+        try:
+            lags = tuple(int(part) for part in self.lags.split(","))
+        except ValueError:
+            raise InputError(f"lags are whole numbers with commas between them, not {self.lags!r}.") from None
+        return ScoringOptions(self.dim, lags, self.min_observations, self.quantile, self.background)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FlowFlags:
+    """How flow files are read."""
+
+    protocol: str | None = None
+    """Keep only tcp, udp, icmp or a number."""
+    source: str = "srcdevice"
+    """Column of the source."""
+    destination: str = "dstdevice"
+    """Column of the destination."""
+    time: str = "time"
+    """Column of the time: seconds or ISO times."""
+    columns: str | None = None
+    """Names of all columns, with commas, if the files have no header."""
+    strict: bool = False
+    """Stop at the first bad row with its line number."""
+
+    def read(self, inputs: Any) -> Flows:  # whatever read_flows takes: paths, or an open file
+        """Read flow records."""
+        from graphquilt.temporal import FlowColumns, read_flows
+
+        names = None if self.columns is None else self.columns.split(",")
+        layout = FlowColumns(self.source, self.destination, self.time, names=names)
+        return read_flows(inputs, layout, protocol=self.protocol, strict=self.strict)
+
+
+@app.command(help_epilogue="Example: graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores")
 def anomaly(
-    files: Annotated[list[Path], typer.Argument(help="Flow files in order of time: CSV, .gz, .bz2 or Parquet.")],
+    files: Annotated[list[Path], Parameter(help="Flow files in order of time: CSV, .gz, .bz2 or Parquet.")],
     *,
-    out: Annotated[Path, typer.Option("--out", help="Folder for scores, alerts, figures and the page.")],
-    width: options.Width = "1d",
-    dim: options.Dim = 20,
-    lags: options.Lags = _LAGS,
-    min_observations: options.Least = 21,
-    quantile: options.Quantile = 0.999,
-    background: options.Background = 1.0,
-    protocol: options.Protocol = None,
-    source: options.Source = "srcdevice",
-    destination: options.Destination = "dstdevice",
-    time: options.Time = "time",
-    columns: options.FlowColumns = None,
-    strict: options.Strict = False,
-    undirected: Annotated[bool, typer.Option("--undirected", help="One set of nodes, symmetric matrices.")] = False,
-    mark: Annotated[str, typer.Option("--mark", help="Windows to shade in the figures: 49-88,90.")] = "",
-    node: Annotated[list[str] | None, typer.Option("--node", help="Draw this source; may be repeated.")] = None,
-    workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes that embed windows.")] = 1,
-    figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
-    as_json: options.Json = False,
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts, figures and the page.")],
+    undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
+    mark: Annotated[str, Parameter(help="Windows to shade in the figures: 49-88,90.")] = "",
+    node: Annotated[tuple[str, ...], Parameter(help="Draw this source; may be repeated.", negative="")] = (),
+    figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
+    scoring: ScoringFlags = ScoringFlags(),
+    reading: FlowFlags = FlowFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
 ) -> None:
     """Score every node of a temporal network against its own other windows."""
-    from graphquilt.cli.choices import hands
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
-    from graphquilt.temporal import score_windows
-    from graphquilt.temporal.windows import snapshots
+    from graphquilt.temporal import score_windows, snapshots
 
-    marked, steps = parse_marks(mark), _lags(lags)
-    flows = _flows(files, (source, destination, time), columns, protocol=protocol, strict=strict)
-    days = snapshots(flows, width, directed=not undirected)
-    settings: dict[str, Any] = {
-        "dim": dim,
-        "lags": steps,
-        "min_observations": min_observations,
-        "quantile": quantile,
-        "background": background,
-    }
-    with hands(workers) as pool, watching() as progress:
-        scores = score_windows(days.windows(), **settings, executor=pool, progress=progress)
-
-    def name_of(side: str, number: int) -> str:
-        return (days.sources if side == "source" else days.destinations)[number]
-
-    parameters = settings | {"width": width, "protocol": protocol, "directed": not undirected}
-    drawn = tuple(("source", days.sources.id(name)) for name in node or [])
-    pictures = ReportOptions(title=_title(files), marked=marked, nodes=drawn, figures=figures)
-    facts = {**_counts(flows, days), "parameters": parameters}
-    summary = write_report(out, scores, name_of=name_of, options=pictures, facts=facts)
-    typer.echo(json.dumps(summary) if as_json else _said(summary, out))
+    marked, options = parse_marks(mark), scoring.options()
+    flows = reading.read(files)
+    days = snapshots(flows, scoring.width, directed=not undirected)
+    with workers.executor(1) as pool, watching() as progress:
+        scores = score_windows(days.windows(), options, executor=pool, progress=progress)
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    pictures = ReportOptions(
+        title=f"Anomalies in {files[0].name}{more}",
+        marked=marked,
+        nodes=tuple(("source", days.sources.id(name)) for name in node),
+        figures=figures,
+    )
+    parameters = {"width": scoring.width, "protocol": reading.protocol, "directed": not undirected}
+    facts = {**_counts(flows, days), "parameters": asdict(options) | parameters}
+    summary = write_report(out, scores, names=days.names, options=pictures, facts=facts)
+    print(json.dumps(summary) if output.json else _in_words(summary, out))
 
 
-@app.command(epilog="Example: `graphquilt watch flows --state memory --width 1d --dim 20`")
+@app.command(help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20")
 def watch(
-    folder: Annotated[str, typer.Argument(help="A folder that fills with flow files, or - for standard input (CSV).")],
+    folder: Annotated[
+        str,
+        Parameter(
+            help="A folder that fills with flow files, or - for standard input (CSV).", allow_leading_hyphen=True
+        ),
+    ],
     *,
-    state: Annotated[Path | None, typer.Option("--state", help="Folder that remembers; a restart goes on.")] = None,
-    budget: Annotated[int, typer.Option("--budget", min=1, help="At most so many alerts a window.")] = 20,
-    history: Annotated[int | None, typer.Option("--history", help="Windows remembered; the longest lag.")] = None,
-    poll: Annotated[float, typer.Option("--poll", help="Seconds between looks at the folder.")] = 5.0,
+    state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt; a restart goes on.")] = None,
+    budget: Annotated[int, Parameter(help="At most this many alerts per window.")] = 20,
+    history: Annotated[int | None, Parameter(help="Windows to remember. [default: the longest lag]")] = None,
+    poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
         float | None,
-        typer.Option("--idle", help="Stop after so many seconds without a new file; 0 reads what is there."),
+        Parameter(help="Stop after this many seconds without a new file; 0 reads what is there. [default: never]"),
     ] = None,
-    width: options.Width = "1d",
-    dim: options.Dim = 20,
-    lags: options.Lags = _LAGS,
-    min_observations: options.Least = 21,
-    quantile: options.Quantile = 0.999,
-    background: options.Background = 1.0,
-    protocol: options.Protocol = None,
-    source: options.Source = "srcdevice",
-    destination: options.Destination = "dstdevice",
-    time: options.Time = "time",
-    columns: options.FlowColumns = None,
-    strict: options.Strict = False,
+    scoring: ScoringFlags = ScoringFlags(),
+    reading: FlowFlags = FlowFlags(),
+    output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
-    """Score windows as they arrive, from the past only; print one JSON line an alert."""
-    from graphquilt.errors import InputError
-    from graphquilt.temporal import Tracker
+    """Score windows as they arrive, from the past only; print one JSON line per alert."""
+    from graphquilt.temporal import Tracker, snapshots
     from graphquilt.temporal.watching import WatchState, arriving_files, watch_windows
-    from graphquilt.temporal.windows import seconds, snapshots
+    from graphquilt.temporal.windows import seconds
 
     if folder != "-" and not Path(folder).is_dir():
         raise InputError(f"{folder} is no folder; give one, or - for standard input.")
-    fresh = Tracker(
-        dim,
-        lags=_lags(lags),
-        min_observations=min_observations,
-        history=history,
-        quantile=quantile,
-        background=background,
-    )
-    remembered = WatchState(state, fresh, width=seconds(width), protocol=protocol)
-
-    def read(item: Any) -> Flows:
-        return _flows(item, (source, destination, time), columns, protocol=protocol, strict=strict)
-
+    if budget < 1:
+        raise InputError(f"--budget is at least 1, not {budget}.")
+    tracker = Tracker(scoring.options(), history=history)
+    memory = WatchState(state, tracker, width=seconds(scoring.width), protocol=reading.protocol)
     flows = (
-        read(sys.stdin.buffer)
+        reading.read(sys.stdin.buffer)
         if folder == "-"
-        else arriving_files(folder, read, state=remembered, poll=poll, idle=idle)
+        else arriving_files(folder, reading.read, state=memory, poll=poll, idle=idle)
     )
-    days = snapshots(flows, width)
-    for window, scores in watch_windows(days, remembered):
-        for line in _alert_lines(remembered.tracker, days, window, scores, budget):
-            typer.echo(json.dumps(line, ensure_ascii=False))
-        what = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
-        typer.echo(f"window {window.number} ({window.rows} flows): {what}", err=True)
+    days = snapshots(flows, scoring.width)
+    for window, scores in watch_windows(days, memory):
+        for line in _alert_lines(memory.tracker, days, window, scores, budget):
+            print(json.dumps(line, ensure_ascii=False))
+        text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
+        print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
 
 
-def _flows(
-    inputs: Any, names: tuple[str, str, str], columns: str | None, *, protocol: str | None, strict: bool
-) -> Flows:
-    from graphquilt.temporal.reader import read_flows
-
-    source, destination, time = names
-    return read_flows(
-        inputs,
-        source=source,
-        destination=destination,
-        time=time,
-        protocol=protocol,
-        columns=None if columns is None else columns.split(","),
-        strict=strict,
-    )
-
-
-def _counts(flows: Flows, days: Snapshots) -> dict[str, Any]:
+def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
     return {
         "rows": flows.counts.rows,
         "kept_rows": flows.counts.kept,
@@ -164,41 +170,17 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, Any]:
 
 
 def _alert_lines(
-    tracker: Any, days: Snapshots, window: Window, scores: WindowScores, budget: int
-) -> Iterator[dict[str, Any]]:
-    names = {"source": days.sources, "destination": days.destinations}
+    tracker: Tracker, days: Snapshots, window: Window, scores: WindowScores, budget: int
+) -> Iterator[dict[str, object]]:
+    from graphquilt.temporal.alerts import describe_alert
+
     for alert in scores.alerts(budget):
-        line = {
-            "window": alert.number,
-            "start": window.start,
-            "side": alert.side,
-            "node": names[alert.side][alert.node],
-            "raw": round(alert.raw, 6),
-            "standardised": round(alert.standardised, 3),
-        }
-        if alert.number in tracker.numbers:
-            why = tracker.explain(alert.number, alert.side, alert.node)
-            other = names["destination" if alert.side == "source" else "source"]
-            line |= {"n_new": len(why.new), "n_gone": len(why.gone)}
-            line |= {"new": [other[int(k)] for k in why.new[:20]], "gone": [other[int(k)] for k in why.gone[:20]]}
-        yield line
+        learnt = alert.number in tracker.numbers
+        explanation = tracker.explain(alert.number, alert.side, alert.node) if learnt else None
+        yield {"start": window.start, **describe_alert(alert, days.names, explanation)}
 
 
-def _lags(text: str) -> tuple[int, ...]:
-    from graphquilt.errors import InputError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"lags are whole numbers with commas between them, not {text!r}.") from None
-
-
-def _title(files: list[Path]) -> str:
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return f"Anomalies in {files[0].name}{more}"
-
-
-def _said(summary: dict[str, Any], out: Path) -> str:
+def _in_words(summary: dict[str, Any], out: Path) -> str:
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
         f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, "

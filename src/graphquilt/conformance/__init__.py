@@ -1,1 +1,7 @@
-"""Checks that anybody can run on a partitioner, an embedder or a store of their own."""
+"""Checks that you can run on a partitioner, an embedder or a store of your own."""
+
+from graphquilt.conformance.embedder import check_embedder
+from graphquilt.conformance.partitioner import check_partitioner
+from graphquilt.conformance.store import check_store
+
+__all__ = ["check_embedder", "check_partitioner", "check_store"]

@@ -1,4 +1,4 @@
-"""A check that an embedder of your own keeps the contract."""
+"""A check that an embedder of your own fulfils the contract."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
@@ -16,11 +15,11 @@ __all__ = ["check_embedder"]
 
 
 def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
-    """Check that an embedder keeps the contract of :class:`graphquilt.Embedder`.
+    """Raise AssertionError where an embedder breaks the contract of :class:`graphquilt.embedders.Embedder`.
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
-    pickling, and leave the graph as it was. Isolated nodes, a graph without features, a graph without edges and a
-    graph of one node may be refused with an :class:`~graphquilt.errors.InputError`; an answer must be finite.
+    pickling, and must not change the graph. It may refuse isolated nodes, a graph without features, a graph without
+    edges and a graph of one node with an :class:`~graphquilt.errors.InputError`; an embedding must be finite.
 
     Parameters
     ----------
@@ -29,11 +28,6 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
         Size of the graphs; None means 4 ``dim``, and at least 40.
     width : int
         Number of features.
-
-    Raises
-    ------
-    AssertionError
-        The embedder breaks a rule; the message says which.
 
     Examples
     --------
@@ -45,42 +39,41 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     assert dim >= 1, f"dim is {dim}, below 1"
     try:
         free_motions(embedder)
-    except InputError as wrong:
-        raise AssertionError(str(wrong)) from wrong
+    except InputError as error:
+        raise AssertionError(str(error)) from error
     n = max(40, 4 * dim) if n_nodes is None else n_nodes
     graph = _ring_with_chords(n, width)
-    before = _contents(graph)
+    before, case = _contents(graph), f"a connected graph of {n} nodes with {width} features"
     try:
-        X = checked_fit(embedder, graph, 1, where="a connected graph").embedding
-    except QuiltError as wrong:
-        raise AssertionError(
-            f"a connected graph of {n} nodes with {width} features was not embedded: {wrong}"
-        ) from wrong
-    assert _contents(graph) == before, "the graph it was given has changed"
-    assert np.array_equal(X, np.asarray(embedder(graph, 1))), "the same seed gave another answer"
+        X = checked_fit(embedder, graph, 1, where=case).embedding
+    except QuiltError as error:
+        raise AssertionError(f"{case} was not embedded: {error}") from error
+    assert _contents(graph) == before, "the embedder has changed the graph"
+    assert np.array_equal(X, np.asarray(embedder(graph, 1))), "the same seed gave another embedding"
     try:
         copy = pickle.loads(pickle.dumps(embedder))
-    except Exception as wrong:
-        raise AssertionError(f"it cannot be pickled, so no other process can run it: {wrong}") from wrong
-    assert np.array_equal(X, np.asarray(copy(graph, 1))), "its pickled copy gave another answer"
+    except Exception as error:
+        raise AssertionError(f"it cannot be pickled, so no other process can run it: {error}") from error
+    assert np.array_equal(X, np.asarray(copy(graph, 1))), "its pickled copy gave another embedding"
     isolated = sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array((3, 3))]))
-    features = np.vstack([graph.features, np.ones((3, width))])
-    _embed_or_refuse(embedder, Graph(isolated, features), "a graph with isolated nodes")
+    features = np.asarray(graph.features)
+    more = np.vstack([features, np.ones((3, width))])
+    _embed_or_refuse(embedder, Graph(isolated, more), "a graph with isolated nodes")
     _embed_or_refuse(embedder, Graph(graph.adjacency), "a graph without features")
-    _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), graph.features), "a graph without edges")
-    _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), graph.features[:1]), "a graph of one node")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), features), "a graph without edges")
+    _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), features[:1]), "a graph of one node")
 
 
 def _embed_or_refuse(embedder: Embedder, graph: Graph, what: str) -> None:
-    """Embed the graph; an InputError that the embedder itself raises is an answer too."""
+    """Embed the graph; an InputError that the embedder itself raises is allowed too."""
     try:
         X = np.asarray(embedder(graph, 1))
     except InputError:
         return
-    except Exception as wrong:
-        raise AssertionError(f"{what} raised {type(wrong).__name__} instead of InputError: {wrong}") from wrong
-    wanted = (graph.n_nodes, embedder.dim)
-    assert X.shape == wanted, f"{what} gave an array of shape {X.shape}, not {wanted}"
+    except Exception as error:
+        raise AssertionError(f"{what} raised {type(error).__name__} instead of InputError: {error}") from error
+    shape = (graph.n_nodes, embedder.dim)
+    assert X.shape == shape, f"{what} gave an array of shape {X.shape}, not {shape}"
     assert np.isfinite(X).all(), f"{what} gave values that are not finite"
 
 
@@ -95,5 +88,4 @@ def _ring_with_chords(n: int, width: int) -> Graph:
 
 
 def _contents(graph: Graph) -> list[bytes]:
-    arrays: list[AnyArray] = [np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.features)]
-    return [array.tobytes() for array in arrays]
+    return [np.asarray(array).tobytes() for array in (graph.indptr, graph.indices, graph.features)]

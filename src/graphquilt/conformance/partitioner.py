@@ -1,11 +1,11 @@
-"""A check that a partitioner of your own keeps what patch_graph needs."""
+"""A check that a partitioner of your own fulfils what patch_graph needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.graph import Graph, check_labels
@@ -14,7 +14,7 @@ __all__ = ["check_partitioner", "sample_graphs"]
 
 
 def sample_graphs() -> dict[str, Graph]:
-    """Return small graphs that partitioners stumble over, by name.
+    """Return small graphs that are difficult for partitioners, by name.
 
     Examples
     --------
@@ -42,15 +42,12 @@ def sample_graphs() -> dict[str, Graph]:
 
 
 def check_partitioner(
-    partitioner: Callable[[Graph], Any],
-    *,
-    graphs: Iterable[Graph] = (),
-    n_patches: int | None = None,
+    partitioner: Callable[[Graph], npt.ArrayLike], *, graphs: Iterable[Graph] = (), n_patches: int | None = None
 ) -> None:
     """Run a partitioner on small graphs and raise AssertionError where it breaks the contract.
 
-    It must return one integer a node, 0..p-1 without gaps; give the same answer when called again; leave the graph
-    as it was; and take paths, stars, weights, isolated nodes, several components and one-way edges.
+    It must return one integer per node, 0..p-1 without gaps; return the same labels when called again; not change the
+    graph; and accept paths, stars, weights, isolated nodes, several components and one-way edges.
 
     Parameters
     ----------
@@ -59,7 +56,7 @@ def check_partitioner(
     graphs : iterable of Graph, optional
         Further graphs to try.
     n_patches : int, optional
-        How many clusters there should be on every graph, if that is known.
+        The number of clusters of every graph, if that is known.
 
     Examples
     --------
@@ -68,9 +65,9 @@ def check_partitioner(
     """
     cases = sample_graphs() | {f"graph {k} of yours": graph for k, graph in enumerate(graphs)}
     for name, graph in cases.items():
-        before = [np.array(graph.indptr), np.array(graph.indices)]
+        before = np.array(graph.indptr), np.array(graph.indices)
         labels = np.asarray(partitioner(graph))
-        check_labels(labels, graph.n_nodes)  # raises with what is wrong
+        check_labels(labels, graph.n_nodes)  # raises an error that explains what is wrong
         again = np.asarray(partitioner(graph))
         if not np.array_equal(labels, again):
             raise AssertionError(f"{name}: a second call gives other labels for {np.sum(labels != again)} nodes.")

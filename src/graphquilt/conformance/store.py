@@ -1,4 +1,4 @@
-"""A check that a store of your own keeps what embed_patches needs."""
+"""A check that a store of your own fulfils what embed_patches needs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.store import Record, Store
+from graphquilt.pipeline import Record, Store
 
 __all__ = ["check_store"]
 
 
-def check_store(make: Callable[[], Store]) -> None:
-    """Check that a store keeps the contract of :class:`graphquilt.store.Store`.
-
-    Parameters
-    ----------
-    make : callable
-        Returns an empty store.
-
-    Raises
-    ------
-    AssertionError
-        The store breaks a rule; the message says which.
+def check_store(empty_store: Callable[[], Store]) -> None:
+    """Raise AssertionError where a store, which ``empty_store()`` makes, breaks the contract of the Store protocol.
 
     Examples
     --------
     >>> check_store(dict)
     """
-    store = make()
+    store = empty_store()
     key, other = "patches/00000/graph", "patches/00000/embedding"
     assert key not in store, "an empty store contains a record"
     try:
@@ -47,22 +37,22 @@ def check_store(make: Callable[[], Store]) -> None:
     }
     parameters = {"seed": 3, "dim": 2, "names": ["a", "b"], "nested": {"x": 0.1, "y": None, "z": True}}
     store[key] = Record(arrays, parameters)
-    assert key in store, "a record that was kept is not there"
-    assert other not in store, "keeping one record made another appear"
+    assert key in store, "a stored record is not there"
+    assert other not in store, "storing one record made another appear"
     back = store[key]
     assert dict(back.parameters) == parameters, f"the parameters came back as {dict(back.parameters)}"
     assert set(back.arrays) == set(arrays), f"the arrays came back as {sorted(back.arrays)}"
     for name, array in arrays.items():
-        found = np.asarray(back.arrays[name])
-        assert found.dtype == array.dtype, f"array {name}: {array.dtype} came back as {found.dtype}"
-        assert found.shape == array.shape, f"array {name}: {array.shape} came back as {found.shape}"
-        assert found.tobytes() == array.tobytes(), f"array {name} came back with other values"
+        loaded = np.asarray(back.arrays[name])
+        assert loaded.dtype == array.dtype, f"array {name}: {array.dtype} came back as {loaded.dtype}"
+        assert loaded.shape == array.shape, f"array {name}: {array.shape} came back as {loaded.shape}"
+        assert loaded.tobytes() == array.tobytes(), f"array {name} came back with other values"
     store[other] = Record({"only": np.ones(2)}, {"n": 1})
     store[other] = Record({"only": np.zeros(3)}, {"n": 2})
     again = store[other]
-    assert np.array_equal(again.arrays["only"], np.zeros(3)), "a record that was kept again has its old arrays"
-    assert again.parameters["n"] == 2, "a record that was kept again has its old parameters"
-    assert np.array_equal(store[key].arrays["ids"], arrays["ids"]), "keeping one record changed another"
+    assert np.array_equal(again.arrays["only"], np.zeros(3)), "a record that was stored again has its old arrays"
+    assert again.parameters["n"] == 2, "a record that was stored again has its old parameters"
+    assert np.array_equal(store[key].arrays["ids"], arrays["ids"]), "storing one record changed another"
     store["patches"] = Record({}, {"note": "no arrays"})
     assert "patches" in store, "a record without arrays is not there"
     assert store["patches"].parameters["note"] == "no arrays", "a record without arrays lost its parameters"

@@ -1,4 +1,4 @@
-"""The paper's data sets by name, in the forms people have them, and a small one that needs no file."""
+"""The data sets of the paper by name, in several file formats, and a small one that needs no file."""
 
 from graphquilt.datasets.catalogue import Dataset, dataset_files, dataset_folder, dataset_names
 from graphquilt.datasets.fetch import fetch_dataset

@@ -1,4 +1,4 @@
-"""Which data sets have a name here, which files each is made of, and where those come from."""
+"""The names of the data sets, the files of each, and where the files come from."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ _PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a data set before its files are read.
+    """The description of a data set.
 
     Attributes
     ----------
     name : str
     forms : tuple of (form, tuple of paths)
-        The first form whose files are all there is read. A path may hold ``*``.
+        The file formats that can be read; the first one whose files all exist is used. A path may contain ``*``.
     folders : tuple of str
-        Where below the data folder those files are looked for.
+        The folders below the data folder that may contain those files.
     source : str
-        Where the files come from, in words.
+        Where the files come from, for messages.
     urls : tuple of str
-        What ``graphquilt datasets fetch`` downloads; empty where the publisher asks for a form or hundreds of GB.
+        The files that ``graphquilt datasets fetch`` downloads; empty where the publisher requires a form, or where
+        they have hundreds of GB.
     counts : tuple of int or None
         Nodes and edges (both directions) of the largest component.
     """
@@ -56,7 +57,7 @@ def _citations(name: str, counts: tuple[int, int]) -> Dataset:
 def _shchur(name: str, file: str, others: tuple[str, ...], cache: tuple[str, ...], counts: tuple[int, int]) -> Dataset:
     return Dataset(
         name=name,
-        forms=(*(("npz", (each,)) for each in (f"{name}.npz", f"{file}.npz", *others)), ("pyg", ("data.pt",))),
+        forms=(*(("npz", (path,)) for path in (f"{name}.npz", f"{file}.npz", *others)), ("pyg", ("data.pt",))),
         folders=(name, f"{name}/raw", ".", *cache),
         source="github.com/shchur/gnn-benchmark (folder data/npz), or torch_geometric.datasets.Amazon and Coauthor",
         urls=(f"https://github.com/shchur/gnn-benchmark/raw/master/data/npz/{file}.npz",),
@@ -65,14 +66,14 @@ def _shchur(name: str, file: str, others: tuple[str, ...], cache: tuple[str, ...
 
 
 def _cached(name: str, family: str) -> tuple[str, ...]:
-    """List the folders in which PyG keeps a set of a family, whichever root it was given."""
-    tops = (name, f"{family}/{name}", name.lower() + "/" + name, "")
-    return tuple(str(Path(top) / leaf) for top in tops if top for leaf in ("raw", "processed", f"{family}/processed"))
+    """List the folders in which PyG may store a data set of a family."""
+    tops = (name, f"{family}/{name}", name.lower() + "/" + name)
+    return tuple(str(Path(top) / leaf) for top in tops for leaf in ("raw", "processed", f"{family}/processed"))
 
 
 CATALOGUE: dict[str, Dataset] = {
-    each.name: each
-    for each in (
+    entry.name: entry
+    for entry in (
         _citations("cora", (2485, 10138)),
         _citations("citeseer", (2120, 7358)),
         _citations("pubmed", (19717, 88648)),
@@ -104,14 +105,14 @@ CATALOGUE: dict[str, Dataset] = {
             name="lanl",
             forms=(("netflow", ("netflow_day-*",)),),
             folders=("lanl", "lanl-2017-netflow", "."),
-            source="Los Alamos National Laboratory, csr.lanl.gov/data/2017 (netflow; asks for a form to be filled in)",
+            source="Los Alamos National Laboratory, csr.lanl.gov/data/2017 (netflow; requires a form)",
         ),
     )
 }
 
 
 def dataset_names() -> list[str]:
-    """Return the names that :func:`load_dataset` and :func:`dataset_files` know, the embedded one first.
+    """Return the names of all data sets, first the one that needs no file.
 
     Examples
     --------
@@ -122,44 +123,38 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """Return what is known of the set with this name."""
+    """Return the description of the data set with this name."""
     if name not in CATALOGUE:
         raise InputError(f"there is no data set named '{name}'; the names are {', '.join(dataset_names())}.")
     return CATALOGUE[name]
 
 
 def dataset_folder(data: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder with data sets: the one given, or that of the variable ``GRAPHQUILT_DATA``."""
-    named = data if data is not None else os.environ.get("GRAPHQUILT_DATA")
-    if not named:
+    """Return the folder with data sets: ``data``, or that of the variable ``GRAPHQUILT_DATA``."""
+    path = data if data is not None else os.environ.get("GRAPHQUILT_DATA")
+    if not path:
         raise InputError(
             "no folder with data sets is named: pass --data FOLDER (data= in Python) or set GRAPHQUILT_DATA. "
-            "The set 'blocks' needs none."
+            "The data set 'blocks' needs none."
         )
-    folder = Path(named).expanduser()
+    folder = Path(path).expanduser()
     if not folder.is_dir():
         raise InputError(f"the folder with data sets, {folder}, does not exist.")
     return folder
 
 
 def dataset_files(name: str, data: str | os.PathLike[str] | None = None) -> tuple[str, list[Path]]:
-    """Return in which form a set is there, and its files.
-
-    Raises
-    ------
-    InputError
-        Where it is in no form there: says which files are looked for and where they come from.
-    """
-    known = dataset(name)
+    """Return the file format of a data set in a folder, and its files."""
+    entry = dataset(name)
     root = dataset_folder(data)
-    for form, names in known.forms:
-        for place in known.folders:
-            found = [sorted((root / place).glob(each)) for each in names]
-            if all(found):
-                return form, [path for paths in found for path in paths]
-    looked = "; or ".join(", ".join(names) for _, names in known.forms)
-    hint = f"graphquilt datasets fetch {name}" if known.urls else "it is not downloaded by graphquilt"
+    for form, names in entry.forms:
+        for folder in entry.folders:
+            matches = [sorted((root / folder).glob(pattern)) for pattern in names]
+            if all(matches):
+                return form, [path for paths in matches for path in paths]
+    files = "; or ".join(", ".join(names) for _, names in entry.forms)
+    hint = f"graphquilt datasets fetch {name}" if entry.urls else "graphquilt does not download it"
     raise InputError(
-        f"the data set '{name}' is not in {root}. Looked for {looked} in {', '.join(known.folders[:3])} and the "
-        f"usual folders below. It comes from {known.source}; {hint}."
+        f"the data set '{name}' is not in {root}. Looked for {files} in {', '.join(entry.folders[:3])} and the "
+        f"usual folders below. It comes from {entry.source}; {hint}."
     )

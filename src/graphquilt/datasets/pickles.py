@@ -1,4 +1,4 @@
-"""Pickles of other people, read so that nothing but arrays can come out and no code of theirs can run."""
+"""Reads pickles from the internet so that only arrays are returned and no foreign code can run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import collections
 import io
 import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
 
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
 
-__all__ = ["load_arrays", "load_npz", "load_torch"]
+__all__ = ["Placeholder", "load_arrays", "load_npz", "load_torch"]
 
-# NumPy says itself which functions rebuild its arrays; their names have moved between its versions.
+# The functions that rebuild arrays are asked from NumPy itself, because their names differ between its versions.
 _RECONSTRUCT = np.zeros(0).__reduce__()[0]
 _FROM_BUFFER = np.zeros(1).__reduce_ex__(5)[0]
 _SCALAR = np.float64(0).__reduce__()[0]
@@ -24,23 +27,13 @@ _CORES = ("numpy.core", "numpy._core")
 
 
 def _bytes(text: str, coding: str) -> bytes:
-    """Do what Python 3 pickles of bytes in protocol 2 ask for, and no other coding."""
+    """Encode bytes as Python 3 does in pickles of protocol 2; refuse every other coding."""
     if coding != "latin1":
         raise FormatError(f"a pickle asks for the coding '{coding}'; only latin1 occurs in arrays.")
     return text.encode("latin1")
 
 
-def _sparse_kinds() -> dict[tuple[str, str], Any]:
-    kinds = ("csr", "csc", "coo")
-    return {
-        (module, f"{kind}_{word}"): getattr(sp, f"{kind}_{word}")
-        for kind in kinds
-        for word in ("matrix", "array")
-        for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}")
-    }
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
+_ALLOWED: dict[tuple[str, str], object] = {
     **{(f"{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in _CORES},
     **{(f"{core}.multiarray", "scalar"): _SCALAR for core in _CORES},
     **{(f"{core}.numeric", "_frombuffer"): _FROM_BUFFER for core in _CORES},
@@ -51,18 +44,23 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
     ("_codecs", "encode"): _bytes,
-    **_sparse_kinds(),
+    **{
+        (f"scipy.sparse.{prefix}{kind}", f"{kind}_{word}"): getattr(sp, f"{kind}_{word}")
+        for prefix in ("", "_")
+        for kind in ("csr", "csc", "coo")
+        for word in ("matrix", "array")
+    },
 }
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Knows NumPy and SciPy arrays and plain containers by name, and refuses every other name."""
+    """An unpickler that loads NumPy and SciPy arrays and plain containers, and refuses every other name."""
 
-    def __init__(self, file: Any, path: Path, **options: Any) -> None:
-        super().__init__(file, **options)
+    def __init__(self, file: BinaryIO, path: Path, *, encoding: str) -> None:
+        super().__init__(file, encoding=encoding)
         self._path = path
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _ALLOWED:
             raise FormatError(
                 f"{self._path} is a pickle that asks for {module}.{name}; only NumPy and SciPy arrays are read from "
@@ -71,37 +69,32 @@ class _ArraysOnly(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def load_arrays(path: Path) -> Any:
-    """Read a pickle (also one of Python 2) that holds only arrays, sparse matrices, numbers, lists and dictionaries.
+@contextmanager
+def _explained(path: Path, content: str, remedy: str = "Get the file again") -> Iterator[None]:
+    """Turn every exception, because a damaged file can raise any, into a FormatError that names the file."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(f"{path} cannot be read as {content}: {error}. {remedy}.") from error
 
-    Raises
-    ------
-    FormatError
-        Where it names anything else, or is no whole pickle.
-    """
+
+def load_arrays(path: Path) -> Any:
+    """Read a pickle (also one of Python 2) that holds only arrays, sparse matrices, numbers, lists and dictionaries."""
     return _unpickle(io.BytesIO(path.read_bytes()), path)
 
 
-def _unpickle(file: Any, path: Path) -> Any:
-    try:
+def _unpickle(file: BinaryIO, path: Path) -> Any:
+    with _explained(path, "a pickle of arrays"):
         return _ArraysOnly(file, path, encoding="latin1").load()
-    except FormatError:
-        raise
-    except Exception as error:  # a spoilt pickle raises whatever its bytes happen to spell
-        raise FormatError(f"{path} cannot be read as a pickle of arrays: {error}. Get the file again.") from error
 
 
 def load_npz(path: Path) -> dict[str, Any]:
-    """Read an ``.npz`` file; entries that are pickled objects are read under the same rule as :func:`load_arrays`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                name.removesuffix(".npy"): _npy(io.BytesIO(archive.read(name)), path) for name in archive.namelist()
-            }
-    except FormatError:
-        raise
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read as an .npz file: {error}. Get the file again.") from error
+    """Read an ``.npz`` file; entries that are pickled objects are read as by :func:`load_arrays`."""
+    with _explained(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        files = ((name.removesuffix(".npy"), io.BytesIO(archive.read(name))) for name in archive.namelist())
+        return {name: _npy(file, path) for name, file in files}
 
 
 def _npy(file: io.BytesIO, path: Path) -> Any:
@@ -111,8 +104,8 @@ def _npy(file: io.BytesIO, path: Path) -> Any:
     if not dtype.hasobject:
         file.seek(0)
         return np.lib.format.read_array(file, allow_pickle=False)
-    held = _unpickle(file, path)
-    return held.item() if isinstance(held, np.ndarray) and held.shape == () else held
+    content = _unpickle(file, path)
+    return content.item() if isinstance(content, np.ndarray) and content.shape == () else content
 
 
 _STORAGES = {
@@ -128,41 +121,41 @@ _STORAGES = {
 }
 
 
-class _Inert:
-    """Stands for an object of PyG: keeps the state it was saved with and can do nothing."""
+class Placeholder:
+    """Replaces an object of PyG: it stores the saved state and has no other behaviour."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
-        self.state: Any = None
+        self.state: object = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
 class _TorchFile(_ArraysOnly):
-    """Reads tensors of a torch file as arrays, without torch; objects of PyG become inert."""
+    """Reads tensors of a torch file as arrays, without torch; objects of PyG become placeholders."""
 
     def __init__(self, archive: zipfile.ZipFile, prefix: str, path: Path) -> None:
         super().__init__(io.BytesIO(archive.read(f"{prefix}data.pkl")), path, encoding="utf-8")
         self._archive, self._prefix = archive, prefix
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _tensor
         if module == "torch" and name in _STORAGES:
             return np.dtype(_STORAGES[name])
         if module.split(".")[:2] == ["torch_geometric", "data"]:
-            return _Inert
+            return Placeholder
         return super().find_class(module, name)
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: tuple[str, np.dtype[Any], str]) -> AnyArray:
         kind, dtype, key, *_ = pid
         if kind != "storage":
-            raise FormatError(f"{self._path} holds a reference of unknown kind '{kind}'.")
+            raise FormatError(f"{self._path} contains a reference of unknown kind '{kind}'.")
         return np.frombuffer(self._archive.read(f"{self._prefix}data/{key}"), dtype=dtype)
 
 
-def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any) -> Any:
+def _tensor(storage: AnyArray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> AnyArray:
     if any(s < 0 for s in (*size, *stride)) or offset < 0:
         raise FormatError("a tensor has a negative size, stride or offset.")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else offset - 1
@@ -173,14 +166,9 @@ def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any) -> Any:
 
 
 def load_torch(path: Path) -> Any:
-    """Read what ``torch.save`` wrote, tensors as NumPy arrays and objects of PyG as inert ones; torch is not needed."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            inside = [name for name in archive.namelist() if name.endswith("data.pkl")]
-            if len(inside) != 1:
-                raise FormatError(f"{path} holds {len(inside)} files data.pkl; a torch file has one.")
-            return _TorchFile(archive, inside[0].removesuffix("data.pkl"), path).load()
-    except FormatError:
-        raise
-    except Exception as error:  # as above: the bytes decide what is raised
-        raise FormatError(f"{path} cannot be read as a torch file: {error}. Let PyG write it again.") from error
+    """Read a file of ``torch.save`` without torch: tensors as NumPy arrays, objects of PyG as placeholders."""
+    with _explained(path, "a torch file", "Let PyG write it again"), zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        if len(names) != 1:
+            raise FormatError(f"{path} contains {len(names)} files data.pkl; a torch file has one.")
+        return _TorchFile(archive, names[0].removesuffix("data.pkl"), path).load()

@@ -1,34 +1,32 @@
-"""Loops that read and write each number once (numba, CPU); ``_ops`` says the same in torch for other devices.
+"""Loops that read and write each number once (numba, CPU); ``elementwise`` says what they compute.
 
 All run on one thread, in a fixed order: the same input gives the same bits.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from graphquilt.arrays import AnyArray
+from graphquilt.kernels import kernel
 
 __all__ = ["add_bias_prelu", "add_bias_relu", "multiply_rows", "pair_gradient", "prelu_gradient", "relu_gradient"]
 
-
 # Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
-_kernel = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"})
+FAST = frozenset({"contract", "nsz", "reassoc"})
+_training = kernel("training", writes=None, fastmath=FAST)
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@_training
 def add_bias_relu(Y: AnyArray, bias: AnyArray) -> None:
-    """Y ← max(Y + bias, 0), for Y (n, h)."""
     zero = Y.dtype.type(0)
     for i in range(Y.shape[0]):
         for j in range(Y.shape[1]):
             Y[i, j] = max(Y[i, j] + bias[j], zero)
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@_training
 def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> None:
-    """Out ← g where Y > 0, else 0; bias ← its column sums."""
     zero = g.dtype.type(0)
     bias[:] = zero
     for i in range(g.shape[0]):
@@ -38,9 +36,8 @@ def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> No
             bias[j] += x
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@_training
 def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) -> None:
-    """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
     for i in range(Y.shape[0]):
         for j in range(Y.shape[1]):
             y = Y[i, j] + bias[j]
@@ -48,9 +45,8 @@ def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) 
             out[i, j] = y if y > 0 else slope[j] * y
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@_training
 def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sums: AnyArray) -> None:
-    """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
     zero = g.dtype.type(0)
     sums[:] = zero
     for i in range(g.shape[0]):
@@ -62,9 +58,8 @@ def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sum
             sums[0, j] += x
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@_training
 def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> float:
-    """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
     loss: float = 0.0
     share = 1.0 / pairs.shape[1]
     for e in range(pairs.shape[1]):
@@ -84,7 +79,7 @@ def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> flo
     return float(loss * share)
 
 
-@_kernel  # type: ignore[untyped-decorator]
+@kernel("sparse products", writes=None, fastmath=FAST)
 def multiply_rows(indptr: AnyArray, indices: AnyArray, data: AnyArray, X: AnyArray, out: AnyArray) -> None:
     """Out ← A X for A in CSR form; twice as fast as SciPy's on a few dozen columns."""
     for i in range(len(indptr) - 1):

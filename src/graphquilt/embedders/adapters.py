@@ -1,24 +1,27 @@
-"""Other people's methods as embedders: a function, an object with ``fit_transform``, a PyG encoder module."""
+"""Embedders made from other methods: a function, an object with ``fit_transform``, or a PyG encoder module."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import FloatArray
-from graphquilt.embedders._features import STAND_INS, features_of
+from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.embedders.features import Features, check_substitute, features_of
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
+    import torch
+
+    from graphquilt.embedders.training import Schedule
     from graphquilt.progress import ProgressCallback
 
 __all__ = ["FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder"]
@@ -31,11 +34,11 @@ class FunctionEmbedder:
     Parameters
     ----------
     function : callable
-        Takes a :class:`~graphquilt.Graph` and a seed and returns (n, dim). Define it at the top of a module where
-        patches are embedded in other processes: it has to be pickled.
+        Takes a :class:`~graphquilt.Graph` and a seed and returns (n, dim). To embed patches in other processes, define
+        it at the top of a module, so that it can be pickled.
     dim : int
     motions : Motions
-        The motions that its answers are free in.
+        The motions that its embeddings are free in.
 
     Examples
     --------
@@ -54,9 +57,16 @@ class FunctionEmbedder:
         check_dim(self.dim, "FunctionEmbedder")
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
-        """Return what the function does, (n, dim)."""
-        X: FloatArray = np.asarray(self.function(graph, seed))
-        return X
+        """Call the function and return its result, (n, dim)."""
+        return np.asarray(self.function(graph, seed))
+
+
+class Transformer(Protocol):
+    """An object in the style of scikit-learn."""
+
+    def fit_transform(self, X: object, /) -> npt.ArrayLike:
+        """Return one row per row of X."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,9 @@ class TransformerEmbedder:
     dim : int, optional
         None reads the object's ``n_components``.
     matrix : callable, optional
-        What of the graph it is given, ``(graph) -> matrix``; None means the adjacency as a SciPy CSR matrix.
+        Computes the argument of ``fit_transform`` from the graph; None means the adjacency as a SciPy CSR matrix.
     motions : Motions
-        The motions that its answers are free in.
+        The motions that its embeddings are free in.
 
     Examples
     --------
@@ -87,9 +97,9 @@ class TransformerEmbedder:
     [1.0, 2.0, 1.0]
     """
 
-    transformer: Any
+    transformer: Transformer
     dim: int = 0
-    matrix: Callable[[Graph], Any] | None = None
+    matrix: Callable[[Graph], object] | None = None
     motions: Motions = Motions()
 
     def __post_init__(self) -> None:
@@ -101,17 +111,16 @@ class TransformerEmbedder:
         check_dim(self.dim, f"TransformerEmbedder of {name}, which has no n_components,")
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
-        """Fit a copy of the object to the graph and return its answer, (n, dim)."""
-        mine = copy.deepcopy(self.transformer)
-        if hasattr(mine, "random_state"):
-            mine.random_state = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        given = sp.csr_matrix(graph.adjacency) if self.matrix is None else self.matrix(graph)
+        """Fit a copy of the object to the graph and return its embedding, (n, dim)."""
+        transformer = copy.deepcopy(self.transformer)
+        if hasattr(transformer, "random_state"):
+            transformer.random_state = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        matrix = sp.csr_matrix(graph.adjacency) if self.matrix is None else self.matrix(graph)
         try:
-            X: FloatArray = np.asarray(mine.fit_transform(given))
-        except ValueError as refused:
-            name = type(mine).__name__
-            raise InputError(f"{name} cannot embed a graph of {graph.n_nodes} nodes: {refused}") from refused
-        return X
+            return np.asarray(transformer.fit_transform(matrix))
+        except ValueError as error:
+            name = type(transformer).__name__
+            raise InputError(f"{name} cannot embed a graph of {graph.n_nodes} nodes: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +138,12 @@ class PyGEmbedder:
     lr, max_epochs, patience, weight_decay
         As in :class:`~graphquilt.VGAE`.
     featureless : {"identity", "degree"} or None
-        What stands in for the features of a graph that has none.
+        The substitute for the features of a graph that has none.
     motions : Motions
-        The motions that its answers are free in.
+        The motions that its embeddings are free in.
     """
 
-    module: Any
+    module: torch.nn.Module
     dim: int
     _: KW_ONLY
     lr: float = 1e-3
@@ -146,28 +155,65 @@ class PyGEmbedder:
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "PyGEmbedder")
-        if self.featureless not in (None, *STAND_INS):
-            raise InputError(f"featureless of PyGEmbedder is one of {STAND_INS} or None, not {self.featureless!r}.")
+        check_substitute(self.featureless, "PyGEmbedder")
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
         """Train on the graph and return its embedding, (n, dim)."""
         return self.fit(graph, seed).embedding
 
     def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
-        """Train a copy of the module on the graph; there is no encoder in the answer."""
-        try:
+        """Train a copy of the module on the graph; the result has no encoder."""
+        with needs_extra("PyGEmbedder", "pyg"):
             import torch
-        except ImportError as missing:
-            raise MissingExtraError("PyGEmbedder", "pyg") from missing
-        from graphquilt.embedders._fit import Schedule, threads
-        from graphquilt.embedders._module import train_module
+        from graphquilt.embedders.training import Schedule, threads
 
         features = features_of(graph, featureless=self.featureless, normalize=False, name="PyGEmbedder")
         if features is None:
             features = sp.eye_array(graph.n_nodes, format="csr")
         schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
-        # The module may draw from torch's global generator (dropout, initial weights): it gets a seeded one to itself.
+        # The module may use torch's global generator (dropout, initial weights), which is seeded here and restored.
         with threads(1), torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1)))
-            X, losses = train_module(copy.deepcopy(self.module), graph, features, schedule, progress)
+            X, losses = _train_module(copy.deepcopy(self.module), graph, features, schedule, progress)
         return Fit(X, losses)
+
+
+def _train_module(
+    module: torch.nn.Module, graph: Graph, features: Features, schedule: Schedule, progress: ProgressCallback | None
+) -> tuple[FloatArray, Float64Array]:
+    """Train ``module(x, edge_index)`` with torch's global generator; return the embedding (n, dim) and the losses."""
+    import torch
+    from torch import Tensor
+    from torch.func import functional_call
+
+    from graphquilt.embedders.elementwise import Workspace
+    from graphquilt.embedders.losses import Weights, reconstruction
+    from graphquilt.embedders.pairs import NonEdges, undirected_edges
+    from graphquilt.embedders.training import Parameters, train
+
+    for part in module.modules():
+        getattr(part, "reset_parameters", lambda: None)()
+    dense = features.toarray() if isinstance(features, sp.csr_array) else np.array(features)
+    x = torch.as_tensor(dense, dtype=torch.float32)
+    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
+    edge_index = torch.as_tensor(np.stack([rows, np.asarray(graph.indices, dtype=np.int64)]))
+    edges = undirected_edges(graph)
+    non_edges, pairs = NonEdges(edges, graph.n_nodes), torch.as_tensor(edges)
+    space = Workspace(device="cpu", dtype=torch.float32)
+
+    def outputs(weights: Weights) -> tuple[Tensor, ...]:
+        out = functional_call(module, dict(weights), (x, edge_index))
+        return (out,) if isinstance(out, Tensor) else tuple(out)
+
+    def loss(weights: Weights) -> Tensor:
+        parts = outputs(weights)
+        out, dim = torch.cat(parts, dim=1), parts[0].shape[1]
+        return reconstruction(space, out, pairs, non_edges, torch.default_generator, dim=dim)
+
+    values = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    parameters = Parameters(values, device="cpu", dtype=torch.float32)
+    module.train()
+    losses = train(parameters, loss, schedule, progress=progress)
+    module.eval()
+    with torch.no_grad():
+        return outputs(parameters.named)[0].numpy().copy(), losses

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.embedders._background import background_svd
-from graphquilt.embedders._spectral import leading_eigenpairs
 from graphquilt.embedders.contract import check_dim
-from graphquilt.errors import InputError
+from graphquilt.errors import ConvergenceError, InputError
+from graphquilt.linalg.lanczos import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.patches import Patch
 
 __all__ = ["bipartite_svd"]
 
+NOTHING_LEFT = 1e-9  # a component whose squared singular values sum to 1 up to this has only the trivial one
+ZERO = 1e-7  # a singular value below this is zero up to rounding, and its vectors are arbitrary
+TOLERANCE = 1e-6  # of the eigenvalues with a background
 
-# A component whose squared singular values sum to 1, up to rounding, has the trivial one and nothing else.
-NOTHING_LEFT = 1e-9
-# A singular value below this is zero up to rounding, and its vectors are arbitrary.
-ZERO = 1e-7
+SparseMatrix: TypeAlias = sp.csr_array | sp.csc_array | sp.coo_array | sp.csr_matrix | sp.csc_matrix | sp.coo_matrix
+Solver: TypeAlias = Callable[[Operator, int, int], tuple[Float64Array, Float64Array]]
 
 
-def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch]:
+def bipartite_svd(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch]:
     """Embed the sources (rows) and destinations (columns) of a bipartite graph.
 
     With A_n = D_s^-1/2 A D_d^-1/2 and its ``dim`` leading singular vectors U, V beside the trivial ones, sources lie at
@@ -33,23 +34,23 @@ def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, 
     Parameters
     ----------
     A : SciPy sparse matrix or array (sources, destinations)
-        Finite weights, not negative; 1 where a source talked to a destination.
+        Finite weights, not negative; 1 where a source is joined to a destination.
     dim : int
         Number of singular vectors.
     background : float
-        Weight of a faint edge between every source and every destination, all of them together, as a multiple of the
-        weight of all edges. 0 is the paper's embedding. Its leading vectors sit on dangling bits of a sparse graph
-        (a machine with a few neighbours of its own, tied to the rest by one edge); at 1, which adds the mean degree to
-        every degree, they describe the whole (regularised spectral clustering, Zhang and Rohe 2018), every node with
-        an edge has a position, and one trivial pair is removed.
+        Total weight of faint edges that are added between every source and every destination, as a multiple of the
+        weight of all edges. 0 is the paper's embedding; its leading vectors often describe a small part of a sparse
+        graph that one edge joins to the rest. At 1, which adds the mean degree to every degree, they describe the
+        whole graph (regularised spectral clustering, Zhang and Rohe 2018), every node with an edge has a position, and
+        one trivial pair is removed.
 
     Returns
     -------
     sources, destinations : Patch
-        ``nodes`` are row and column numbers of A. Absent are nodes without an edge, and nodes of a component that has
-        nothing but its trivial pair (a star, or any complete bipartite graph): they have no position. Vectors come in
-        the order of falling singular values, and the largest entry of each source vector is positive, so that a rerun
-        gives the same bits.
+        ``nodes`` are row and column numbers of A. Nodes without an edge have no position and are absent, and so are
+        the nodes of a component that has only its trivial pair (a star, or any complete bipartite graph). Vectors are
+        ordered by falling singular values, and the largest entry of each source vector is positive, so that a second
+        run gives the same bits.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, 
     [-0.195, -0.632, 0.512]
     """
     check_dim(dim, "bipartite_svd")
-    M = sp.csr_array(A, dtype=np.float64, copy=True)
+    M = sp.csr_array(A).astype(np.float64)
     M.sum_duplicates()
     M.eliminate_zeros()
     if M.nnz and (not np.isfinite(M.data).all() or M.data.min() < 0):
@@ -70,8 +71,10 @@ def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, 
         )
     if not 0 <= background < np.inf:
         raise InputError(f"the weight of the background must be finite and not negative; it is {background}.")
-    if background > 0:
-        return background_svd(M, dim, background)
+    return _with_background(M, dim, background) if background > 0 else _without_background(M, dim)
+
+
+def _without_background(M: sp.csr_array, dim: int) -> tuple[Patch, Patch]:
     sources, destinations, component = _with_position(M)
     if not len(sources):
         raise InputError(
@@ -85,23 +88,27 @@ def bipartite_svd(A: Any, dim: int, *, background: float = 0.0) -> tuple[Patch, 
     left, right = np.searchsorted(labels, left), np.searchsorted(labels, right)
     sizes = np.bincount(left), np.bincount(right)
     allowed = int((np.minimum(*sizes) - 1).sum())
+    place = f"{M.shape[0]} sources and {M.shape[1]} destinations have a position, in {len(labels)} components"
     if dim > allowed:
-        raise InputError(_too_many(dim, allowed, M.shape, len(labels)))
+        raise _too_many(dim, allowed, place)
     source_scale, destination_scale = (1 / np.sqrt(np.asarray(M.sum(axis=axis)).ravel()) for axis in (1, 0))
     M = sp.csr_array(sp.diags_array(source_scale) @ M @ sp.diags_array(destination_scale))
-    U, V, values = _singular_vectors(M, dim, (left, right), (1 / source_scale, 1 / destination_scale))
-    if values[-1] < ZERO:
-        raise InputError(_too_many(dim, int((values >= ZERO).sum()), M.shape, len(labels)))
+    turned = M.shape[0] > M.shape[1]
+    B = sp.csr_array(M.T) if turned else M
+    Bt = sp.csr_array(B.T)
+    label, root = (right, 1 / destination_scale) if turned else (left, 1 / source_scale)
+    weight = np.bincount(label, weights=root**2)
+    trivial = sp.csr_array((root / np.sqrt(weight)[label], (np.arange(len(root)), label)))
+    trivial_t = sp.csr_array(trivial.T)
+
+    def across(x: Float64Array) -> Float64Array:
+        return np.asarray(Bt @ x)
+
+    def gram(x: Float64Array) -> Float64Array:
+        return np.asarray(B @ across(x) - trivial @ (trivial_t @ x))
+
+    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=leading_eigenpairs, place=place)
     return Patch(sources, source_scale[:, None] * U), Patch(destinations, destination_scale[:, None] * V)
-
-
-def _too_many(dim: int, allowed: int, shape: tuple[int, ...], components: int) -> str:
-    return (
-        f"dim is {dim} and this bipartite graph allows {allowed}: {shape[0]} sources and {shape[1]} destinations "
-        f"have a position, in {components} components. Use dim={allowed} or less, or a wider window."
-        if allowed
-        else f"dim is {dim} and this bipartite graph allows none. Use a wider window."
-    )
 
 
 def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArray]]:
@@ -109,42 +116,95 @@ def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArr
     from scipy.sparse.csgraph import connected_components
 
     n_sources, n_destinations = M.shape
-    whole = sp.block_array([[None, M], [M.T, None]], format="csr") if M.nnz else sp.csr_array((sum(M.shape),) * 2)
-    _, label = connected_components(whole, directed=False)
-    source_weight, destination_weight = (np.asarray(M.sum(axis=axis)).ravel() for axis in (1, 0))
     rows = np.repeat(np.arange(n_sources), np.diff(M.indptr))
+    size = n_sources + n_destinations
+    A = sp.csr_array((M.data, (rows, n_sources + M.indices)), shape=(size, size))
+    _, label = connected_components(A, directed=False)
+    source_weight, destination_weight = (np.asarray(M.sum(axis=axis)).ravel() for axis in (1, 0))
     squares = M.data**2 / (source_weight[rows] * destination_weight[M.indices])
-    left = np.bincount(label[rows], weights=squares, minlength=int(label.max(initial=-1)) + 1)
-    kept = left > 1 + NOTHING_LEFT
-    parts = [label[:n_sources], label[n_sources : n_sources + n_destinations]]
-    return np.flatnonzero(kept[parts[0]]), np.flatnonzero(kept[parts[1]]), parts
+    total = np.bincount(label[rows], weights=squares, minlength=int(label.max(initial=-1)) + 1)
+    positioned = total > 1 + NOTHING_LEFT
+    parts = [label[:n_sources], label[n_sources:]]
+    return np.flatnonzero(positioned[parts[0]]), np.flatnonzero(positioned[parts[1]]), parts
+
+
+def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patch, Patch]:
+    """Embed M + c 1 1^T, where the second term has ``background`` times the total weight of the first.
+
+    Every node with an edge has a position, and there is one trivial pair, D_s^1/2 1 and D_d^1/2 1 with the degrees of
+    the sum. The sum itself is never formed.
+    """
+    source_degree, destination_degree = (np.asarray(M.sum(axis=axis)).ravel() for axis in (1, 0))
+    sources, destinations = np.flatnonzero(source_degree > 0), np.flatnonzero(destination_degree > 0)
+    allowed = min(len(sources), len(destinations)) - 1
+    place = f"{len(sources)} sources and {len(destinations)} destinations have an edge"
+    if dim > allowed:
+        raise _too_many(dim, allowed, place)
+    M = M[sources][:, destinations]
+    turned = M.shape[0] > M.shape[1]
+    B = sp.csr_array(M.T) if turned else M
+    faint = background * float(M.sum()) / (B.shape[0] * B.shape[1])
+    left = 1 / np.sqrt(np.asarray(B.sum(axis=1)).ravel() + faint * B.shape[1])
+    right = 1 / np.sqrt(np.asarray(B.sum(axis=0)).ravel() + faint * B.shape[0])
+    B = sp.csr_array(sp.diags_array(left) @ B @ sp.diags_array(right))
+    Bt = sp.csr_array(B.T)
+    a, b = left[:, None], right[:, None]
+    trivial = (1 / a) / np.linalg.norm(1 / left)
+
+    def across(x: Float64Array) -> Float64Array:
+        return np.asarray(Bt @ x + faint * b * (a.T @ x))
+
+    def gram(x: Float64Array) -> Float64Array:
+        y = across(x)
+        return np.asarray(B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x))
+
+    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=_leading, place=place)
+    source_scale, destination_scale = (b, a) if turned else (a, b)
+    return Patch(sources, source_scale * U), Patch(destinations, destination_scale * V)
+
+
+def _too_many(dim: int, allowed: int, place: str) -> InputError:
+    remedy = f"Use dim={allowed} or less, or a wider window." if allowed > 0 else "Use a wider window."
+    return InputError(f"dim is {dim} and this bipartite graph allows {max(allowed, 0) or 'none'}: {place}. {remedy}")
 
 
 def _singular_vectors(
-    M: sp.csr_array,
-    k: int,
-    components: tuple[AnyArray, AnyArray],
-    roots: tuple[Float64Array, Float64Array],
-) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Return U, V and singular values of M without its trivial pairs, from the smaller of its two Gram matrices."""
-    turned = M.shape[0] > M.shape[1]
-    B = sp.csr_array(M.T) if turned else M
-    Bt = sp.csr_array(B.T)
-    component, root = (components[1], roots[1]) if turned else (components[0], roots[0])
-    weight = np.bincount(component, weights=root**2)
-    trivial = sp.csr_array((root / np.sqrt(weight)[component], (np.arange(len(root)), component)))
-    trivial_t = sp.csr_array(trivial.T)
+    gram: Operator, across: Operator, n: int, dim: int, *, turned: bool, solver: Solver, place: str
+) -> tuple[Float64Array, Float64Array]:
+    """Return source and destination vectors from the smaller of both Gram matrices.
 
-    def gram(x: Float64Array) -> Float64Array:
-        y: Float64Array = B @ (Bt @ x) - trivial @ (trivial_t @ x)
-        return y
-
-    squares, U = leading_eigenpairs(gram, B.shape[0], k)
+    ``across`` takes the vectors of the smaller side, which has the destinations where it is ``turned``, to the other.
+    """
+    squares, U = solver(gram, n, dim)
     values = np.sqrt(np.maximum(squares, 0))
-    V = (Bt @ U) / np.maximum(values, np.finfo(float).tiny)
-    if turned:
-        from graphquilt.embedders._spectral import fixed_signs
+    if values[-1] < ZERO:
+        raise _too_many(dim, int((values >= ZERO).sum()), place)
+    V = across(U) / values
+    if not turned:
+        return U, V
+    signs = fixed_signs(V)
+    return V * signs, U * signs
 
-        signs = fixed_signs(V)
-        return V * signs, U * signs, values
-    return U, V, values
+
+def _leading(gram: Operator, n: int, k: int) -> tuple[Float64Array, Float64Array]:
+    """Return the k largest eigenvalues and their vectors, computed with one Krylov vector at a time.
+
+    A single vector may miss a copy of a repeated eigenvalue, which a block would find. The background joins all nodes,
+    so that leading eigenvalues repeat only by accident, and this is several times faster than a block.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    if n <= DENSE_ROWS or 3 * k >= n:
+        return leading_eigenpairs(gram, n, k)
+    operator = LinearOperator((n, n), matvec=lambda x: gram(x.reshape(n, 1)).ravel(), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n)
+    try:
+        values, U = eigsh(operator, k=k, which="LA", v0=start, tol=TOLERANCE)
+    except ArpackNoConvergence as stopped:
+        raise ConvergenceError(
+            f"{len(stopped.eigenvalues)} of {k} singular vectors of a graph with {n} nodes on its smaller side were "
+            "found. Ask for fewer dimensions, or use a wider window.",
+            residual=float("nan"),
+        ) from stopped
+    U = np.ascontiguousarray(U[:, ::-1])
+    return values[::-1], U * fixed_signs(U)

@@ -1,4 +1,4 @@
-"""The contract of an embedder, and what a training returns."""
+"""The contract of an embedder, and the result of a training."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Embedder", "Fit", "Target", "check_dim", "check_drawable", "checked_fit", "free_motions"]
+__all__ = ["Embedder", "Fit", "Target", "check_accepts_target", "check_dim", "checked_fit", "free_motions"]
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Anything that gives each node of a graph a place: a frozen, picklable value that is called.
+    """Anything callable that gives each node of a graph a position: a frozen value that can be pickled.
 
-    ``dim`` is the number of columns of the answer. An embedder may also have ``motions``, the
+    ``dim`` is the number of columns of the embedding. An embedder may also have ``motions``, the
     :class:`graphquilt.Motions` that its embeddings are free in; ``deterministic``, which is True where the seed changes
-    nothing; and ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`; calling the embedder is
-    then the short form of ``fit(...).embedding``.
+    nothing; and ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`. Calling the embedder is then the
+    short form of ``fit(...).embedding``.
 
-    Run :func:`graphquilt.conformance.check_embedder` on one of your own.
+    Run :func:`graphquilt.conformance.check_embedder` on your own embedder.
     """
 
     @property
@@ -38,19 +38,19 @@ class Embedder(Protocol):
         ...
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
-        """Return one row a node, (n, dim); the same seed gives the same rows."""
+        """Return one row per node, (n, dim); the same seed gives the same rows."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a training gives.
+    """The result of a training.
 
     Attributes
     ----------
     embedding : float array (n, dim)
     losses : float array (epochs,)
-        The loss that early stopping watched, one entry an epoch; empty for methods that do not train.
+        The loss that early stopping watched, one entry per epoch; empty for methods that do not train.
     encoder : Encoder or None
         Embeds other graphs without training, where the method allows that.
     """
@@ -62,18 +62,18 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where some nodes of a graph should come to lie, for a training that is drawn towards it.
+    """Positions that a training pulls some nodes of a graph towards.
 
     Attributes
     ----------
     rows : int array (k,)
-        The nodes that are drawn.
+        The nodes that are pulled.
     coordinates : float array (k, dim)
-        Where to.
+        The positions that they are pulled towards.
     weight : float
-        How much the squared distances count beside the embedder's own loss. They are summed over dimensions, averaged
-        over nodes, and divided by the same sum for the targets around their mean: 1 is a mean distance as large as
-        the targets' spread.
+        The factor of the squared distances, which are added to the loss of the embedder. They are summed over
+        dimensions, averaged over nodes, and divided by the same sum for the targets around their mean: the sum is 1
+        where the mean distance is as large as the spread of the targets.
     """
 
     rows: Int64Array
@@ -82,9 +82,9 @@ class Target:
 
 
 def free_motions(embedder: Embedder) -> Motions:
-    """Return the motions that the embedder's answers are free in, which alignment has to undo.
+    """Return the motions that the embeddings are free in, which alignment has to undo.
 
-    An embedder that does not say is taken to be free in rotation and translation, as in the paper.
+    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def checked_fit(
     progress: ProgressCallback | None = None,
     target: Target | None = None,
 ) -> Fit:
-    """Embed ``graph`` and refuse an answer that is not an (n, dim) array of finite numbers.
+    """Embed ``graph`` and refuse a result that is not an (n, dim) array of finite numbers.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def checked_fit(
     where : str
         What is being embedded, for the error message: ``"patch 17"``.
     target : Target, optional
-        Where to draw some of its nodes; the embedder's ``fit`` must have a parameter of that name.
+        Positions to pull some of its nodes towards; ``fit`` of the embedder must have a parameter of that name.
 
     Examples
     --------
@@ -130,20 +130,20 @@ def checked_fit(
     (4, 1)
     """
     fit = getattr(embedder, "fit", None)
-    drawn = {} if target is None else {"target": target}
-    if drawn:
-        check_drawable(embedder)
-    if fit is not None and callable(fit):
-        answer = fit(graph, seed, progress=progress, **drawn)
-        if not isinstance(answer, Fit):
-            raise InputError(f"fit of {embedder!r} returned {type(answer).__name__} for {where}, not a Fit.")
+    options = {} if target is None else {"target": target}
+    if target is not None:
+        check_accepts_target(embedder)
+    if callable(fit):
+        result = fit(graph, seed, progress=progress, **options)
+        if not isinstance(result, Fit):
+            raise InputError(f"fit of {embedder!r} returned {type(result).__name__} for {where}, not a Fit.")
     else:
-        answer = Fit(np.asarray(embedder(graph, seed)), np.empty(0))
-    X, wanted = np.asarray(answer.embedding), (graph.n_nodes, embedder.dim)
-    if X.shape != wanted:
+        result = Fit(np.asarray(embedder(graph, seed)), np.empty(0))
+    X, shape = np.asarray(result.embedding), (graph.n_nodes, embedder.dim)
+    if X.shape != shape:
         raise InputError(
-            f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {wanted[0]} nodes; "
-            f"an embedder of dim {wanted[1]} returns {wanted}. Return one row for each node of the graph it is given."
+            f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
+            f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph it is given."
         )
     if not np.issubdtype(X.dtype, np.floating):
         raise InputError(f"{embedder!r} returned {X.dtype} for {where}; an embedding is an array of floats.")
@@ -153,15 +153,15 @@ def checked_fit(
             f"{embedder!r} returned values that are not finite for {where}: {int(bad.sum())} of {len(X)} rows, the "
             f"first is row {int(bad.argmax())}. Look at that node's features and edges, or lower the learning rate."
         )
-    return answer
+    return result
 
 
-def check_drawable(embedder: Embedder) -> None:
-    """Refuse an embedder that cannot be drawn towards a target."""
+def check_accepts_target(embedder: Embedder) -> None:
+    """Refuse an embedder whose ``fit`` does not accept a target."""
     fit = getattr(embedder, "fit", None)
     if fit is None or "target" not in signature(fit).parameters:
         raise InputError(
-            f"{type(embedder).__name__} cannot be drawn towards a target, which consensus rounds need; use rounds=0, "
+            f"{type(embedder).__name__} cannot be pulled towards a target, which consensus rounds need; use rounds=0, "
             "VGAE, GAE or DGI, or an embedder of your own with fit(graph, seed, progress=None, target=None)."
         )
 

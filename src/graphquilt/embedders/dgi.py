@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from graphquilt.embedders.network import FloatArray, Network, glorot
+from graphquilt.arrays import FloatArray
+from graphquilt.embedders.network import Network
 from graphquilt.graph import Graph
 
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders._gcn import Inputs
-    from graphquilt.embedders._tasks import Task
     from graphquilt.embedders.contract import Target
+    from graphquilt.embedders.gcn import Inputs
+    from graphquilt.embedders.losses import Task
 
 __all__ = ["DGI"]
 
@@ -27,8 +28,8 @@ class DGI(Network):
     """Deep graph infomax: one GCN layer with a PReLU, trained to tell the graph from one with shuffled features.
 
     Takes the parameters of :class:`~graphquilt.embedders.network.Network`. Features that are not negative are divided
-    by the sum of their row. A graph without features is an error unless ``featureless`` says what to do: with identity
-    features there is nothing to shuffle that would mean anything, so the choice is left to you.
+    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute: shuffling
+    identity features means nothing, so that the choice is yours.
 
     Examples
     --------
@@ -39,23 +40,13 @@ class DGI(Network):
     """
 
     layers: int = 1
-
-    @property
-    def _normalize(self) -> bool:
-        return True
-
-    @property
-    def _smooth(self) -> bool:
-        return False
+    _smooth: ClassVar[bool] = False
+    _normalize: ClassVar[bool] = True
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        widths = [width, *[self._hidden] * (self.layers - 1), self.dim]
-        weights: dict[str, FloatArray] = {}
+        weights = super()._initial(width, rng)
         for layer in range(self.layers):
-            rows, columns = widths[layer], widths[layer + 1]
-            weights[f"weight{layer}"] = glorot(rng, rows, columns)
-            weights[f"bias{layer}"] = np.zeros(columns)
-            weights[f"slope{layer}"] = np.full(columns, 0.25)
+            weights[f"slope{layer}"] = np.full(len(weights[f"bias{layer}"]), 0.25)
         limit = 1 / math.sqrt(self.dim)
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights
@@ -63,7 +54,7 @@ class DGI(Network):
     def _task(
         self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
     ) -> Task:
-        from graphquilt.embedders._tasks import Pull, Task, infomax
+        from graphquilt.embedders.losses import Pull, Task, infomax
 
-        given = inputs(graph)
-        return Task(given, infomax(given, generator, dropout=self.dropout, pull=Pull.towards(target, given)))
+        whole = inputs(graph)
+        return Task(whole, infomax(whole, generator, dropout=self.dropout, pull=Pull.towards(target, whole)))

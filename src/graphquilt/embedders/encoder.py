@@ -1,4 +1,4 @@
-"""Encoder: what a training leaves behind, to embed other graphs without training."""
+"""Encoder: the trained weights of a network, which embed other graphs without training."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders._features import features_of
-from graphquilt.errors import FormatError, MissingExtraError
+from graphquilt.embedders.features import features_of
+from graphquilt.errors import FormatError, needs_extra
 
 if TYPE_CHECKING:
     from graphquilt.graph import Graph
@@ -30,15 +30,15 @@ class Encoder:
     Attributes
     ----------
     kind : str
-        The class of the embedder that trained it.
+        The class name of the embedder that trained it.
     dim : int
         Columns of the embedding.
     weights : mapping of str to float array
         ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
     featureless : {"identity", "degree"} or None
-        The stand-in for features that it was trained with.
+        The substitute for features that it was trained with.
     normalize : bool
-        Whether rows of features are made to sum to 1.
+        Whether every row of features is divided by its sum.
     """
 
     kind: str
@@ -53,37 +53,30 @@ class Encoder:
 
     def __call__(self, graph: Graph) -> FloatArray:
         """Embed a graph that has the features the encoder was trained on, (n, dim)."""
-        try:
+        with needs_extra("an encoder", "torch"):
             import torch
-        except ImportError as missing:
-            raise MissingExtraError("an encoder", "torch") from missing
-        from graphquilt.embedders._fit import threads
-        from graphquilt.embedders._gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.training import threads
 
         tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
         features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
         with threads(1), torch.no_grad():
             inputs = inputs_of(normalized_adjacency(graph), features, dtype=tensors["weight0"].dtype)
-            X: FloatArray = encode(inputs, tensors)[:, : self.dim].numpy().copy()
-            return X
+            return np.array(encode(inputs, tensors)[:, : self.dim].numpy())
 
     def save(self, path: str | Path) -> None:
-        """Write the weights and what is needed to apply them to one safetensors file."""
-        try:
+        """Write the weights, and the settings needed to apply them, to one safetensors file."""
+        with needs_extra("saving an encoder", "torch"):
             from safetensors.numpy import save_file
-        except ImportError as missing:
-            raise MissingExtraError("saving an encoder", "torch") from missing
         settings = {"kind": self.kind, "dim": self.dim, "featureless": self.featureless, "normalize": self.normalize}
         metadata = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
         save_file({name: np.ascontiguousarray(value) for name, value in self.weights.items()}, path, metadata=metadata)
 
     @classmethod
     def load(cls, path: str | Path) -> Encoder:
-        """Read what :meth:`save` wrote."""
-        try:
+        """Read a file that :meth:`save` wrote."""
+        with needs_extra("loading an encoder", "torch"):
             from safetensors import SafetensorError, safe_open
-        except ImportError as missing:
-            raise MissingExtraError("loading an encoder", "torch") from missing
         try:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}

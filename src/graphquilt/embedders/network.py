@@ -1,18 +1,19 @@
-"""What VGAE, GAE and DGI have in common: their fields, and the course of a training."""
+"""The fields that VGAE, GAE and DGI share, and the steps of their training."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from graphquilt.arrays import FloatArray
-from graphquilt.embedders._features import STAND_INS, features_of
 from graphquilt.embedders.contract import Fit, Target, check_dim
 from graphquilt.embedders.encoder import Encoder
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.embedders.features import Features, check_substitute, features_of
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 
     import torch
 
-    from graphquilt.embedders._gcn import Inputs
-    from graphquilt.embedders._tasks import Task
+    from graphquilt.embedders.gcn import Inputs
+    from graphquilt.embedders.losses import Task
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Network", "glorot"]
+__all__ = ["Network"]
 
 
 @dataclass(frozen=True)
 class Network:
-    """A graph network that is trained on the graph it embeds; VGAE, GAE and DGI are the ones to use.
+    """A graph network that is trained on the graph it embeds; use VGAE, GAE or DGI.
 
     Parameters
     ----------
@@ -41,25 +42,25 @@ class Network:
     layers : int
         Number of GCN layers.
     lr, max_epochs, patience, weight_decay : float, int, int, float
-        Adam's learning rate; the most epochs; how many epochs without a lower loss end the training (the best weights
-        are kept); Adam's penalty on the weights.
+        Adam's learning rate; the largest number of epochs; the number of epochs without a lower loss after which the
+        training ends (the best weights are used); Adam's penalty on the weights.
     dropout : float
         Share of hidden values set to 0 in training.
     restarts : int
-        Trainings from other random starts, of which the one with the best reconstruction AUC is kept.
+        Number of trainings from different random starts; the one with the best reconstruction AUC is returned.
     init_seed : int, optional
-        Seed of the initial weights; None derives it from the seed of the call. With the same number every patch starts
-        from the same weights, as long as the patches have equally many features.
+        Seed of the initial weights; None derives it from the seed of the call. With a number, all patches with equally
+        many features start from the same weights.
     featureless : {"identity", "degree"} or None
-        What stands in for the features of a graph that has none: one free vector a node, or a code of the degree.
+        The substitute for the features of a graph that has none: one free vector per node, or a code of the degree.
     device : str
         "cpu", "cuda", "cuda:1", "mps".
     dtype : {"float32", "float64"}
     threads : int or None
-        CPU threads of torch. One by default: patches are what runs in parallel, and the answer then does not depend on
-        the machine's number of cores. None leaves torch as it is set.
+        CPU threads of torch. The default is 1: patches are embedded in parallel, and the result does not depend on
+        the number of cores. None does not change the setting of torch.
     motions : Motions
-        The motions that embeddings of one graph from several trainings differ by, and that alignment is to undo.
+        The motions by which several trainings on one graph differ, which alignment has to undo.
     """
 
     dim: int
@@ -78,22 +79,24 @@ class Network:
     dtype: str = "float32"
     threads: int | None = 1
     motions: Motions = Motions()
+    _smooth: ClassVar[bool] = True  # whether Â X may be computed once, before training
+    _outputs: ClassVar[int] = 1  # arrays (n, dim) that the last layer returns
+    _normalize: ClassVar[bool] = False  # whether rows of features are divided by their sum
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_dim(self.dim, name)
-        for field, least in (("layers", 1), ("max_epochs", 1), ("patience", 1), ("restarts", 1), ("hidden", 1)):
+        for field in ("layers", "max_epochs", "patience", "restarts", "hidden"):
             value = getattr(self, field)
-            if value is not None and value < least:
-                raise InputError(f"{field} of {name} must be at least {least}, not {value}.")
+            if value is not None and value < 1:
+                raise InputError(f"{field} of {name} must be at least 1, not {value}.")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise InputError(f"lr of {name} must be a positive number, not {self.lr}; the paper uses 0.001.")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout of {name} is a share from 0 to below 1, not {self.dropout}.")
         if self.weight_decay < 0:
             raise InputError(f"weight_decay of {name} must not be negative; it is {self.weight_decay}.")
-        if self.featureless not in (None, *STAND_INS):
-            raise InputError(f"featureless of {name} is one of {STAND_INS} or None, not {self.featureless!r}.")
+        check_substitute(self.featureless, name)
         if self.dtype not in {"float32", "float64"}:
             raise InputError(f"dtype of {name} is 'float32' or 'float64', not {self.dtype!r}.")
 
@@ -106,28 +109,24 @@ class Network:
     ) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
 
-        ``progress`` hears of every epoch with its loss; an exception that it raises ends the training. ``target``
-        draws some nodes towards given places, as consensus rounds do.
+        ``progress`` is called after every epoch with its loss; an exception that it raises ends the training.
+        ``target`` pulls some nodes towards given positions, as consensus rounds do.
         """
-        try:
+        name = type(self).__name__
+        with needs_extra(name, "torch"):
             import torch  # noqa: F401
-        except ImportError as missing:
-            raise MissingExtraError(type(self).__name__, "torch") from missing
-        from graphquilt.embedders._fit import device_for, out_of_memory_explained, threads
+        from graphquilt.embedders.training import device_for, out_of_memory_explained, threads
 
-        if target is not None and len(target.rows) and not 0 <= min(target.rows) <= max(target.rows) < graph.n_nodes:
-            raise InputError(
-                f"a target names rows {min(target.rows)} to {max(target.rows)} of a graph of {graph.n_nodes} nodes."
-            )
-        if target is not None and target.coordinates.shape != (len(target.rows), self.dim):
-            raise InputError(
-                f"a target of {len(target.rows)} nodes in {self.dim} dimensions has an array of shape "
-                f"{(len(target.rows), self.dim)}, not {target.coordinates.shape}."
-            )
+        if target is not None:
+            rows, shape = target.rows, (len(target.rows), self.dim)
+            if len(rows) and not 0 <= min(rows) <= max(rows) < graph.n_nodes:
+                raise InputError(f"a target names rows {min(rows)} to {max(rows)} of a graph of {graph.n_nodes} nodes.")
+            if target.coordinates.shape != shape:
+                raise InputError(f"the array of a target has shape {target.coordinates.shape}, not {shape}.")
         if graph.n_nodes == 0:
-            raise InputError(f"{type(self).__name__} was given a graph without nodes; there is nothing to embed.")
+            raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
         device = device_for(self.device)
-        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
+        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=name)
         width = graph.n_nodes if features is None else int(features.shape[1])
         with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
             seeds = np.random.SeedSequence(seed).spawn(self.restarts)
@@ -138,36 +137,37 @@ class Network:
     def _hidden(self) -> int:
         return 4 * self.dim if self.hidden is None else self.hidden
 
-    @property
-    def _smooth(self) -> bool:
-        return True
-
-    @property
-    def _normalize(self) -> bool:
-        return False
-
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Return the initial weights for ``width`` features."""
-        raise NotImplementedError
+        """Return the initial weights for ``width`` features, uniform as in Glorot and Bengio (2010)."""
+        widths = [width, *[self._hidden] * (self.layers - 1), self.dim]
+        weights: dict[str, FloatArray] = {}
+        for layer, (rows, columns) in enumerate(pairwise(widths)):
+            limit = math.sqrt(6 / (rows + columns))
+            # The outputs of the last layer start as separate layers.
+            count = self._outputs if layer == self.layers - 1 else 1
+            parts = [rng.uniform(-limit, limit, (rows, columns)) for _ in range(count)]
+            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
+            weights[f"bias{layer}"] = np.zeros(columns * count)
+        return weights
 
     def _task(
         self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
     ) -> Task:
-        """Return what to minimise on the graph, given what makes a graph's inputs."""
+        """Return the loss to minimise on the graph; ``inputs`` prepares a graph for the network."""
         raise NotImplementedError
 
     def _train(
         self,
         graph: Graph,
-        features: Any,
+        features: Features | None,
         seeds: np.random.SeedSequence,
         target: Target | None,
         progress: ProgressCallback | None,
     ) -> Fit:
         import torch
 
-        from graphquilt.embedders._fit import Parameters, Schedule, train
-        from graphquilt.embedders._gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.training import Parameters, Schedule, train
 
         dtype = getattr(torch, self.dtype)
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
@@ -175,12 +175,12 @@ class Network:
         width = graph.n_nodes if features is None else int(features.shape[1])
         parameters = Parameters(self._initial(width, rng), device=self.device, dtype=dtype)
 
-        made: list[Inputs] = []
+        prepared: list[Inputs] = []
 
-        def inputs(seen: Graph) -> Inputs:
-            A = normalized_adjacency(seen)
-            made.append(inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype))
-            return made[-1]
+        def inputs(training_graph: Graph) -> Inputs:
+            A = normalized_adjacency(training_graph)
+            prepared.append(inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype))
+            return prepared[-1]
 
         try:
             task = self._task(graph, inputs, torch.Generator().manual_seed(second), target)
@@ -191,25 +191,19 @@ class Network:
                 weights = parameters.views(parameters.flat.cpu().clone())
                 X = encode(whole, parameters.named)[:, : self.dim].cpu().numpy().copy()
         finally:
-            for each in made:
-                each.space.clear()
-        stand_in = self.featureless if graph.features is None else None
-        kept = {name: value.numpy() for name, value in weights.items()}
-        return Fit(X, losses, Encoder(type(self).__name__, self.dim, kept, stand_in, self._normalize))
+            for whole in prepared:
+                whole.space.clear()
+        substitute = self.featureless if graph.features is None else None
+        arrays = {name: value.numpy() for name, value in weights.items()}
+        return Fit(X, losses, Encoder(type(self).__name__, self.dim, arrays, substitute, self._normalize))
 
     def _best(self, graph: Graph, fits: Iterable[Fit], seed: int) -> Fit:
-        """Return the fit whose inner products tell edges from as many sampled non-edges best."""
+        """Return the fit whose inner products separate edges best from as many sampled non-edges."""
         import torch
 
-        from graphquilt.embedders._pairs import NonEdges, area_under_curve, undirected_edges
+        from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
 
         edges = undirected_edges(graph)
         generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
         return max(fits, key=lambda fit: area_under_curve(fit.embedding, edges, others))
-
-
-def glorot(rng: np.random.Generator, rows: int, columns: int) -> FloatArray:
-    """Return a (rows, columns) array, uniform in ±sqrt(6 / (rows + columns)) (Glorot and Bengio 2010)."""
-    limit = math.sqrt(6 / (rows + columns))
-    return rng.uniform(-limit, limit, (rows, columns))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.embedders._spectral import DENSE_ROWS, leading_eigenpairs
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.linalg.lanczos import DENSE_ROWS, Operator, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
 __all__ = ["SVD"]
@@ -30,13 +29,13 @@ class SVD:
     tol : float
         The largest residual norm of a vector.
     motions : Motions
-        The motions that embeddings of overlapping graphs differ by: all of them.
+        The motions by which embeddings of overlapping graphs differ: all of them.
 
     Notes
     -----
     With A_n = D^-1/2 A D^-1/2 and its ``dim`` leading vectors U beside the trivial ones (one for each connected
     component), node u lies at sqrt(Σ D / D_u) U_u. A node without edges lies at the origin. A directed graph is made
-    undirected by the larger of both weights. The seed is not used: the answer is always the same.
+    undirected by the larger of both weights. The seed is not used: the result is always the same.
 
     Examples
     --------
@@ -61,16 +60,17 @@ class SVD:
         if graph.directed:
             A = sp.csr_array(A.maximum(A.T))
         weight = np.asarray(A.sum(axis=1)).ravel()
-        kept = np.flatnonzero(weight > 0)
-        A = A[kept][:, kept] if len(kept) < len(weight) else A
-        trivial, count = _trivial(A, weight[kept])
-        if self.dim > len(kept) - count:
+        nodes = np.flatnonzero(weight > 0)
+        A = A[nodes][:, nodes] if len(nodes) < len(weight) else A
+        trivial = _trivial(A, weight[nodes])
+        count = trivial.shape[1]
+        if self.dim > len(nodes) - count:
             raise InputError(
-                f"SVD was asked for {self.dim} dimensions and the graph allows {len(kept) - count}: {len(kept)} of "
-                f"{graph.n_nodes} nodes have edges, in {count} connected components, and each component takes away "
-                "one. Lower dim, or embed larger patches."
+                f"SVD was asked for {self.dim} dimensions and the graph allows {len(nodes) - count}: {len(nodes)} of "
+                f"{graph.n_nodes} nodes have edges, in {count} connected components, and each component has one "
+                "trivial vector. Lower dim, or embed larger patches."
             )
-        scale = 1 / np.sqrt(weight[kept])
+        scale = 1 / np.sqrt(weight[nodes])
         A = sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
         trivial_t = sp.csr_array(trivial.T)
         multiply = _product_by(A)
@@ -81,14 +81,14 @@ class SVD:
             y -= 2 * (trivial @ (trivial_t @ x))
             return y
 
-        _, U = leading_eigenpairs(deflated, len(kept), self.dim, tol=self.tol)
+        _, U = leading_eigenpairs(deflated, len(nodes), self.dim, tol=self.tol)
         X = np.zeros((graph.n_nodes, self.dim))
-        X[kept] = np.sqrt(weight.sum()) * scale[:, None] * U
+        X[nodes] = np.sqrt(weight.sum()) * scale[:, None] * U
         return X
 
 
-def _product_by(A: sp.csr_array) -> Callable[[Float64Array], Float64Array]:
-    """Return the product by A: SciPy's for small matrices, and one that numba compiles for others."""
+def _product_by(A: sp.csr_array) -> Operator:
+    """Return the product by A: that of SciPy for small matrices, and a compiled one for others."""
     if A.shape[0] <= DENSE_ROWS:
         return lambda x: np.asarray(A @ x)
     from graphquilt.embedders._kernels import multiply_rows
@@ -101,12 +101,12 @@ def _product_by(A: sp.csr_array) -> Callable[[Float64Array], Float64Array]:
     return product
 
 
-def _trivial(A: sp.csr_array, weight: AnyArray) -> tuple[sp.csr_array, int]:
+def _trivial(A: sp.csr_array, weight: AnyArray) -> sp.csr_array:
     """Return D^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
     from scipy.sparse.csgraph import connected_components
 
     if not len(weight):
-        return sp.csr_array((0, 0)), 0
+        return sp.csr_array((0, 0))
     count, label = connected_components(A, directed=False)
     root = np.sqrt(weight) / np.sqrt(np.bincount(label, weights=weight))[label]
-    return sp.csr_array((root, (np.arange(len(weight)), label)), shape=(len(weight), count)), int(count)
+    return sp.csr_array((root, (np.arange(len(weight)), label)), shape=(len(weight), count))

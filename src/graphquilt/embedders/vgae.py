@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.embedders.network import FloatArray, Network, glorot
+from graphquilt.arrays import Int64Array
+from graphquilt.embedders.network import Network
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders._gcn import Inputs
-    from graphquilt.embedders._tasks import Task
     from graphquilt.embedders.contract import Target
+    from graphquilt.embedders.gcn import Inputs
+    from graphquilt.embedders.losses import Task
 
 __all__ = ["GAE", "VGAE"]
 
@@ -32,16 +33,16 @@ class GAE(Network):
     Parameters
     ----------
     validation : float
-        Share of the edges that training does not see; early stopping then watches the reconstruction of those instead
-        of the training loss. The embedding returned is that of the whole graph.
+        Share of the edges that are held out of the training; early stopping then watches the reconstruction of those
+        edges instead of the training loss. The embedding returned is that of the whole graph.
     negatives : int
         Non-edges sampled for each edge and direction; the paper's protocol is 1.
 
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
-    non-edges, drawn anew in every epoch. A graph without edges has nothing to learn from: its nodes get the finite
-    coordinates of the initial weights.
+    non-edges, which are new in every epoch. A graph without edges gives nothing to learn from: its nodes get the
+    finite coordinates of the initial weights.
 
     Examples
     --------
@@ -54,68 +55,54 @@ class GAE(Network):
     featureless: str | None = "identity"
     _: KW_ONLY
     validation: float = 0.0
-    # Differs from the paper: twice as many non-edges. Their mean is the same and half as noisy in its variance; with
-    # one a training that stops by chance after 150 epochs costs a point of AUC on Cora.
+    # Differs from the paper: twice as many non-edges. Their mean is the same and has half the variance; with as many
+    # non-edges as edges, a training that stops by chance after 150 epochs costs a point of AUC on Cora.
     negatives: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        name = type(self).__name__
         if self.negatives < 1:
-            raise InputError(f"negatives of {type(self).__name__} must be at least 1, not {self.negatives}.")
+            raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
         if not 0 <= self.validation < 1:
-            raise InputError(
-                f"validation of {type(self).__name__} is a share from 0 to below 1, not {self.validation}."
-            )
-
-    @property
-    def _outputs(self) -> int:
-        return self.dim
-
-    def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        widths = [width, *[self._hidden] * (self.layers - 1)]
-        weights: dict[str, FloatArray] = {}
-        for layer, rows in enumerate(widths):
-            last = layer == self.layers - 1
-            columns = self.dim if last else widths[layer + 1]
-            # Each output (the mean, the log standard deviation) is a layer of its own, and starts like one.
-            parts = [glorot(rng, rows, columns) for _ in range(self._outputs // self.dim if last else 1)]
-            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
-            weights[f"bias{layer}"] = np.zeros(columns * len(parts))
-        return weights
+            raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
 
     def _task(
         self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
     ) -> Task:
         import torch
 
-        from graphquilt.embedders._pairs import NonEdges, undirected_edges
-        from graphquilt.embedders._tasks import Pull, Task, held_out_loss, reconstruction
+        from graphquilt.embedders.gcn import encode
+        from graphquilt.embedders.losses import Pull, Task, Weights, reconstruction, reconstruction_loss
+        from graphquilt.embedders.pairs import NonEdges, undirected_edges
 
-        edges = undirected_edges(graph)
-        non_edges = NonEdges(edges, graph.n_nodes)
-        held = round(self.validation * edges.shape[1])
-        seen, seen_graph = torch.as_tensor(edges), graph
-        if held:
-            order = torch.randperm(edges.shape[1], generator=generator)
-            hidden, seen = seen[:, order[:held]], seen[:, order[held:].sort().values]
-            seen_graph = without(graph, hidden.numpy())
-        given = inputs(seen_graph)
-        seen = seen.to(self.device)
-        variational = self._outputs > self.dim
-        loss = reconstruction(
-            given,
-            seen,
-            non_edges,
-            generator,
-            variational=variational,
-            negatives=self.negatives,
-            dropout=self.dropout,
-            pull=Pull.towards(target, given),
-        )
-        if not held:
-            return Task(given, loss)
-        others = non_edges.sample(held, generator).to(self.device)
-        return Task(given, loss, held_out_loss(given, hidden.to(self.device), others, self.dim))
+        pairs = undirected_edges(graph)
+        non_edges = NonEdges(pairs, graph.n_nodes)
+        n_held_out = round(self.validation * pairs.shape[1])
+        edges, training_graph = torch.as_tensor(pairs), graph
+        if n_held_out:
+            order = torch.randperm(pairs.shape[1], generator=generator)
+            held_out = edges[:, order[:n_held_out]]
+            edges = edges[:, order[n_held_out:].sort().values]
+            training_graph = without(graph, held_out.numpy())
+        training = inputs(training_graph)
+        edges, pull = edges.to(self.device), Pull.towards(target, training)
+
+        def loss(weights: Weights) -> torch.Tensor:
+            out = encode(training, weights, dropout=self.dropout, generator=generator)
+            return reconstruction(
+                training.space, out, edges, non_edges, generator, dim=self.dim, negatives=self.negatives, pull=pull
+            )
+
+        if not n_held_out:
+            return Task(training, loss)
+        held_out, others = (x.to(self.device) for x in (held_out, non_edges.sample(n_held_out, generator)))
+
+        def held_out_loss(weights: Weights) -> float:
+            Z = encode(training, weights)[:, : self.dim].contiguous()
+            return float(reconstruction_loss(training.space, Z, held_out, others))
+
+        return Task(training, loss, held_out_loss)
 
 
 @dataclass(frozen=True)
@@ -127,8 +114,8 @@ class VGAE(GAE):
     Notes
     -----
     The loss is that of :class:`GAE` on a sample of N(mean, std²), plus the divergence from N(0, 1) averaged over nodes
-    and divided by their number once more. The logarithm of std is kept below 10. A graph without edges is drawn
-    towards the origin, and its coordinates are finite.
+    and divided by their number once more. The logarithm of std is limited to 10. The nodes of a graph without edges
+    move towards the origin, and their coordinates are finite.
 
     Examples
     --------
@@ -137,14 +124,11 @@ class VGAE(GAE):
     (5,)
     """
 
-    @property
-    def _outputs(self) -> int:
-        return 2 * self.dim
+    _outputs: ClassVar[int] = 2  # the mean and the logarithm of the standard deviation
 
 
-def without(graph: Graph, edges: FloatArray) -> Graph:
+def without(graph: Graph, edges: Int64Array) -> Graph:
     """Return the graph without these undirected edges (2, k), with its weights."""
     A = graph.adjacency
-    gone = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
-    kept = A - A.multiply(gone + gone.T)
-    return Graph(kept)
+    removed = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
+    return Graph(A - A.multiply(removed + removed.T))

@@ -1,4 +1,4 @@
-"""Numbers that say how good an embedding is: links it explains, classes it tells apart, distance to another one."""
+"""Measures of the quality of an embedding: edges it reconstructs, classes it separates, distance to another one."""
 
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
@@ -6,39 +6,38 @@ from graphquilt.evaluate.diagnosis import Diagnosis, diagnose
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
-    average_precision,
     hold_out_edges,
     inner_product,
     link_prediction_auc,
     negative_distance,
     reconstruction_auc,
-    roc_auc,
     sample_non_edges,
 )
-from graphquilt.evaluate.routes import Comparison, Measures, compare, compare_routes, measure
+from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
+from graphquilt.linalg.ranking import average_precision, roc_auc
 
 __all__ = [
     "AdamLogistic",
     "Comparison",
     "Diagnosis",
+    "EvaluationOptions",
     "Grid",
     "GridResult",
-    "Measures",
+    "Quality",
     "ScikitLogistic",
     "Split",
     "alert_quality",
     "average_precision",
     "classification_accuracy",
-    "compare",
     "compare_routes",
     "diagnose",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
-    "measure",
     "mlp_grid",
     "negative_distance",
     "procrustes_error",
+    "quality",
     "random_splits",
     "reconstruction_auc",
     "roc_auc",

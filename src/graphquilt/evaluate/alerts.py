@@ -1,4 +1,4 @@
-"""How good alerts are where the truth is known."""
+"""The quality of alerts where the attacks are known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
-from graphquilt.evaluate.links import average_precision, roc_auc
+from graphquilt.linalg.ranking import average_precision, roc_auc
 
 __all__ = ["alert_quality"]
 
@@ -21,23 +20,23 @@ def alert_quality(
     present: npt.ArrayLike | None = None,
     budgets: Sequence[int] = (10, 50, 100),
 ) -> dict[str, float]:
-    """Measure scores of (node, window) pairs against what is known to be an attack.
+    """Compare the scores of (node, window) pairs with the known attacks.
 
     Parameters
     ----------
     scores : float array (n, windows)
-        Higher is more suspicious; NaN is no score, which ranks below every score.
+        Higher is more suspicious; NaN means no score and ranks below every score.
     truth : bool array (n, windows)
     present : bool array (n, windows), optional
-        The pairs that exist, scored or not; those with a score or an attack.
+        The pairs that exist, scored or not; by default those with a score or an attack.
     budgets : sequence of int
-        For each k, the share of all attacks that is among the k highest scores of their window.
+        For each k, compute the share of all attacks that are among the k highest scores of their window.
 
     Returns
     -------
     dict
-        ``pairs``, ``attacks``, ``scored_attacks`` (the share of attacks that has a score), ``roc_auc``,
-        ``average_precision`` (0.5 and the share of attacks would be chance) and ``recall@k``.
+        ``pairs``, ``attacks``, ``scored_attacks`` (the share of attacks that have a score), ``roc_auc`` (0.5 is
+        chance), ``average_precision`` (the share of attacks is chance) and ``recall@k``.
 
     Examples
     --------
@@ -61,15 +60,8 @@ def alert_quality(
         "roc_auc": roc_auc(s[y], s[~y]),
         "average_precision": average_precision(s[y], s[~y]),
     }
-    for k in budgets:
-        quality[f"recall@{k}"] = _recall(S, attack, here, k)
-    return quality
-
-
-def _recall(S: Float64Array, attack: BoolArray, here: BoolArray, k: int) -> float:
-    caught = 0
-    for t in range(S.shape[1]):
-        rows = np.flatnonzero(here[:, t] & ~np.isnan(S[:, t]))
-        best = rows[np.argsort(-S[rows, t], kind="stable")[:k]]
-        caught += int(attack[best, t].sum())
-    return caught / int(attack.sum())
+    # The rows of each window from the highest score down; those that have no score or are absent come last.
+    ranked = np.where(here, S, np.nan)
+    order = np.argsort(-ranked, axis=0, kind="stable")
+    caught = np.take_along_axis(attack & ~np.isnan(ranked), order, axis=0)
+    return quality | {f"recall@{k}": float(caught[:k].sum() / attack.sum()) for k in budgets}

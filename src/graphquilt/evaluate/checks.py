@@ -1,4 +1,4 @@
-"""What every measure asks of an embedding before it looks at it."""
+"""Checks of an embedding and of labels, shared by all measures."""
 
 from __future__ import annotations
 
@@ -10,30 +10,27 @@ from graphquilt.errors import InputError
 
 __all__ = ["checked_embedding", "checked_labels"]
 
-_ROWS = 1 << 18  # rows looked at in one go, so that a memory map is never held whole
+_ROWS = 1 << 18  # rows checked at a time, so that a memory map is never loaded whole
 
 
 def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArray:
-    """Return ``X`` as a float array (n, d), a memory map as one, or say which rows are wrong."""
+    """Return ``X`` as a float array (n, d), or refuse it; a memory map stays one."""
     array = np.asanyarray(X)
     if array.ndim != 2 or array.shape[1] == 0:
-        raise InputError(f"an embedding is a matrix with one row a node; this has shape {array.shape}.")
+        raise InputError(f"an embedding is a matrix with one row per node; this has shape {array.shape}.")
     if n_nodes is not None and len(array) != n_nodes:
         raise InputError(f"the graph has {n_nodes} nodes and the embedding has {len(array)} rows; each node needs one.")
     if not np.issubdtype(array.dtype, np.floating):
         if not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"an embedding holds real numbers, not {array.dtype}.")
         array = array.astype(np.float64)
-    bad = [
-        start + np.flatnonzero(~np.isfinite(array[start : start + _ROWS]).all(axis=1))
-        for start in range(0, len(array), _ROWS)
-    ]
-    rows = np.concatenate(bad) if bad else np.empty(0, dtype=np.int64)
+    blocks = (array[start : start + _ROWS] for start in range(0, len(array) or 1, _ROWS))
+    rows = np.flatnonzero(~np.concatenate([np.isfinite(block).all(axis=1) for block in blocks]))
     if len(rows):
         first = ", ".join(str(int(row)) for row in rows[:5])
         raise InputError(
             f"{len(rows)} of {len(array)} rows of the embedding are not finite, the first are those of nodes {first}; "
-            "leave those nodes out or embed again (a node that no patch holds has a NaN row)."
+            "leave those nodes out or embed again (a node that no patch contains has a NaN row)."
         )
     return array
 
@@ -43,11 +40,11 @@ def checked_labels(y: npt.ArrayLike, n_nodes: int) -> Int64Array:
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != n_nodes:
         raise InputError(
-            f"the embedding has {n_nodes} rows and the labels have shape {labels.shape}; give one label a row, -1 "
+            f"the embedding has {n_nodes} rows and the labels have shape {labels.shape}; give one label per row, -1 "
             "where there is none. Labels of a whole graph must be cut with it when it is cut to its largest component."
         )
     if np.issubdtype(labels.dtype, np.floating):
-        known = np.isfinite(labels)  # some sets write NaN for "no label"
+        known = np.isfinite(labels)  # some data sets use NaN for "no label"
         if bool(np.any(labels[known] != np.floor(labels[known]))):
             raise InputError("labels are class numbers 0, 1, 2, …; these have fractions.")
         labels = np.where(known, labels, -1)

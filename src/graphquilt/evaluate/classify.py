@@ -1,8 +1,7 @@
-"""Do the positions of nodes tell their classes? The paper's logistic regression, over many random splits."""
+"""Classification of nodes by their positions: the paper's logistic regression, over many random splits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate.checks import checked_embedding, checked_labels
 
 __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classification_accuracy", "random_splits"]
@@ -18,7 +17,7 @@ __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classificat
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes are learned from, which decide when to stop, and which are tested; the three are disjoint."""
+    """Nodes to train on, nodes that decide when to stop, and nodes to test on; the three are disjoint."""
 
     train: Int64Array
     validation: Int64Array
@@ -26,7 +25,7 @@ class Split:
 
 
 class Classifier(Protocol):
-    """Anything that takes (X, classes 0..C-1, splits) to one accuracy a split."""
+    """Anything that returns one accuracy per split for (X, classes 0..C-1, splits)."""
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
@@ -42,18 +41,18 @@ def classification_accuracy(
     classifier: Classifier | None = None,
     skip_small: bool = False,
 ) -> Float64Array:
-    """Return the test accuracy of a classifier on the embedding, one number a random split.
+    """Return the test accuracy of a classifier on the embedding, one number per random split.
 
     Parameters
     ----------
     X : array (n, d)
-        Used as it is: neither centred nor scaled.
+        The embedding; it is neither centred nor scaled.
     y : int array (n,)
-        Classes; nodes with -1 are left out of all three parts.
+        Classes; nodes with -1 are in no part of a split.
     per_class : int
         Labelled nodes of each class in training.
     splits : int
-        Number of splits, each drawn anew.
+        Number of independent random splits.
     seed : int
     classifier : callable, optional
         :class:`AdamLogistic` (default, as in the paper) or :class:`ScikitLogistic`, or your own.
@@ -74,22 +73,20 @@ def classification_accuracy(
     ((5,), 1.0)
     """
     X = checked_embedding(X)
-    labels = checked_labels(y, len(X))
-    nodes, classes = _usable(labels, per_class, skip_small)
-    rng = np.random.default_rng(seed)
-    drawn = random_splits(classes, per_class=per_class, splits=splits, seed=rng)
-    chosen = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
-    return (classifier or AdamLogistic())(chosen, classes, drawn)
+    nodes, classes = _usable(checked_labels(y, len(X)), per_class, skip_small)
+    parts = random_splits(classes, per_class=per_class, splits=splits, seed=seed)
+    rows = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
+    return (classifier or AdamLogistic())(rows, classes, parts)
 
 
 def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64Array, Int64Array]:
-    """Return the nodes that can take part, and their classes renumbered 0..C-1."""
+    """Return the nodes of classes that are large enough, and their classes renumbered 0..C-1."""
     names, counts = np.unique(labels[labels >= 0], return_counts=True)
     small = counts <= per_class
     if small.any() and not skip_small:
         listed = ", ".join(f"class {n} has {c}" for n, c in zip(names[small], counts[small], strict=True))
         raise InputError(
-            f"{per_class} nodes of each class are learned from and at least one more is needed to test: {listed}. "
+            f"training needs {per_class} nodes of each class and testing at least one more: {listed}. "
             "Lower per_class, or pass skip_small=True to leave those classes out."
         )
     names = names[~small]
@@ -105,9 +102,9 @@ def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64
 def random_splits(
     y: Int64Array, *, per_class: int, splits: int, seed: int | np.random.Generator, validation: int = 500
 ) -> list[Split]:
-    """Draw ``splits`` independent splits: ``per_class`` nodes a class, ``validation`` others, the rest for testing.
+    """Return independent random splits: ``per_class`` nodes per class, ``validation`` others, the rest for testing.
 
-    Where no more than ``validation`` nodes are left, half of them are validated on, so that some remain to test.
+    Where no more than ``validation`` nodes are left, half of them are for validation, so that some remain to test on.
 
     Examples
     --------
@@ -120,30 +117,23 @@ def random_splits(
         raise InputError(f"per_class is {per_class} and splits is {splits}; both must be at least 1.")
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(y == c) for c in np.unique(y)]
-    drawn = []
+    parts = []
     for _ in range(splits):
         train = np.concatenate([rng.choice(nodes, per_class, replace=False) for nodes in members])
         others = rng.permutation(np.setdiff1d(np.arange(len(y)), train, assume_unique=True))
-        kept = validation if len(others) > validation else len(others) // 2
-        drawn.append(Split(train, others[:kept], others[kept:]))
-    return drawn
+        size = validation if len(others) > validation else len(others) // 2
+        parts.append(Split(train, others[:size], others[size:]))
+    return parts
 
 
 @dataclass(frozen=True)
 class AdamLogistic:
     """Multinomial logistic regression by Adam with early stopping on the validation loss; the paper's classifier.
 
-    All splits are trained together as one batch of matrices. Each stops by itself, keeps the weights of its best
-    validation loss, and leaves the batch. Weights start at zero: nothing is random but the splits. (The paper does not
-    say how it starts. From torch's random weights, embeddings of few and small coordinates such as those of DGI at
-    d = 8 stop by chance after the first epochs.)
-
-    Attributes
-    ----------
-    learning_rate : float
-    max_epochs : int
-    patience : int
-        Epochs without a new best validation loss before a split stops.
+    All splits are trained together as one batch of matrices. Each stops separately, after ``patience`` epochs without a
+    new best validation loss, leaves the batch, and uses its best weights. Weights start at zero, so that only the
+    splits are random. (The paper does not mention the start. From torch's random weights, embeddings with few and small
+    coordinates, such as those of DGI at d = 8, stop by chance after the first epochs.)
     """
 
     learning_rate: float = 0.01
@@ -152,9 +142,11 @@ class AdamLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        weights = self.fit(X, y, splits)
-        correct = _predictions(X.astype(np.float32), weights) == y
-        return np.array([float(np.mean(row[split.test])) for row, split in zip(correct, splits, strict=True)])
+        Xt, accuracies = X.astype(np.float32).T, []
+        for W, split in zip(self.fit(X, y, splits), splits, strict=True):
+            correct = (W[:, :-1] @ Xt + W[:, -1:]).argmax(axis=0) == y
+            accuracies.append(np.mean(correct[split.test]))
+        return np.array(accuracies)
 
     def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float32Array:
         """Return the weights of each split at its best validation loss, (s, C, d + 1); the last column is the bias."""
@@ -172,11 +164,11 @@ class AdamLogistic:
             best[improved] = batch.W[better]
             stale[batch.ids] += 1
             stale[improved] = 0
-            going = stale[batch.ids] < self.patience
-            if not going.any():
+            active = stale[batch.ids] < self.patience
+            if not active.any():
                 break
-            if not going.all():
-                batch = batch.keep(going)
+            if not active.all():
+                batch = batch.only(active)
         return best
 
 
@@ -184,7 +176,7 @@ class AdamLogistic:
 class _Batch:
     """The splits still in training: data, one-hot classes, weights, and Adam's two moments, all (s, …).
 
-    Classes come before nodes, (s, C, k): sums over a few classes then run along long rows, and the products are wide.
+    Classes come before nodes, (s, C, k), so that sums over a few classes run along long rows.
     """
 
     ids: Int64Array
@@ -214,9 +206,8 @@ class _Batch:
             second=zero.copy(),
         )
 
-    def keep(self, going: BoolArray) -> _Batch:
-        """Return the batch without the splits that have stopped."""
-        return _Batch(*(value[going] for value in vars(self).values()))
+    def only(self, active: BoolArray) -> _Batch:
+        return _Batch(*(value[active] for value in vars(self).values()))
 
     def step(self, epoch: int, rate: float) -> None:
         """Take one step of Adam on the cross entropy of the training nodes."""
@@ -248,17 +239,12 @@ def _with_one(X: FloatArray) -> FloatArray:
     return np.hstack([X, np.ones((len(X), 1), dtype=X.dtype)])
 
 
-def _predictions(X: Float32Array, weights: Float32Array) -> Int64Array:
-    """Return the class of the highest score of every node under the weights of every split, (s, n)."""
-    return np.stack([(W[:, :-1] @ X.T + W[:, -1:]).argmax(axis=0) for W in weights])
-
-
 @dataclass(frozen=True)
 class ScikitLogistic:
     """scikit-learn's logistic regression (L2 penalty, L-BFGS), one split after the other.
 
-    It does not look at the validation nodes, and leaves them out of the test as well, so that both classifiers are
-    tested on the same nodes.
+    It uses the validation nodes neither for training nor for testing, so that both classifiers are tested on the same
+    nodes.
     """
 
     C: float = 1.0
@@ -266,13 +252,10 @@ class ScikitLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        return np.array(list(self._accuracies(X, y, splits)))
-
-    def _accuracies(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Iterable[float]:
-        try:
+        with needs_extra("ScikitLogistic", "eval"):
             from sklearn.linear_model import LogisticRegression
-        except ImportError as error:
-            raise MissingExtraError("ScikitLogistic", "eval") from error
+        accuracies = []
         for split in splits:
             model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X[split.train], y[split.train])
-            yield float(np.mean(model.predict(X[split.test]) == y[split.test]))
+            accuracies.append(np.mean(model.predict(X[split.test]) == y[split.test]))
+        return np.array(accuracies)

@@ -1,27 +1,31 @@
-"""The paper's classifier for large data: a grid of perceptrons, trained on batches read as needed."""
+"""The paper's classifier for large data: a grid of perceptrons, trained on batches that are read when needed."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate.checks import checked_labels
 from graphquilt.evaluate.classify import Split
 from graphquilt.progress import ProgressCallback, report
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 __all__ = ["Grid", "GridResult", "Perceptron", "mlp_grid"]
 
 
 @dataclass(frozen=True)
 class Perceptron:
-    """One point of the grid: width of the hidden layers, number of layers (the last included), dropout, step size."""
+    """One point of the grid: width of the hidden layers, number of all layers, dropout, learning rate."""
 
     hidden: int
     layers: int
@@ -31,7 +35,7 @@ class Perceptron:
 
 @dataclass(frozen=True)
 class Grid:
-    """Which perceptrons are tried, and how each is trained; the defaults are those of the paper (108 of them)."""
+    """The perceptrons to try, and how each is trained; the defaults are the 108 of the paper."""
 
     hidden: tuple[int, ...] = (128, 256, 512, 1024)
     layers: tuple[int, ...] = (2, 3, 4)
@@ -48,21 +52,21 @@ class Grid:
 
 @dataclass(frozen=True)
 class GridResult:
-    """What the grid gave.
+    """The result of a grid.
 
     Attributes
     ----------
     best : Perceptron
-        The one with the lowest validation loss.
+        The perceptron with the lowest validation loss.
     accuracy : float
-        Its accuracy on the test nodes; no other perceptron has seen them.
+        Its accuracy on the test nodes, which are used for no other perceptron.
     trials : tuple of dict
-        For each perceptron its settings, validation loss and accuracy, and epochs.
+        The settings, validation loss and accuracy, and epochs of each perceptron.
     """
 
     best: Perceptron
     accuracy: float
-    trials: tuple[dict[str, Any], ...]
+    trials: tuple[dict[str, float], ...]
 
 
 def mlp_grid(
@@ -80,16 +84,16 @@ def mlp_grid(
     Parameters
     ----------
     X : array (n, d)
-        Only the rows of a batch are read at a time, so a memory map of any size will do.
+        Only the rows of one batch are read at a time, so that a memory map of any size can be used.
     y : int array (n,)
         Classes; nodes with -1 are left out.
     split : Split
-        Nodes to learn from, to stop by and to test on.
+        Nodes to train on, to decide when to stop, and to test on.
     seed : int
-        Initial weights, dropout and the order of the batches.
+        Seed of all random choices: initial weights, dropout and the order of the batches.
     grid : Grid, optional
     device : str
-        Of torch.
+        The device of torch, such as ``cuda``.
 
     Examples
     --------
@@ -101,23 +105,20 @@ def mlp_grid(
     >>> mlp_grid(X, y, split, seed=0, grid=small).accuracy
     1.0
     """
-    try:
+    with needs_extra("mlp_grid", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("mlp_grid", "torch") from error
     grid = grid or Grid()
     labels = checked_labels(y, len(X))
     names = np.unique(labels[split.train][labels[split.train] >= 0])
     if len(names) < 2:
-        raise InputError(f"the training nodes hold {len(names)} class; a classifier needs at least two.")
+        raise InputError(f"the training nodes have {len(names)} class; a classifier needs at least two.")
     known = np.isin(labels, names)
     parts = Split(*(nodes[known[nodes]] for nodes in (split.train, split.validation, split.test)))
     for word, nodes in vars(parts).items():
         if len(nodes) == 0:
             raise InputError(f"no {word} node has a label of a class that is trained on.")
     data = _Data(X, np.searchsorted(names, labels), grid.batch_size, device)
-    trials, best, lowest = [], None, np.inf
-    settings = list(grid)
+    trials, best, lowest, settings = [], None, np.inf, list(grid)
     for number, setting in enumerate(settings):
         report(progress, "perceptrons", number, len(settings))
         with torch.random.fork_rng(devices=[]):
@@ -129,23 +130,21 @@ def mlp_grid(
             lowest, best = trial["validation_loss"], (setting, model)
     report(progress, "perceptrons", len(settings), len(settings))
     if best is None:
-        raise InputError(
-            f"no perceptron of {len(settings)} reached a finite validation loss; lower the learning rates."
-        )
+        raise InputError(f"none of {len(settings)} perceptrons has a finite validation loss; lower the learning rates.")
     return GridResult(best[0], data.score(best[1], parts.test)[1], tuple(trials))
 
 
 class _Data:
-    """Reads batches of rows from memory or disk, in the order of the rows, and checks what it reads."""
+    """Reads batches of rows from memory or disk, in the order of the rows, and checks them."""
 
     def __init__(self, X: AnyArray, classes: Int64Array, batch_size: int, device: str) -> None:
         self._X, self._classes, self._size, self._device = X, classes, batch_size, device
 
-    def batches(self, nodes: Int64Array) -> Iterator[tuple[Any, Any]]:
+    def batches(self, nodes: Int64Array) -> Iterator[tuple[Tensor, Tensor]]:
         import torch
 
         for part in np.array_split(nodes, -(-len(nodes) // self._size)):
-            rows = np.sort(part)  # a memory map is read forwards
+            rows = np.sort(part)  # a memory map is read in order
             block = np.asarray(self._X[rows], dtype=np.float32)
             bad = ~np.isfinite(block).all(axis=1)
             if bad.any():
@@ -153,10 +152,9 @@ class _Data:
                     f"{int(bad.sum())} of {len(rows)} rows of a batch are not finite, the first is that of node "
                     f"{int(rows[bad.argmax()])}; leave those nodes out of the split."
                 )
-            classes = torch.from_numpy(self._classes[rows])
-            yield torch.from_numpy(block).to(self._device), classes.to(self._device)
+            yield torch.from_numpy(block).to(self._device), torch.from_numpy(self._classes[rows]).to(self._device)
 
-    def score(self, model: Any, nodes: Int64Array) -> tuple[float, float]:
+    def score(self, model: nn.Module, nodes: Int64Array) -> tuple[float, float]:
         """Return mean cross entropy and accuracy on these nodes."""
         import torch
 
@@ -170,30 +168,26 @@ class _Data:
         return loss / len(nodes), hits / len(nodes)
 
 
-def _network(width: int, n_classes: int, setting: Perceptron) -> Any:
+def _network(width: int, n_classes: int, setting: Perceptron) -> nn.Module:
     """Build linear, batch norm, ReLU, dropout for each hidden layer, and a linear layer at the end."""
     from torch import nn
 
     parts: list[nn.Module] = []
     for _ in range(setting.layers - 1):
-        parts += [
-            nn.Linear(width, setting.hidden),
-            nn.BatchNorm1d(setting.hidden),
-            nn.ReLU(),
-            nn.Dropout(setting.dropout),
-        ]
+        linear, norm = nn.Linear(width, setting.hidden), nn.BatchNorm1d(setting.hidden)
+        parts += [linear, norm, nn.ReLU(), nn.Dropout(setting.dropout)]
         width = setting.hidden
     return nn.Sequential(*parts, nn.Linear(width, n_classes))
 
 
-def _train(model: Any, data: _Data, split: Split, *, rate: float, grid: Grid, seed: int) -> dict[str, Any]:
-    """Train until the validation loss has not fallen for ``patience`` epochs, and leave the best weights in place."""
+def _train(model: nn.Module, data: _Data, split: Split, *, rate: float, grid: Grid, seed: int) -> dict[str, float]:
+    """Train until the validation loss has not fallen for ``patience`` epochs, and set the best weights."""
     import torch
 
     rng = np.random.default_rng(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     lowest, accuracy, stale, epoch = np.inf, 0.0, 0, 0
-    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    best = copy.deepcopy(model.state_dict())
     while epoch < grid.max_epochs and stale < grid.patience:
         epoch += 1
         model.train()
@@ -201,12 +195,12 @@ def _train(model: Any, data: _Data, split: Split, *, rate: float, grid: Grid, se
             if len(block) < 2:
                 continue  # batch norm has no variance to divide by
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(model(block), classes).backward()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(model(block), classes))
             optimiser.step()
-        loss, right = data.score(model, split.validation)
+        loss, share = data.score(model, split.validation)
         stale += 1
         if loss < lowest:
-            lowest, accuracy, stale = loss, right, 0
-            kept = {name: value.clone() for name, value in model.state_dict().items()}
-    model.load_state_dict(kept)
+            lowest, accuracy, stale = loss, share, 0
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
     return {"validation_loss": float(lowest), "validation_accuracy": accuracy, "epochs": epoch}

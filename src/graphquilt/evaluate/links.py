@@ -1,9 +1,8 @@
-"""Do the positions of nodes tell which of them are linked? Ranking edges against true non-edges."""
+"""Reconstruction and prediction of edges: edges are ranked against true non-edges by the positions of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +12,23 @@ from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.graph import Graph
+from graphquilt.linalg.ranking import roc_auc
 
 __all__ = [
-    "average_precision",
+    "Score",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
     "negative_distance",
     "reconstruction_auc",
-    "roc_auc",
     "sample_non_edges",
 ]
 
-Score = Callable[[Any, Any], Any]
+Score = Callable[[FloatArray, FloatArray], FloatArray]
 
-_PAIRS = 1 << 10  # pairs scored in one go: both gathered blocks stay in the cache at d = 128
-_EXACT = 1 << 25  # up to so many scores the ranks are exact; beyond, scores are counted in bins
-_LISTED = 1 << 23  # up to so many pairs of nodes, the non-edges are listed instead of drawn
+_PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cache at d = 128
+_EXACT = 1 << 25  # up to this many scores the ranks are exact; above, scores are counted in bins
+_LISTED = 1 << 23  # up to this many pairs of nodes, all non-edges are listed instead of sampled
 
 
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -43,60 +42,12 @@ def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
     return np.asarray(-np.einsum("ij,ij->i", D, D))
 
 
-def roc_auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the chance that a positive scores above a negative, ties counting one half.
-
-    Parameters
-    ----------
-    positive, negative : array (a,), (b,)
-        Scores.
-
-    Examples
-    --------
-    >>> roc_auc([3.0, 2.0, 1.0], [0.0, 1.0])
-    0.9166666666666666
-    """
-    a, b = np.asarray(positive).ravel(), np.sort(np.asarray(negative).ravel())
-    if len(a) == 0 or len(b) == 0:
-        raise InputError(f"a ranking needs scores on both sides; there are {len(a)} positives and {len(b)} negatives.")
-    a = np.sort(a)  # sorted queries walk through memory instead of jumping
-    below = np.searchsorted(b, a, side="left").sum(dtype=np.int64)
-    not_above = np.searchsorted(b, a, side="right").sum(dtype=np.int64)
-    return float((int(below) + int(not_above)) / (2 * len(a) * len(b)))
-
-
-def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the precision averaged over the positives found, from the highest score down; ties enter together.
-
-    Examples
-    --------
-    >>> average_precision([3.0, 1.0], [2.0, 0.0])
-    0.8333333333333333
-    """
-    a, b = np.asarray(positive).ravel(), np.asarray(negative).ravel()
-    if len(a) == 0:
-        raise InputError("average precision needs at least one positive.")
-    values = np.concatenate([a, b])
-    hit = np.concatenate([np.ones(len(a), dtype=np.int64), np.zeros(len(b), dtype=np.int64)])
-    order = np.argsort(-values, kind="stable")
-    values, hit = values[order], hit[order]
-    last = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)  # the end of each group of ties
-    found = np.cumsum(hit)[last]
-    return float(np.sum(np.diff(found, prepend=0) * found / (last + 1)) / len(a))
-
-
 def reconstruction_auc(
-    X: npt.ArrayLike,
-    graph: Graph,
-    *,
-    seed: int,
-    max_edges: int | None = None,
-    score: Score = inner_product,
+    X: npt.ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of the graph's edges against as many of its non-edges.
 
-    This is the reconstruction of the paper: the edges were seen in training. See :func:`link_prediction_auc` for
-    edges that were not.
+    This is the reconstruction of the paper, of edges seen in training; for others see :func:`link_prediction_auc`.
 
     Parameters
     ----------
@@ -105,15 +56,15 @@ def reconstruction_auc(
     graph : Graph
         An undirected edge counts once; loops are left out.
     seed : int
-        Draws the non-edges, and the edges where ``max_edges`` asks for a sample.
+        Seed of the non-edges, and of the sample of edges where there is one.
     max_edges : int, optional
-        Use no more edges than this, drawn without replacement. None means all of them.
+        Use a random sample of this many edges at most. None means all edges.
     score : callable
-        Takes two arrays (k, d) to scores (k,): :func:`inner_product` or :func:`negative_distance`.
+        Computes scores (k,) from two arrays (k, d): :func:`inner_product` or :func:`negative_distance`.
 
     Notes
     -----
-    Up to 33 million scores the ranks are exact. Beyond that, scores are counted in the 2²⁴ bins of their first 24
+    Up to 33 million scores the ranks are exact. Above that, scores are counted in the 2²⁴ bins of their first 24
     bits as float32, in constant memory; two scores in one bin count as a tie.
 
     Examples
@@ -144,18 +95,18 @@ def reconstruction_auc(
 def link_prediction_auc(
     X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
 ) -> float:
-    """Return the ROC AUC of edges that the embedding has not seen against as many non-edges.
+    """Return the ROC AUC of edges that were held out of the embedding against as many non-edges.
 
     Parameters
     ----------
     X : array (n, d)
-        Made without the held-out edges.
+        An embedding of the graph without the held-out edges.
     held_out : int array (k, 2)
         See :func:`hold_out_edges`.
     graph : Graph
-        The whole graph, held-out edges included: none of its edges is taken for a non-edge.
-    seed : int
-    score : callable
+        The whole graph with the held-out edges: none of its edges is used as a non-edge.
+    seed, score
+        See :func:`reconstruction_auc`.
 
     Examples
     --------
@@ -176,9 +127,9 @@ def link_prediction_auc(
 
 
 def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[Graph, Int64Array]:
-    """Take some edges away for testing, and never one that would disconnect the graph.
+    """Remove some edges for testing without disconnecting the graph.
 
-    A random spanning forest stays; the held-out edges are drawn from the others.
+    A random spanning forest stays; the held-out edges are a sample of the others.
 
     Returns
     -------
@@ -207,21 +158,20 @@ def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[G
     order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
     tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n, n)))
     free = np.setdiff1d(np.arange(len(edges)), np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
-    wanted = max(1, round(fraction * len(edges)))
-    if wanted > len(free):
+    count = max(1, round(fraction * len(edges)))
+    if count > len(free):
         raise InputError(
-            f"{wanted} of {len(edges)} edges are to be held out, but only {len(free)} can go without disconnecting "
-            f"a node; ask for a fraction of at most {len(free) / max(len(edges), 1):.3f}."
+            f"{count} of {len(edges)} edges are to be held out, but only {len(free)} can be removed without "
+            f"disconnecting a node; ask for a fraction of at most {len(free) / max(len(edges), 1):.3f}."
         )
-    held = edges[np.sort(rng.choice(free, wanted, replace=False))]
-    gone = sp.csr_array((np.ones(2 * wanted), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
+    held = edges[np.sort(rng.choice(free, count, replace=False))]
+    removed = sp.csr_array((np.ones(2 * count), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
     A = graph.adjacency
-    A = A - A.multiply(gone)
-    return Graph(A, graph.features, labels=graph.labels, node_ids=graph.node_ids), held
+    return Graph(A - A.multiply(removed), graph.features, labels=graph.labels, node_ids=graph.node_ids), held
 
 
 def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Int64Array:
-    """Draw distinct pairs of different nodes that are not joined, (k, 2); k is ``count``, or all there are if fewer.
+    """Sample distinct pairs of nodes that are not joined, (k, 2): ``count`` of them, or all if there are fewer.
 
     Examples
     --------
@@ -243,42 +193,39 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
         np.fill_diagonal(joined, True)
         free = np.argwhere(~joined if graph.directed else np.triu(~joined))
         return free[rng.permutation(len(free))[:count]]
-    count = min(count, left)
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
-        wanted = min(int((count - len(found)) * pairs / left * 1.05) + 64, 1 << 22)
-        drawn = _draw_non_edges(graph, wanted, rng)
-        found = _distinct(np.concatenate([found, drawn[:, 0] * n + drawn[:, 1]]))
-    return _pairs_of(found, count, n, rng)
+
+    def sample(missing: int) -> Int64Array:
+        return _sample_with_replacement(graph, min(int(missing * pairs / left * 1.05) + 64, 1 << 22), rng)
+
+    return _sample_distinct(sample, min(count, left), n, rng)
 
 
-def _distinct(keys: Int64Array) -> Int64Array:
-    """Sort and drop repetitions; several times faster than numpy.unique, which hashes."""
-    keys = np.sort(keys)
-    return np.asarray(keys[np.diff(keys, prepend=-1) != 0])
-
-
-def _pairs_of(keys: Int64Array, count: int, n_nodes: int, rng: np.random.Generator) -> Int64Array:
-    """Return ``count`` of the pairs (i, j) with these sorted keys i n + j, ascending; which ones is left to chance."""
+def _sample_distinct(
+    sample: Callable[[int], Int64Array], count: int, n_nodes: int, rng: np.random.Generator
+) -> Int64Array:
+    """Return ``count`` distinct pairs, ascending; ``sample`` returns some more when told how many are missing."""
+    keys = np.empty(0, dtype=np.int64)
+    while len(keys) < count:
+        keys = np.sort(np.concatenate([keys, sample(count - len(keys)) @ [n_nodes, 1]]))
+        keys = keys[np.diff(keys, prepend=-1) != 0]  # several times faster than numpy.unique, which hashes
     extra = rng.choice(len(keys), len(keys) - count, replace=False)
-    rows, columns = np.divmod(np.delete(keys, extra), n_nodes)
-    return np.column_stack([rows, columns])
+    return np.column_stack(np.divmod(np.delete(keys, extra), n_nodes))
 
 
-def _draw_non_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
-    """Draw pairs with replacement and keep those that are neither loops nor edges, ascending, (at most count, 2)."""
+def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
+    """Sample pairs and return those that are neither loops nor edges, ascending, (at most count, 2)."""
     i, j = rng.integers(0, graph.n_nodes, size=(2, count))
     if not graph.directed:
         i, j = np.minimum(i, j), np.maximum(i, j)
-    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order, so that memory is walked through and not jumped about
+    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order, so that memory is read in order
     pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
     return np.asarray(pairs[~_joined(graph, pairs)])
 
 
 def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
-    """Yield non-edges drawn with replacement, for counts that cannot be kept in memory to tell repetitions."""
+    """Yield non-edges sampled with replacement, for counts that do not fit into memory to find repetitions."""
     while count > 0:
-        block = _draw_non_edges(graph, 1 << 20, rng)
+        block = _sample_with_replacement(graph, 1 << 20, rng)
         if len(block) > count:
             block = block[rng.choice(len(block), count, replace=False)]
         count -= len(block)
@@ -286,7 +233,7 @@ def _non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iter
 
 
 def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
-    """Say which pairs are edges, by one binary search in all rows at once; reads only what it looks at, (k,)."""
+    """Return which pairs are edges, (k,), by one binary search in all rows at once that reads few entries."""
     if graph.n_edges == 0:
         return np.zeros(len(pairs), dtype=np.bool_)
     low = graph.indptr[pairs[:, 0]].astype(np.int64)
@@ -328,29 +275,27 @@ def _count_pairs(graph: Graph) -> int:
 
 
 def _sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
-    """Draw ``count`` distinct edges, (count, 2); there are more than that."""
-    n = graph.n_nodes
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
-        entries = np.sort(rng.integers(0, graph.n_edges, size=int((count - len(found)) * 1.2) + 64))
+    """Sample ``count`` distinct edges, (count, 2), from a graph that has more."""
+
+    def sample(missing: int) -> Int64Array:
+        entries = np.sort(rng.integers(0, graph.n_edges, size=int(missing * 1.2) + 64))
         i = np.searchsorted(graph.indptr, entries, side="right") - 1
         j = np.asarray(graph.indices[entries], dtype=np.int64)
-        if not graph.directed:
-            i, j = np.minimum(i, j), np.maximum(i, j)
-        found = _distinct(np.concatenate([found, (i * n + j)[i != j]]))
-    return _pairs_of(found, count, n, rng)
+        low, high = (i, j) if graph.directed else (np.minimum(i, j), np.maximum(i, j))
+        return np.column_stack([low[i != j], high[i != j]])
+
+    return _sample_distinct(sample, count, graph.n_nodes, rng)
 
 
 def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
-    kind = np.promote_types(X.dtype, np.float32)  # half precision is for keeping, not for adding up
-    parts = [
-        score(*(X[ends].astype(kind, copy=False) for ends in rows.T))
-        for rows in np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
-    ]
-    return np.concatenate(parts)
+    dtype = np.promote_types(X.dtype, np.float32)  # half precision is for storage, not for sums
+    blocks = np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
+    return np.concatenate([score(*(X[ends].astype(dtype, copy=False) for ends in block.T)) for block in blocks])
 
 
-def _auc(X: FloatArray, positive: Any, negative: Any, count: int, score: Score) -> float:
+def _auc(
+    X: FloatArray, positive: Iterable[Int64Array], negative: Iterable[Int64Array], count: int, score: Score
+) -> float:
     if 2 * count <= _EXACT:
         return roc_auc(*(np.concatenate([_scores(X, block, score) for block in side]) for side in (positive, negative)))
     a, b = (_histogram(_scores(X, block, score) for block in side) for side in (positive, negative))
@@ -358,7 +303,7 @@ def _auc(X: FloatArray, positive: Any, negative: Any, count: int, score: Score) 
     return float(np.sum(a * (below + 0.5 * b), dtype=np.float64) / (float(a.sum()) * float(b.sum())))
 
 
-def _histogram(blocks: Iterator[FloatArray]) -> Int64Array:
+def _histogram(blocks: Iterable[FloatArray]) -> Int64Array:
     """Count float32 scores by their first 24 bits, in the order of the numbers, (2²⁴,)."""
     counts = np.zeros(1 << 24, dtype=np.int64)
     for block in blocks:

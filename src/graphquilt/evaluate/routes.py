@@ -1,32 +1,50 @@
-"""Full training, aligned patches and unaligned patches side by side, all measured in the same way."""
+"""The quality of one embedding, and a comparison of full training, aligned patches and unaligned patches."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
-from graphquilt.arrays import Float64Array
-from graphquilt.errors import JobError
-from graphquilt.evaluate.classify import classification_accuracy
+from graphquilt.alignment.overlap import PatchLike
+from graphquilt.evaluate.classify import Classifier, classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
-from graphquilt.fanout import embedded_patches
 from graphquilt.graph import Graph
-from graphquilt.patches import coverage_weights
-from graphquilt.records import embedded_patch_graph, kept_alignment, kept_patch_graph
-from graphquilt.store import DirectoryStore, Store
 
-__all__ = ["Comparison", "Measures", "compare", "compare_routes", "kept_weights", "measure"]
+__all__ = ["Comparison", "EvaluationOptions", "Quality", "compare_routes", "quality"]
 
 
 @dataclass(frozen=True)
-class Measures:
-    """What one embedding scores.
+class EvaluationOptions:
+    """How the quality of an embedding is computed.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of all random choices: the non-edges, the sample of edges and the splits.
+    splits : int
+        Number of random splits of the classification.
+    max_edges : int, optional
+        Use at most this many edges; see :func:`reconstruction_auc`.
+    score : callable
+        The score of a pair of nodes; see :func:`reconstruction_auc`.
+    classifier : callable, optional
+        See :func:`classification_accuracy`.
+    """
+
+    seed: int = 0
+    splits: int = 50
+    max_edges: int | None = None
+    score: Score = inner_product
+    classifier: Classifier | None = None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The quality of one embedding.
 
     Attributes
     ----------
@@ -41,131 +59,71 @@ class Measures:
     accuracy_std: float | None = None
 
 
-@dataclass(frozen=True)
-class Comparison(Mapping[str, Measures]):
-    """Measures by route: ``full`` (where there is one), ``l2g`` and ``no-trans``."""
-
-    routes: Mapping[str, Measures]
-
-    def __getitem__(self, route: str) -> Measures:
-        return self.routes[route]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.routes)
-
-    def __len__(self) -> int:
-        return len(self.routes)
+class Comparison(dict[str, Quality]):
+    """The quality of each route: ``full`` (where there is one), ``l2g`` and ``no-trans``."""
 
     def __str__(self) -> str:
         lines = ["| route | AUC | accuracy |", "| --- | --- | --- |"]
-        for route, m in self.routes.items():
-            accuracy = "–" if m.accuracy is None else f"{m.accuracy:.3f} ± {m.accuracy_std:.3f}"
-            lines.append(f"| {route} | {m.auc:.3f} | {accuracy} |")
+        for route, scores in self.items():
+            accuracy = "–" if scores.accuracy is None else f"{scores.accuracy:.3f} ± {scores.accuracy_std:.3f}"
+            lines.append(f"| {route} | {scores.auc:.3f} | {accuracy} |")
         return "\n".join(lines)
 
 
-def measure(
-    X: npt.ArrayLike,
-    graph: Graph,
-    *,
-    seed: int,
-    splits: int = 50,
-    max_edges: int | None = None,
-    score: Score = inner_product,
-) -> Measures:
+def quality(X: npt.ArrayLike, graph: Graph, *, options: EvaluationOptions = EvaluationOptions()) -> Quality:
     """Return the reconstruction AUC of an embedding and, where the graph has labels, its accuracy.
+
+    Classes with too few nodes to learn from are left out of the accuracy.
+
+    Parameters
+    ----------
+    X : array (n, d)
+    graph : Graph
+    options : EvaluationOptions
 
     Examples
     --------
     >>> import numpy as np
     >>> from graphquilt.datasets import load_dataset
     >>> blocks = load_dataset("blocks")
-    >>> round(measure(np.eye(6)[blocks.labels], blocks, seed=0, splits=2).auc, 2)
+    >>> round(quality(np.eye(6)[blocks.labels], blocks, options=EvaluationOptions(splits=2)).auc, 2)
     0.75
     """
-    auc = reconstruction_auc(X, graph, seed=seed, max_edges=max_edges, score=score)
+    auc = reconstruction_auc(X, graph, seed=options.seed, max_edges=options.max_edges, score=options.score)
     if graph.labels is None:
-        return Measures(auc)
-    accuracy = classification_accuracy(X, graph.labels, splits=splits, seed=seed, skip_small=True)
-    return Measures(auc, float(accuracy.mean()), float(accuracy.std()))
+        return Quality(auc)
+    accuracy = classification_accuracy(
+        X, graph.labels, splits=options.splits, seed=options.seed, classifier=options.classifier, skip_small=True
+    )
+    return Quality(auc, float(accuracy.mean()), float(accuracy.std()))
 
 
 def compare_routes(
     graph: Graph,
-    patches: Sequence[Any],
+    patches: Sequence[PatchLike],
     alignment: Alignment,
     *,
     weights: Sequence[npt.ArrayLike] | None = None,
     full: npt.ArrayLike | None = None,
-    seed: int,
-    splits: int = 50,
-    max_edges: int | None = None,
+    options: EvaluationOptions = EvaluationOptions(),
 ) -> Comparison:
-    """Measure patches aligned and as they are, and one embedding of the whole graph if there is one.
+    """Compute the quality of the patches aligned and unaligned, and of one embedding of the whole graph.
 
     Parameters
     ----------
     graph : Graph
-        With labels, where accuracy is wanted.
+        A graph with labels, where accuracy is wanted.
     patches : sequence of Patch or (nodes, coordinates) pairs
     alignment : Alignment
     weights : sequence of p arrays (k_i,), optional
-        What the rows count with in the centroid, of aligned patches and of others.
+        Weights of the rows in the centroid, of aligned and of unaligned patches.
     full : array (n, d), optional
         An embedding of the whole graph by the same method.
-    seed : int
-        The same non-edges and splits serve all routes.
-    splits : int
-    max_edges : int, optional
-        See :func:`reconstruction_auc`.
+    options : EvaluationOptions
+        All routes are evaluated with the same non-edges and splits.
     """
-    dim = np.asarray(alignment.translations).shape[1]
-    identity = Alignment.identity(len(patches), dim)
+    identity = Alignment.identity(len(patches), alignment.dim)
     embeddings = {} if full is None else {"full": np.asanyarray(full)}
     embeddings["l2g"] = centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
     embeddings["no-trans"] = centroid(patches, identity, n_nodes=graph.n_nodes, weights=weights)
-    return Comparison(
-        {route: measure(X, graph, seed=seed, splits=splits, max_edges=max_edges) for route, X in embeddings.items()}
-    )
-
-
-def compare(
-    job: str | os.PathLike[str] | Store,
-    graph: Graph,
-    *,
-    full: npt.ArrayLike | None = None,
-    seed: int,
-    splits: int = 50,
-    max_edges: int | None = None,
-) -> Comparison:
-    """Measure an aligned job: its patches aligned and as they are, and an embedding of the whole graph if given.
-
-    Parameters
-    ----------
-    job : path or Store
-        A job that has been embedded and aligned; its patches are opened one at a time.
-    graph : Graph
-        The graph of the job, with labels where accuracy is wanted: a job keeps the patches' parts of it only.
-    full : array (n, d), optional
-    seed, splits, max_edges
-        See :func:`compare_routes`.
-
-    Raises
-    ------
-    JobError
-        The job has no patches or no alignment yet, or is one of another graph.
-    """
-    store: Store = DirectoryStore(job) if isinstance(job, str | os.PathLike) else job
-    quilt = kept_patch_graph(store)
-    if quilt.n_nodes != graph.n_nodes:
-        raise JobError(f"{store!r} is a job of {quilt.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    patches, alignment, weights = embedded_patches(store), kept_alignment(store), kept_weights(store, graph)
-    return compare_routes(
-        graph, patches, alignment, weights=weights, full=full, seed=seed, splits=splits, max_edges=max_edges
-    )
-
-
-def kept_weights(store: Store, graph: Graph) -> list[Float64Array] | None:
-    """Return what the rows of an aligned job's patches counted with, or None where all counted alike."""
-    power = store["alignment"].parameters.get("coverage", 0.0)
-    return coverage_weights(graph, embedded_patch_graph(store), power=power) if power else None
+    return Comparison({route: quality(X, graph, options=options) for route, X in embeddings.items()})

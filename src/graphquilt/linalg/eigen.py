@@ -1,26 +1,42 @@
-"""The lowest eigenvectors of a symmetric operator, by block Rayleigh-Ritz with a preconditioner (LOBPCG).
+"""The lowest eigenvectors of a symmetric operator, by a preconditioned block Rayleigh-Ritz iteration (LOBPCG).
 
-The operator is any function on tall matrices. The basis of each step is the current block, its preconditioned
-residual and the previous step, kept orthonormal throughout: the step back is orthogonalised in the small space of
-coefficients (Hetmaniuk and Lehoucq 2006), so the tall matrices are touched as little as possible.
+The operator A is any function on tall matrices. Each step minimises the trace of ``Y.T @ A @ Y`` over all orthonormal
+``Y (n, c)`` in the span of three blocks: the current vectors X, their preconditioned residuals W, and the direction P
+of the step before. P adds what conjugate gradients add to steepest descent: the number of steps grows with the square
+root of the condition number, not with the condition number (Knyazev 2001).
+
+The textbook form loses its accuracy near convergence, where X, W and P are nearly dependent. Here the whole basis stays
+orthonormal. P is made orthogonal to X in the small space of coefficients (Hetmaniuk and Lehoucq 2006), which costs no
+product of tall matrices. W is orthogonalised against the rest, a second time where that is needed, and columns that
+depend on others are dropped (Duersch, Shao, Yang and Gu 2018).
+
+References
+----------
+A. V. Knyazev, Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate gradient
+method. SIAM J. Sci. Comput. 23 (2001) 517-541.
+U. Hetmaniuk and R. Lehoucq, Basis selection in LOBPCG. J. Comput. Phys. 218 (2006) 324-332.
+J. A. Duersch, M. Shao, C. Yang and M. Gu, A robust and efficient implementation of LOBPCG. SIAM J. Sci. Comput. 40
+(2018) C655-C676.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray
 
-__all__ = ["Eigenpairs", "lowest_eigenpairs", "orthonormalize"]
+__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalize"]
 
 Operator = Callable[[FloatArray, FloatArray], None]
+Preconditioner = Callable[[FloatArray, Float64Array], None]
 
-WELL_CONDITIONED = 0.03  # a Gram matrix with no smaller ratio of eigenvalues needs no second pass
-STRAY = 100  # times the precision: how much of a basis may be left in what is orthogonal to it
+WELL_CONDITIONED = 0.03  # a Gram matrix whose smallest and largest eigenvalue have no smaller ratio needs one pass only
+STRAY = 100  # times the precision: the largest product allowed of vectors that should be orthogonal
 ROWS = 8192  # tall matrices are changed in place, this many rows at a time
+PROGRESS = 0.5  # the factor by which residuals must fall within the patience of the caller
 
 
 class Eigenpairs(NamedTuple):
@@ -33,9 +49,10 @@ class Eigenpairs(NamedTuple):
 
 
 def orthonormalize(block: FloatArray) -> int:
-    """Make the columns of ``block (n, c)`` orthonormal in place and return how many there are.
+    """Make the columns of ``block (n, c)`` orthonormal in place and return the number k of independent ones.
 
-    Columns that depend on others are dropped: the first k of the block are the basis, the rest is left over.
+    The first k columns become an orthonormal basis of the span of the block; the others then hold nothing of use. The
+    basis comes from the eigenvectors of the Gram matrix, which also works where columns depend on each other.
 
     Examples
     --------
@@ -51,9 +68,10 @@ def orthonormalize(block: FloatArray) -> int:
         norms = np.sqrt(np.diag(gram))
         scale = np.divide(1.0, norms, out=np.zeros(k), where=norms > 0)
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-        # A Gram matrix squares the condition: what lies below the root of the precision is noise.
+        # The Gram matrix has the squared condition number: eigenvalues below the precision are rounding errors.
         sound = values > k * np.finfo(block.dtype).eps * values.max(initial=0.0)
         k = _combine(part, scale[:, None] * vectors[:, sound] / np.sqrt(values[sound]))
+        # The error of one pass grows with the condition of the Gram matrix; the second pass starts from a good one.
         if values.min(initial=1.0) > WELL_CONDITIONED * values.max(initial=0.0):
             break
     return int(k)
@@ -63,35 +81,31 @@ def lowest_eigenpairs(
     operator: Operator,
     start: FloatArray,
     *,
-    preconditioner: Callable[[FloatArray], None],
+    preconditioner: Preconditioner,
     deflate: FloatArray | None = None,
     tol: float,
     max_iterations: int = 100,
     stop: Callable[[Float64Array, Float64Array], bool] | None = None,
+    patience: int | None = None,
 ) -> Eigenpairs:
-    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns.
-
-    Beside two blocks of three times the size of ``start``, for the basis and its image, nothing tall is allocated.
+    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns; residuals may be larger than ``tol``.
 
     Parameters
     ----------
     operator : function of (X, out)
         Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
-    preconditioner : function of R
-        Replaces residuals ``R (n, k)`` by an approximate inverse applied to them, in place.
     start : array (n, c)
-        A guess; its precision is the precision of the iteration.
+        A guess. Its precision is the precision of the iteration.
+    preconditioner : function of (R, values)
+        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
     deflate : array (n, k), optional
-        Orthonormal vectors to stay orthogonal to.
+        Orthonormal known eigenvectors. The iteration stays in their orthogonal complement.
     tol : float
         Stop when every residual norm is at most this.
     stop : function of (values, residuals), optional
         A further reason to stop.
-
-    Returns
-    -------
-    Eigenpairs
-        With the residuals reached; it is for the caller to judge them.
+    patience : int, optional
+        Stop when this many steps did not halve the largest residual norm.
 
     Examples
     --------
@@ -99,14 +113,38 @@ def lowest_eigenpairs(
     >>> diagonal = np.arange(1.0, 30.0)[:, None]
     >>> def apply(X, out):
     ...     out[:] = diagonal * X
-    >>> def invert(R):
+    >>> def invert(R, values):
     ...     R /= diagonal
     >>> start = np.random.default_rng(0).normal(size=(29, 2))
     >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
     [1.0, 2.0]
     """
+    c = start.shape[1]
+    basis, image, values = _first_basis(operator, start, deflate, width=c * (3 if max_iterations else 1))
+    X, AX = basis[:, :c], image[:, :c]
+    projected, history = np.diag(values), []  # the operator in the basis of X and P; the residual of every step
+    while True:
+        squares = [(R**2).sum(axis=0) for _, R in _residual_rows(X, AX, values)]
+        residuals = np.sqrt(sum(squares, np.zeros(c)))
+        history.append(float(residuals.max(initial=0.0)))
+        done = history[-1] <= tol or len(history) > max_iterations or _stagnates(history, patience)
+        if done or (stop is not None and stop(values, residuals)):
+            return Eigenpairs(values, X if X.shape == basis.shape else X.copy(), residuals, len(history) - 1)
+        k = len(projected)
+        W = basis[:, k : k + c]
+        for rows, R in _residual_rows(X, AX, values):
+            W[rows] = R
+        preconditioner(W, values)
+        total = k + _new_directions(W, basis[:, :k], deflate)
+        operator(basis[:, k:total], image[:, k:total])
+        values, projected = _minimise(basis[:, :total], image[:, :total], projected, c)
+
+
+def _first_basis(
+    operator: Operator, start: FloatArray, deflate: FloatArray | None, *, width: int
+) -> tuple[FloatArray, FloatArray, Float64Array]:
+    """Return a basis and its image ``(n, width)`` beginning with the Ritz vectors of ``start``; and their values."""
     n, c = start.shape
-    width = c if max_iterations == 0 else 3 * c
     basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
     X, AX = basis[:, :c], image[:, :c]
     X[:] = start
@@ -117,35 +155,38 @@ def lowest_eigenpairs(
     values, turn = _ritz(X.T @ AX)
     _combine(X, turn)
     _combine(AX, turn)
-    known, iterations = np.diag(values), 0
-    while True:
-        residuals = _residuals(X, AX, values)
-        done = bool(residuals.max(initial=0.0) <= tol) or iterations == max_iterations
-        if done or (stop is not None and stop(values, residuals)):
-            return Eigenpairs(values, X if width == c else X.copy(), residuals, iterations)
-        iterations += 1
-        k = len(known)
-        W = basis[:, k : k + c]
-        _residual_into(W, X, AX, values)
-        preconditioner(W)
-        total = k + _new_directions(W, basis[:, :k], deflate)
-        operator(basis[:, k:total], image[:, k:total])
-        border = (basis[:, :total].T @ image[:, k:total]).astype(np.float64)
-        small = np.block([[known, border[:k]], [border[:k].T, border[k:]]])
-        values, vectors = _ritz(small)
-        values, coefficients = values[:c], _with_the_step_back(vectors[:, :c], c)
-        known = coefficients.T @ small @ coefficients
-        _combine(basis[:, :total], coefficients)
-        _combine(image[:, :total], coefficients)
+    return basis, image, values
+
+
+def _minimise(
+    basis: FloatArray, image: FloatArray, projected: Float64Array, c: int
+) -> tuple[Float64Array, Float64Array]:
+    """Replace basis and image by those of the new X and P; return the Ritz values and the projected operator."""
+    k = len(projected)
+    border = (basis.T @ image[:, k:]).astype(np.float64)
+    small = np.block([[projected, border[:k]], [border[:k].T, border[k:]]])
+    values, vectors = _ritz(small)
+    coefficients = _with_last_step(vectors[:, :c], c)
+    _combine(basis, coefficients)
+    _combine(image, coefficients)
+    return values[:c], coefficients.T @ small @ coefficients
+
+
+def _stagnates(history: list[float], patience: int | None) -> bool:
+    """Return whether the last ``patience`` entries of ``history`` are no real improvement on those before."""
+    if patience is None or len(history) <= patience:
+        return False
+    # The smallest entries are compared, because the residuals of a converging iteration do not fall in every step.
+    return min(history[-patience:]) > PROGRESS * min(history[:-patience])
 
 
 def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None) -> int:
-    """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return how many columns are left."""
+    """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return the number of columns left."""
     _remove(W, deflate)
     _remove(W, basis)
     k = orthonormalize(W)
-    # Where the step lies nearly in the block, scaling it up has scaled up what was left of the block in it: without
-    # a second pass the basis is no longer orthonormal and the Ritz values fall below the spectrum.
+    # Where W lies nearly in the span of the basis, rounding errors left a part of the basis in it, and making W
+    # orthonormal enlarged that part. Without a second pass, Ritz values can fall below the spectrum.
     if np.abs(basis.T @ W[:, :k]).max(initial=0.0) > STRAY * np.finfo(W.dtype).eps:
         _remove(W[:, :k], deflate)
         _remove(W[:, :k], basis)
@@ -153,13 +194,16 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
     return k
 
 
-def _with_the_step_back(C: Float64Array, c: int) -> Float64Array:
-    """Add to the coefficients ``C`` of the new block those of the step to it, orthonormal to them."""
-    back = C.copy()
-    back[:c] = 0
+def _with_last_step(C: Float64Array, c: int) -> Float64Array:
+    """Return the coefficients ``C (k, c)`` of the new X beside those of the new P, orthonormal to them.
+
+    P is the part of the new X that does not come from the old X, which has the first c rows of C.
+    """
+    step = C.copy()
+    step[:c] = 0
     for _ in range(2):
-        back -= C @ (C.T @ back)
-    return np.hstack([C, back[:, : orthonormalize(back)]])
+        step -= C @ (C.T @ step)
+    return np.hstack([C, step[:, : orthonormalize(step)]])
 
 
 def _combine(block: FloatArray, coefficients: Float64Array) -> int:
@@ -181,21 +225,14 @@ def _remove(block: FloatArray, basis: FloatArray | None) -> None:
         block[rows] -= basis[rows] @ share
 
 
-def _residual_into(out: FloatArray, X: FloatArray, AX: FloatArray, values: Float64Array) -> None:
+def _residual_rows(X: FloatArray, AX: FloatArray, values: Float64Array) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the residuals ``AX - X * values`` of some rows at a time, with those rows."""
     for start in range(0, len(X), ROWS):
         rows = slice(start, start + ROWS)
-        out[rows] = AX[rows] - X[rows] * values.astype(X.dtype)
-
-
-def _residuals(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float64Array:
-    squares = np.zeros(len(values))
-    for start in range(0, len(X), ROWS):
-        rows = slice(start, start + ROWS)
-        squares += ((AX[rows] - X[rows] * values.astype(X.dtype)) ** 2).sum(axis=0)
-    return np.sqrt(squares)
+        yield rows, AX[rows] - X[rows] * values.astype(X.dtype)
 
 
 def _ritz(small: FloatArray) -> tuple[Float64Array, Float64Array]:
-    symmetric = (small.astype(np.float64) + small.T) / 2
-    values, vectors = np.linalg.eigh(symmetric)
+    """Return the eigenvalues and eigenvectors of the projected operator, always in double precision."""
+    values, vectors = np.linalg.eigh((small.astype(np.float64) + small.T) / 2)
     return values, vectors

@@ -1,8 +1,6 @@
-"""The Laplacian of a small weighted graph (a patch graph), and linear systems in it."""
+"""The Laplacian of a weighted graph, and linear systems in it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +9,18 @@ import scipy.sparse as sp
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import ConvergenceError
 
-__all__ = ["components", "laplacian", "solve_laplacian", "spanning_tree"]
+__all__ = [
+    "adjacency",
+    "components",
+    "conjugate_gradients",
+    "laplacian",
+    "solve_grounded",
+    "solve_laplacian",
+    "spanning_tree",
+]
 
-
-DENSE_LIMIT = 1500  # below this many vertices a dense factorisation is the fastest
-CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and factorises for nothing
+DENSE_LIMIT = 1500  # up to this many vertices a dense factorisation is the fastest
+CG_ITERATIONS = 400  # an expander needs tens; a long thin graph would need thousands, and its factors are sparse
 
 
 def components(edges: npt.ArrayLike, n: int) -> Int64Array:
@@ -31,15 +36,26 @@ def components(edges: npt.ArrayLike, n: int) -> Int64Array:
     return np.asarray(sp.csgraph.connected_components(A, directed=False)[1], dtype=np.int64)
 
 
+def adjacency(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
+    """Return the symmetric weighted adjacency matrix (n, n) of ``edges (m, 2)``, each given once.
+
+    Examples
+    --------
+    >>> adjacency(np.array([[0, 1]]), np.array([2.0]), 2).toarray().tolist()
+    [[0.0, 2.0], [2.0, 0.0]]
+    """
+    i, j = edges.T
+    return sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
+
+
 def laplacian(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
     """Return ``D - W`` of ``n`` vertices joined by ``edges (m, 2)`` with positive ``weights (m,)``."""
-    i, j = edges[:, 0], edges[:, 1]
-    W = sp.csr_array((np.r_[weights, weights], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
+    W = adjacency(edges, weights, n)
     return sp.csr_array(sp.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
 def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int64Array, Int64Array]:
-    """Return a maximum spanning tree: its vertices in breadth-first order from 0, and each one's parent (-1: none)."""
+    """Return the vertices of a maximum spanning tree in breadth-first order, and their parents (-1 for vertex 0)."""
     A = sp.csr_array((-weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
     tree = sp.csgraph.minimum_spanning_tree(A)
     order, parents = sp.csgraph.breadth_first_order(tree, 0, directed=False)
@@ -49,10 +65,10 @@ def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int
 def solve_laplacian(
     edges: Int64Array, weights: Float64Array, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
 ) -> Float64Array:
-    """Solve ``L x = rhs`` for a connected graph; each column of ``rhs (n, c)`` sums to 0, and so does each of ``x``.
+    """Solve ``L x = rhs`` for a connected graph, where every column of ``rhs (n, c)`` and of ``x`` sums to 0.
 
-    Small graphs are factorised densely. Larger ones are solved by conjugate gradients, which a well connected
-    graph ends in tens of steps; where it does not, the graph is long and thin and a sparse factorisation is cheap.
+    A small matrix is factorised densely. A larger system is solved by conjugate gradients; where these take many
+    steps, the graph is long and thin, and a sparse factorisation is cheap.
 
     Examples
     --------
@@ -60,16 +76,17 @@ def solve_laplacian(
     >>> solve_laplacian(np.array([[0, 1]]), np.array([2.0]), [[4.0], [-4.0]], n=2).ravel().tolist()
     [1.0, -1.0]
     """
+    from scipy.linalg import cho_factor, cho_solve
+
     b = np.asarray(rhs, dtype=np.float64).reshape(n, -1)
     L = laplacian(edges, weights, n)
     if n <= DENSE_LIMIT:
-        # The constant vector spans the null space; adding its projector, at the scale of L, makes L definite.
-        x = _dense_solve(L.toarray() + weights.mean() / n, b)
+        # Adding the projector on the null space (the constant vector) makes the matrix definite and keeps the solution.
+        x = cho_solve(cho_factor(L.toarray() + weights.mean() / n, overwrite_a=True), b)
     else:
-        x, converged = _conjugate_gradients(L, b, tol)
-        if not converged:
-            x = np.zeros_like(b)
-            x[1:] = sp.linalg.splu(sp.csc_array(L[1:, 1:])).solve(b[1:])
+        x, reached = conjugate_gradients(L, b - b.mean(axis=0), tol=tol, max_iterations=CG_ITERATIONS)
+        if reached > 100 * tol:
+            x = solve_grounded(L, b, np.zeros(n, dtype=np.int64))
         residual = float(np.linalg.norm(L @ x - b) / (np.linalg.norm(b) or 1.0))
         if residual > 1e-8:
             raise ConvergenceError(
@@ -80,28 +97,63 @@ def solve_laplacian(
     return np.asarray(x - x.mean(axis=0))
 
 
-def _dense_solve(A: Float64Array, b: Float64Array) -> Float64Array:
-    from scipy.linalg import cho_factor, cho_solve
+def conjugate_gradients(
+    L: sp.csr_array, rhs: Float64Array, *, tol: float, max_iterations: int
+) -> tuple[Float64Array, float]:
+    """Run one Jacobi-preconditioned conjugate gradient iteration per column of ``rhs (n, c)``, all at the same time.
 
-    return np.asarray(cho_solve(cho_factor(A, overwrite_a=True), b))
+    L is a Laplacian (n, n), and each column of ``rhs`` sums to 0 over each component of its graph. The iteration stops
+    when the relative residual of every column is at most ``tol``. Returns the solution (n, c) and the largest relative
+    residual reached; it is for the caller to judge it.
 
-
-def _conjugate_gradients(L: Any, b: Float64Array, tol: float) -> tuple[Float64Array, bool]:
-    """Run one Jacobi-preconditioned conjugate gradient iteration a column, all columns at once."""
-    inverse_diagonal = 1.0 / L.diagonal()[:, None]
-    x, r = np.zeros_like(b), b - b.mean(axis=0)
-    goal = tol * np.linalg.norm(r, axis=0)
-    z = inverse_diagonal * r
-    direction, rz = z.copy(), np.sum(r * z, axis=0)
-    for _ in range(CG_ITERATIONS):
-        if np.all(np.linalg.norm(r, axis=0) <= goal):
-            return x, True
-        Ld = L @ direction
-        curvature = np.sum(direction * Ld, axis=0)
-        step = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)
+    Examples
+    --------
+    >>> L = sp.csr_array(np.array([[2.0, -2.0], [-2.0, 2.0]]))
+    >>> conjugate_gradients(L, np.array([[4.0], [-4.0]]), tol=1e-12, max_iterations=5)[0].ravel().tolist()
+    [1.0, -1.0]
+    """
+    diagonal = L.diagonal()[:, None]
+    inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+    norms = np.maximum(np.linalg.norm(rhs, axis=0), np.finfo(float).tiny)
+    x, r = np.zeros_like(rhs), rhs.copy()
+    direction = inverse * r
+    rz = np.sum(r * direction, axis=0)
+    residual = 1.0
+    for _ in range(max_iterations):
+        image = L @ direction
+        step = _ratio(rz, np.sum(direction * image, axis=0))
         x += step * direction
-        r -= step * Ld
-        z = inverse_diagonal * r
+        r -= step * image
+        residual = float((np.linalg.norm(r, axis=0) / norms).max(initial=0.0))
+        if residual <= tol:
+            break
+        z = inverse * r
         previous, rz = rz, np.sum(r * z, axis=0)
-        direction = z + np.divide(rz, previous, out=np.zeros_like(rz), where=previous > 0) * direction
-    return x, bool(np.all(np.linalg.norm(r, axis=0) <= 100 * goal))
+        direction = z + _ratio(rz, previous) * direction
+    return x, residual
+
+
+def _ratio(numerator: Float64Array, denominator: Float64Array) -> Float64Array:
+    """Return the ratio of each column, 0 where the column is solved and the denominator is 0."""
+    return np.asarray(np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0))
+
+
+def solve_grounded(L: sp.csr_array, rhs: Float64Array, component: Int64Array) -> Float64Array:
+    """Solve ``L x = rhs (n, c)`` by a sparse factorisation, with the first vertex of each component fixed at 0.
+
+    Examples
+    --------
+    >>> L = sp.csr_array(np.array([[2.0, -2.0], [-2.0, 2.0]]))
+    >>> solve_grounded(L, np.array([[4.0], [-4.0]]), np.zeros(2, dtype=np.int64)).ravel().tolist()
+    [0.0, -2.0]
+    """
+    from scipy.sparse.linalg import splu
+
+    _, first = np.unique(component, return_index=True)
+    free = np.setdiff1d(np.arange(len(component)), first)
+    x = np.zeros_like(rhs)
+    if len(free):
+        A, symmetric = sp.csc_array(L[free][:, free]), {"SymmetricMode": True}
+        factor = splu(A, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
+        x[free] = factor.solve(rhs[free])
+    return x

@@ -1,8 +1,8 @@
-"""Motions: which of scale, rotation and translation an embedding leaves free."""
+"""Motions: which of scale, rotation and translation an embedding method leaves free."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from graphquilt.errors import InputError
 
@@ -13,14 +13,8 @@ __all__ = ["Motions"]
 class Motions:
     """Which motions of an embedding carry no meaning, so that alignment has to undo them.
 
-    Attributes
-    ----------
-    scale : bool
-        Multiplication of all coordinates by one positive number.
-    rotate : bool
-        Rotations and reflections, the orthogonal group O(d).
-    translate : bool
-        Shifts of all points by one vector.
+    ``scale`` multiplies all coordinates by one positive number, ``rotate`` is the orthogonal group O(d) with its
+    reflections, and ``translate`` shifts all points by one vector.
 
     Examples
     --------
@@ -35,18 +29,13 @@ class Motions:
     translate: bool = True
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in vars(self).items():
             if not isinstance(value, bool):
-                raise InputError(f"{field.name} of Motions is True or False, not {value!r}.")
+                raise InputError(f"{name} of Motions is True or False, not {value!r}.")
 
     def __or__(self, other: Motions) -> Motions:
         """Return the motions that are free in either of two."""
-        return Motions(
-            scale=self.scale or other.scale,
-            rotate=self.rotate or other.rotate,
-            translate=self.translate or other.translate,
-        )
+        return Motions(**{name: value or getattr(other, name) for name, value in vars(self).items()})
 
     def points_needed(self, dim: int) -> int:
         """Return how many shared points two patches need in ``dim`` dimensions.

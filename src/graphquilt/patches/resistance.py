@@ -9,16 +9,14 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import ConvergenceError
+from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
+from graphquilt.linalg.laplacian import laplacian
 
 __all__ = ["effective_resistance", "projected_resistance"]
 
 logger = logging.getLogger(__name__)
 
-
-def _adjacency(edges: Int64Array, conductances: Float64Array, n: int) -> sp.csr_array:
-    rows = np.concatenate([edges[:, 0], edges[:, 1]])
-    columns = np.concatenate([edges[:, 1], edges[:, 0]])
-    return sp.csr_array((np.concatenate([conductances, conductances]), (rows, columns)), shape=(n, n))
+CG_ITERATIONS = 300  # an expander needs tens; a long thin graph needs more, and its sparse factors are cheap
 
 
 def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) -> Float64Array:
@@ -26,19 +24,7 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
 
     r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
     and leaves every r_ij inside it unchanged, so one dense inverse of that matrix serves: O(n³) time, three n × n
-    arrays.
-
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    conductances : float array (m,)
-        Positive.
-    n : int
-        Number of vertices.
-
-    Returns
-    -------
-    float array (m,)
+    arrays. There are n vertices, ``edges`` (m, 2) and positive ``conductances`` (m,); the result is (m,).
 
     Examples
     --------
@@ -46,10 +32,8 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
     [0.6667, 0.6667, 0.6667]
     """
     from scipy.linalg import lapack
-    from scipy.sparse.csgraph import connected_components
 
-    A = _adjacency(edges, conductances, n)
-    _, component = connected_components(A, directed=False)
+    A, component = adjacency(edges, conductances, n), components(edges, n)
     resistances = np.empty(len(edges))
     sizes = np.bincount(component)
     place = np.empty(n, dtype=np.int64)
@@ -79,13 +63,7 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
 
 
 def projected_resistance(
-    edges: Int64Array,
-    conductances: Float64Array,
-    n: int,
-    *,
-    projections: int = 200,
-    tol: float = 1e-4,
-    seed: int = 0,
+    edges: Int64Array, conductances: Float64Array, n: int, *, projections: int = 200, tol: float = 1e-4, seed: int = 0
 ) -> Float64Array:
     """Estimate the resistance between the ends of each edge by random projection (Spielman and Srivastava 2011).
 
@@ -93,27 +71,8 @@ def projected_resistance(
     r_ij = |Z (e_i - e_j)|² to a relative standard deviation of about sqrt(2 / projections). Each row of Z is one
     Laplacian system, all solved at once by conjugate gradients with a diagonal preconditioner. Patch graphs are
     expanders more often than not, where that takes some tens of steps; where it takes more than 300, the graph is long
-    and thin, and a sparse factorisation, which fills in little there, solves the same systems. r_ij c_ij is at most 1
-    and estimates are clipped to that.
-
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    conductances : float array (m,)
-    n : int
-    projections : int
-    tol : float
-        Relative residual of every system.
-    seed : int
-
-    Returns
-    -------
-    float array (m,)
-
-    Raises
-    ------
-    ConvergenceError
-        If neither reaches ``tol``; it carries the residual reached.
+    and thin, and a sparse factorisation, which fills in little there, solves the same systems. If neither reaches the
+    relative residual ``tol``, a ConvergenceError is raised. r_ij c_ij is at most 1 and estimates are clipped to that.
 
     Examples
     --------
@@ -121,84 +80,40 @@ def projected_resistance(
     >>> bool(abs(r - 2 / 3).max() < 0.05)
     True
     """
-    from scipy.sparse.csgraph import connected_components
-
-    A = _adjacency(edges, conductances, n)
-    _, component = connected_components(A, directed=False)
-    degree = np.asarray(A.sum(axis=1)).ravel()
+    L, component = laplacian(edges, conductances, n), components(edges, n)
     rng = np.random.default_rng(seed)
     squared = np.zeros(len(edges))
     block = max(1, min(projections, (1 << 27) // max(8 * n, 1)))
-    incidence = sp.csr_array(
-        (
-            np.concatenate([np.sqrt(conductances), -np.sqrt(conductances)]),
-            (edges.T.ravel(), np.tile(np.arange(len(edges)), 2)),
-        ),
-        shape=(n, len(edges)),
-    )
-    done = 0
-    while done < projections:
+    entries = np.concatenate([np.sqrt(conductances), -np.sqrt(conductances)])
+    places = edges.T.ravel(), np.tile(np.arange(len(edges)), 2)
+    incidence = sp.csr_array((entries, places), shape=(n, len(edges)))
+    for done in range(0, projections, block):
         width = min(block, projections - done)
         right = np.empty((n, width))
         for column in range(width):
             right[:, column] = incidence @ rng.choice([-1.0, 1.0], size=len(edges))
-        Z = _solve_laplacian(A, degree, component, right, tol)
+        Z = _solve(L, component, right, tol)
         for start in range(0, len(edges), 1 << 16):
             part = edges[start : start + (1 << 16)]
             squared[start : start + (1 << 16)] += ((Z[part[:, 0]] - Z[part[:, 1]]) ** 2).sum(axis=1)
-        done += width
     return np.minimum(squared / projections, 1 / conductances)
 
 
-def _solve_laplacian(
-    A: sp.csr_array, degree: Float64Array, component: Int64Array, right: Float64Array, tol: float
-) -> Float64Array:
-    """Solve L Z = right, each column orthogonal to the constants of each component, by block-wise independent CG."""
-    sizes = np.bincount(component).astype(np.float64)
-    inverse = np.where(degree > 0, 1 / np.where(degree > 0, degree, 1), 0.0)[:, None]
-    Z = np.zeros_like(right)
-    R = right.copy()
-    scale = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
-    Y = inverse * R
-    P = Y.copy()
-    rho = np.einsum("ij,ij->j", R, Y)
-    limit = 300
-    worst = 1.0
-    for _ in range(limit):
-        LP = degree[:, None] * P - A @ P
-        curvature = np.einsum("ij,ij->j", P, LP)
-        step = np.where(curvature > 0, rho / np.where(curvature > 0, curvature, 1), 0.0)
-        Z += step * P
-        R -= step * LP
-        worst = float((np.linalg.norm(R, axis=0) / scale).max())
-        if worst < tol:
-            break
-        Y = inverse * R
-        rho, before = np.einsum("ij,ij->j", R, Y), rho
-        P = Y + np.where(before > 0, rho / np.where(before > 0, before, 1), 0.0) * P
-    else:
-        logger.info("conjugate gradients stand at a residual of %.1e after %d steps: factorising instead", worst, limit)
-        Z = _factorised(A, degree, component, right)
-        worst = float((np.linalg.norm(degree[:, None] * Z - A @ Z - right, axis=0) / scale).max())
-        if not worst < tol:
+def _solve(L: sp.csr_array, component: Int64Array, right: Float64Array, tol: float) -> Float64Array:
+    """Solve L Z = right, each column orthogonal to the constants of each component."""
+    Z, residual = conjugate_gradients(L, right, tol=tol, max_iterations=CG_ITERATIONS)
+    if residual > tol:
+        message = "conjugate gradients reached a residual of %.1e in %d steps: factorising instead"
+        logger.info(message, residual, CG_ITERATIONS)
+        Z = solve_grounded(L, right, component)
+        scale = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
+        residual = float((np.linalg.norm(L @ Z - right, axis=0) / scale).max())
+        if not residual < tol:
             raise ConvergenceError(
-                f"the resistances of {len(degree)} patches reached a residual of {worst:.1e}, not {tol:.1e}: the "
+                f"the resistances of {len(component)} patches reached a residual of {residual:.1e}, not {tol:.1e}: the "
                 "conductances span too many orders of magnitude. Use Conductance() as the edge weight.",
-                residual=worst,
+                residual=residual,
             )
-    means = np.zeros((len(sizes), Z.shape[1]))
+    means = np.zeros((int(component.max()) + 1, Z.shape[1]))
     np.add.at(means, component, Z)
-    return np.asarray(Z - (means / sizes[:, None])[component])
-
-
-def _factorised(A: sp.csr_array, degree: Float64Array, component: Int64Array, right: Float64Array) -> Float64Array:
-    """Solve L Z = right with the first vertex of each component held at zero."""
-    from scipy.sparse.linalg import splu
-
-    _, first = np.unique(component, return_index=True)
-    free = np.setdiff1d(np.arange(len(degree)), first)
-    L = (sp.diags_array(degree) - A).tocsr()[free][:, free].tocsc()
-    Z = np.zeros_like(right)
-    symmetric = {"SymmetricMode": True}
-    Z[free] = splu(L, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric).solve(right[free])
-    return Z
+    return np.asarray(Z - (means / np.bincount(component)[:, None])[component])

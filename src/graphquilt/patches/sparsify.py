@@ -1,4 +1,4 @@
-"""Algorithm 1: which pairs of neighbouring patches will be aligned.
+"""Algorithm 1: choose the pairs of neighbouring patches that will be aligned.
 
 A patch edge is weighted by its conductance, or by conductance times effective resistance; a maximum spanning tree
 keeps the patch graph connected, and further edges are sampled in proportion to their weight.
@@ -16,24 +16,18 @@ import numpy.typing as npt
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, check_labels
+from graphquilt.graph.kernels import volumes
+from graphquilt.linalg import components
+from graphquilt.patches import kernels
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
 
-__all__ = [
-    "Conductance",
-    "EdgeWeight",
-    "Resistance",
-    "Sparsified",
-    "conductance",
-    "effective_resistance",
-    "projected_resistance",
-    "sparsify",
-]
+__all__ = ["Conductance", "EdgeWeight", "Resistance", "Sparsified", "conductance", "sparsify"]
 
 logger = logging.getLogger(__name__)
 
 
 class EdgeWeight(Protocol):
-    """Whatever turns the conductances of patch edges into the weights that Algorithm 1 keeps edges by."""
+    """Anything that turns the conductances of patch edges into the weights by which Algorithm 1 chooses edges."""
 
     def __call__(self, edges: Int64Array, conductances: Float64Array, n_patches: int) -> Float64Array:
         """Return one positive weight for each of ``edges`` (m, 2)."""
@@ -42,7 +36,7 @@ class EdgeWeight(Protocol):
 
 @dataclass(frozen=True)
 class Conductance:
-    """Keep patch edges by conductance alone, as the paper does at scale: w = c.
+    """Weigh patch edges by conductance alone, as the paper does at scale: w = c.
 
     Examples
     --------
@@ -57,17 +51,17 @@ class Conductance:
 
 @dataclass(frozen=True)
 class Resistance:
-    """Keep patch edges by effective resistance times conductance: w = r c, the leverage of each edge.
+    """Weigh patch edges by effective resistance times conductance: w = r c, the leverage of each edge.
 
     Parameters
     ----------
     exact_up_to : int
         With at most this many patches resistances are exact, by a dense factorisation (8 p² bytes, three times);
-        beyond, they are estimated by random projection. The log says which was used.
+        with more, they are estimated by random projection. The log says which was used.
     projections : int
-        Of the estimate; its relative standard deviation is about sqrt(2 / projections).
+        Number of random projections; the relative standard deviation of the estimate is about sqrt(2 / projections).
     seed : int
-        Of the projections.
+        Seed of the projections.
 
     Examples
     --------
@@ -86,50 +80,27 @@ class Resistance:
             logger.info("effective resistances of %d patches: exact", n_patches)
             r = effective_resistance(edges, conductances, n_patches)
         else:
-            logger.info(
-                "effective resistances of %d patches: estimated by %d random projections (more than %d patches)",
-                n_patches,
-                self.projections,
-                self.exact_up_to,
-            )
+            message = "effective resistances of %d patches: estimated by %d random projections (more than %d patches)"
+            logger.info(message, n_patches, self.projections, self.exact_up_to)
             r = projected_resistance(edges, conductances, n_patches, projections=self.projections, seed=self.seed)
         return r * conductances
 
 
 @dataclass(frozen=True, eq=False)
 class Sparsified:
-    """The edges that Algorithm 1 kept.
+    """The edges that Algorithm 1 kept."""
 
-    Attributes
-    ----------
-    edges : int array (m, 2)
-        i < j, in lexicographic order.
-    weights : float array (m,)
-    wanted : int
-        How many edges the mean degree asks for; fewer were kept only where a limit stood in the way.
-    at_limit : int array
-        Patches whose degree limit kept an edge out.
-    beyond_limit : int array
-        Patches that had to pass their limit to keep the patch graph connected.
-    """
-
-    edges: Int64Array
-    weights: Float64Array
-    wanted: int
-    at_limit: Int64Array
-    beyond_limit: Int64Array
+    edges: Int64Array  # (m, 2), i < j, in lexicographic order
+    weights: Float64Array  # (m,)
+    wanted: int  # how many edges give the mean degree; fewer were kept only where a degree limit did not allow them
+    at_limit: Int64Array  # patches that have reached their degree limit
+    beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
 
 
 def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float64Array]:
-    """Return the pairs of clusters joined by an edge, and the conductance of each.
+    """Return the pairs (m, 2) of clusters joined by an edge, i < j in lexicographic order, and their conductances (m,).
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
-
-    Returns
-    -------
-    edges : int array (m, 2)
-        i < j, in lexicographic order.
-    conductances : float array (m,)
 
     Examples
     --------
@@ -138,23 +109,15 @@ def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float6
     >>> conductance(path, [0, 0, 1, 1])[1].round(4).tolist()
     [0.3333]
     """
-    from graphquilt.graph import _kernels
-    from graphquilt.kernels import frozen
-
     graph = graph.undirected()
-    found = check_labels(labels, graph.n_nodes)
-    Q = graph.quotient(found)
-    volume = _kernels.volumes(
-        frozen(graph.indptr),
-        frozen(np.empty(0) if graph.weights is None else np.asarray(graph.weights, dtype=np.float64)),
-        frozen(found),
-        Q.n_nodes,
-    )
+    clusters = check_labels(labels, graph.n_nodes)
+    Q = graph.quotient(clusters)
+    _, columns, cuts = Q.csr
+    volume = volumes(graph.csr, clusters, Q.n_nodes)
     rows = np.repeat(np.arange(Q.n_nodes), Q.degrees)
-    upper = rows < Q.indices
-    edges = np.stack([rows[upper], np.asarray(Q.indices)[upper]], axis=1).astype(np.int64)
-    cuts = np.ones(len(edges)) if Q.weights is None else np.asarray(Q.weights)[upper]
-    return edges, cuts / np.minimum(volume[edges[:, 0]], volume[edges[:, 1]])
+    upper = rows < columns
+    edges = np.stack([rows[upper], columns[upper]], axis=1).astype(np.int64)
+    return edges, cuts[upper] / volume[edges].min(axis=1)
 
 
 def sparsify(
@@ -168,26 +131,10 @@ def sparsify(
 ) -> Sparsified:
     """Keep a maximum spanning tree and a sample of the other edges, to a mean degree (Algorithm 1).
 
-    Parameters
-    ----------
-    edges : int array (m, 2)
-    weights : float array (m,)
-        Positive and finite.
-    n_patches : int
-    degree : float
-        Mean degree k: min(m, max(p - 1, floor(k p / 2))) edges are kept, those of the tree included.
-    limit : int array (p,), optional
-        The largest degree of each patch. The tree is then Kruskal's among the edges that respect it; where none
-        connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
-    seed : int or Generator
-
-    Returns
-    -------
-    Sparsified
-
-    Notes
-    -----
-    Sampling without replacement in proportion to w is exact: the largest log w + Gumbel noise.
+    Of ``edges`` (m, 2) with positive ``weights`` (m,), min(m, max(p - 1, floor(k p / 2))) are kept for the mean degree
+    k, those of the tree included. Sampling without replacement in proportion to w is exact: the largest log w + Gumbel
+    noise. With ``limit`` (p,), the largest degree of each patch, the tree is Kruskal's among the edges that respect it;
+    where none connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
 
     Examples
     --------
@@ -195,9 +142,6 @@ def sparsify(
     >>> sparsify(square, np.array([3.0, 1.0, 2.0, 2.5]), 4, degree=1).edges.tolist()
     [[0, 1], [1, 2], [2, 3]]
     """
-    from graphquilt.kernels import announce, frozen
-    from graphquilt.patches import _sparsify_kernels as _kernels
-
     if not 0 < degree < float("inf"):
         raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
     if len(weights) != len(edges):
@@ -208,29 +152,19 @@ def sparsify(
     rng = np.random.default_rng(seed)
     # Differs from the paper: k is the mean degree as its prose says, with the tree included (its listing gives 2k).
     wanted = min(len(edges), max(n_patches - 1, int(degree * n_patches / 2)))
-    bound = np.full(n_patches, _kernels.UNBOUNDED) if limit is None else np.maximum(limit, 1).astype(np.int64)
+    bound = np.full(n_patches, np.iinfo(np.int64).max) if limit is None else np.maximum(limit, 1).astype(np.int64)
     chosen = np.zeros(len(edges), dtype=np.bool_)
     counts = np.zeros(n_patches, dtype=np.int64)
     parent = np.arange(n_patches)
     by_weight = np.argsort(-weights, kind="stable")
-    pairs = frozen(edges)
-    announce(_kernels.spanning_tree, "spanning tree of the patch graph")
-    taken, needed, allowed = 0, n_patches - _n_components(edges, n_patches), bound.copy()
-    taken = _kernels.spanning_tree(pairs, frozen(by_weight), frozen(allowed), chosen, counts, parent)
+    needed, allowed = n_patches - 1 - int(components(edges, n_patches).max()), bound.copy()
+    taken = kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
     while taken < needed:
         allowed *= 2
-        taken += _kernels.spanning_tree(pairs, frozen(by_weight), frozen(allowed), chosen, counts, parent)
+        taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
     beyond = np.flatnonzero(counts > bound)
     with np.errstate(divide="ignore"):
         keys = np.log(weights) + rng.gumbel(size=len(weights))
-    _kernels.fill_up(pairs, frozen(np.argsort(-keys, kind="stable")), frozen(bound), chosen, counts, wanted - taken)
+    kernels.fill_up(edges, np.argsort(-keys, kind="stable"), bound, chosen, counts, wanted - taken)
     at_limit = np.flatnonzero(counts >= bound)
     return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
-
-
-def _n_components(edges: Int64Array, n_patches: int) -> int:
-    import scipy.sparse as sp
-    from scipy.sparse.csgraph import connected_components
-
-    A = sp.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n_patches, n_patches))
-    return int(connected_components(A, directed=False)[0])

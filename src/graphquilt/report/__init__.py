@@ -1,1 +1,1 @@
-"""From results to pictures and pages."""
+"""Pictures and pages of results."""

@@ -1,50 +1,62 @@
-"""Everything that a batch run leaves behind: scores, alerts, figures, a page and a summary."""
+"""Write the results of a batch run: scores, alerts, figures, a page and a summary."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
+from graphquilt.alignment import centroid
+from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.files import beside, explained, write_text
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_page import write_page
-from graphquilt.temporal import Alert, AnomalyScores, SideScores, explain, outliers, rank_alerts
+from graphquilt.temporal import Alert, AnomalyScores, Names, outliers, rank_alerts
+from graphquilt.temporal.alerts import describe_alert
 
-__all__ = ["ReportOptions", "describe_alert", "parse_marks", "window_labels", "write_report", "write_scores"]
+__all__ = ["ReportOptions", "parse_marks", "render_page", "window_labels", "write_report", "write_scores"]
 
-_LISTED = 20  # neighbours named in an explanation
-_HISTORIES = 500  # alerts on the page, with the histories of their nodes
+_TEMPLATE = Path(__file__).with_name("anomaly_page.html")
+_SHOWN = 500  # alerts on the page
 
-NameOf = Callable[[str, int], str]
+_Node: TypeAlias = tuple[str, int]  # side and id
+
+
+class Timeline(NamedTuple):
+    """The windows of a report: the label of each, the number of outliers by side, and which windows are marked."""
+
+    labels: list[str]
+    outliers: dict[str, Int64Array]
+    marked: BoolArray
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What to put into a report.
+    """What a report contains.
 
     Attributes
     ----------
     title : str
     marked : frozenset of int
-        Window numbers to shade: days of a known attack, say.
+        Numbers of the windows to shade, such as the days of a known attack.
     nodes : tuple of (side, id)
-        Whose scores to draw; the nodes of the highest alerts where empty.
+        The nodes whose scores are drawn; if empty, the nodes of the highest alerts.
     explained : int
-        How many alerts, from the top, get their new and gone neighbours.
+        How many alerts, from the top, are described with their new and gone neighbours.
     figures : bool
         Draw the PNG figures.
     """
 
     title: str = "Anomalies"
     marked: frozenset[int] = frozenset()
-    nodes: tuple[tuple[str, int], ...] = ()
+    nodes: tuple[_Node, ...] = ()
     explained: int = 200
     figures: bool = True
 
@@ -53,65 +65,59 @@ def write_report(
     folder: str | Path,
     scores: AnomalyScores,
     *,
-    name_of: NameOf,
+    names: Mapping[str, Names],
     options: ReportOptions | None = None,
-    facts: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    facts: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """Write ``scores.parquet``, ``alerts.jsonl``, figures, ``report.html`` and, last, ``summary.json``.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it is not there.
-    scores : AnomalyScores
-    name_of : callable (side, id) -> str
-    options : ReportOptions, optional
-    facts : mapping, optional
-        What else belongs into the summary: parameters, rows read, rows left out.
-
-    Returns
-    -------
-    dict
-        The summary.
+    The folder is created if it does not exist; ``names`` maps ``"source"`` and ``"destination"`` to the names of their
+    nodes, and ``facts`` are further entries of the summary, such as the number of rows read. Return the summary.
     """
     options = options or ReportOptions()
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    labels = window_labels(scores)
-    write_scores(folder / "scores.parquet", scores, name_of)
     alerts = rank_alerts(scores)
-    described = [
-        describe_alert(scores, alert, name_of, labels=labels, why=rank < options.explained)
-        for rank, alert in enumerate(alerts)
-    ]
-    with open(folder / "alerts.jsonl", "w", encoding="utf-8") as out:
-        for row in described:
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
     counts = {side: outliers(part.standardised, part.limit) for side, part in scores.sides.items()}
-    marked = np.isin(scores.numbers, list(options.marked))
-    if options.figures:
-        _figures(folder, scores, (labels, counts, marked), name_of, options.nodes or _top_nodes(alerts))
-    summary = {
-        "windows": len(scores.numbers),
-        "left_out": {str(number): reason for number, reason in scores.left_out.items()},
-        "limits": {side: part.limit for side, part in scores.sides.items()},
-        "nodes": {side: len(part.raw) for side, part in scores.sides.items()},
-        "scored": {side: int(np.isfinite(part.standardised).sum()) for side, part in scores.sides.items()},
-        "alerts": len(alerts),
-        "outliers": {side: count.tolist() for side, count in counts.items()},
-        "numbers": scores.numbers.tolist(),
-        "median_edge_error": {
-            side: float(np.median(part.alignment.edge_errors)) for side, part in scores.sides.items()
-        },
-        **(facts or {}),
-    }
-    write_page(folder / "report.html", _page(scores, described, (labels, counts, marked), name_of, options))
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    timeline = Timeline(window_labels(scores), counts, np.isin(scores.numbers, list(options.marked)))
+    label = dict(zip(scores.numbers.tolist(), timeline.labels, strict=True))
+    records = []
+    for rank, alert in enumerate(alerts):
+        is_explained = rank < options.explained
+        explanation = scores.explain(alert.number, alert.side, alert.node) if is_explained else None
+        records.append({"label": label[alert.number], **describe_alert(alert, names, explanation)})
+    summary = {**_summary(scores, timeline), "alerts": len(alerts), **(facts or {})}
+    page = render_page(_page_data(scores, alerts, records, timeline=timeline, title=options.title))
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_scores(folder / "scores.parquet", scores, names)
+        path = folder / "alerts.jsonl"
+        with beside(path) as part:
+            lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            part.write_text("".join(lines), encoding="utf-8")
+            os.replace(part, path)
+        if options.figures:
+            _draw_figures(folder, scores, timeline, names, options.nodes or _top_nodes(alerts))
+        write_text(folder / "report.html", page)
+        write_text(folder / "summary.json", json.dumps(summary, indent=2))
     return summary
 
 
+def _summary(scores: AnomalyScores, timeline: Timeline) -> dict[str, object]:
+    sides = scores.sides.items()
+    return {
+        "windows": len(scores.numbers),
+        "left_out": {str(number): reason for number, reason in scores.left_out.items()},
+        "limits": {side: part.limit for side, part in sides},
+        "nodes": {side: len(part.raw) for side, part in sides},
+        "scored": {side: int(np.isfinite(part.standardised).sum()) for side, part in sides},
+        "outliers": {side: count.tolist() for side, count in timeline.outliers.items()},
+        "numbers": scores.numbers.tolist(),
+        "median_edge_error": {side: float(np.median(part.alignment.edge_errors)) for side, part in sides},
+    }
+
+
 def window_labels(scores: AnomalyScores) -> list[str]:
-    """Name each window: its date where times are seconds since 1970, its number where they count from elsewhere."""
+    """Label each window with its date if times are seconds since 1970, and with its number otherwise."""
     times = scores.times
     if len(times) == 0 or float(times.min()) < 1e8:
         return [str(number) for number in scores.numbers]
@@ -120,157 +126,142 @@ def window_labels(scores: AnomalyScores) -> list[str]:
     return [stamp.strftime("%Y-%m-%d" if daily else "%Y-%m-%d %H:%M") for stamp in stamps]
 
 
-def write_scores(path: str | Path, scores: AnomalyScores, name_of: NameOf) -> Path:
-    """Write one row for each node and window it is in: node, side, window, raw, standardised, flagged."""
+def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Names]) -> Path:
+    """Write one row per node and window: node, side, window, raw, standardised, flagged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    label = pa.dictionary(pa.int32(), pa.string())
-    number = pa.float32()
-    schema = pa.schema(
-        [
-            ("node", label),
-            ("side", label),
-            ("window", pa.int64()),
-            ("raw", number),
-            ("standardised", number),
-            ("flagged", pa.bool_()),
-        ]
-    )
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for side, part in scores.sides.items():
-            for t, window in enumerate(scores.numbers):
-                nodes = np.flatnonzero(~np.isnan(part.raw[:, t]))
-                z = part.standardised[nodes, t]
-                names = pa.array([name_of(side, int(node)) for node in nodes], pa.string()).dictionary_encode()
-                columns = [
-                    names.cast(label),
-                    pa.DictionaryArray.from_arrays(np.zeros(len(nodes), np.int32), [side]),
-                    pa.array(np.full(len(nodes), window), pa.int64()),
-                    pa.array(part.raw[nodes, t], number),
-                    pa.array(z, number, from_pandas=True),
-                    pa.array(np.nan_to_num(z, nan=-np.inf) > part.limit),
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-    return Path(path)
+    label, number = pa.dictionary(pa.int32(), pa.string()), pa.float32()
+    types = {"node": label, "side": label, "window": pa.int64(), "raw": number, "standardised": number}
+    schema = pa.schema([*types.items(), ("flagged", pa.bool_())])
+    path = Path(path)
+    with explained(path.parent), beside(path) as unfinished:
+        with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+            for side, part in scores.sides.items():
+                for t, window in enumerate(scores.numbers):
+                    nodes = np.flatnonzero(~np.isnan(part.raw[:, t]))
+                    z = part.standardised[nodes, t]
+                    columns = [
+                        pa.array([names[side][int(node)] for node in nodes], label),
+                        pa.array([side] * len(nodes), label),
+                        pa.array(np.full(len(nodes), window), pa.int64()),
+                        pa.array(part.raw[nodes, t], number),
+                        pa.array(z, number, from_pandas=True),
+                        pa.array(z > part.limit),
+                    ]
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        os.replace(unfinished, path)
+    return path
 
 
-def describe_alert(
-    scores: AnomalyScores, alert: Alert, name_of: NameOf, *, labels: Sequence[str], why: bool = True
-) -> dict[str, Any]:
-    """Return an alert in words: names, times and, with ``why``, which neighbours are new or gone."""
-    t = int(np.searchsorted(scores.numbers, alert.number))
-    row: dict[str, Any] = {
-        "window": alert.number,
-        "label": labels[t],
-        "side": alert.side,
-        "node": name_of(alert.side, alert.node),
-        "raw": alert.raw,
-        "standardised": alert.standardised,
-    }
-    if why:
-        other = "destination" if alert.side == "source" else "source"
-        found = explain(scores.patterns, alert.node, t, side=alert.side)
-        row |= {
-            "degree": found.degree,
-            "usual_degree": found.usual_degree if np.isfinite(found.usual_degree) else None,
-            "n_new": len(found.new),
-            "n_gone": len(found.gone),
-            "new": [name_of(other, int(node)) for node in found.new[:_LISTED]],
-            "gone": [name_of(other, int(node)) for node in found.gone[:_LISTED]],
-        }
-    return row
-
-
-def _top_nodes(alerts: Sequence[Alert]) -> tuple[tuple[str, int], ...]:
-    """The four source nodes (or whatever there is) with the highest alerts."""
+def _top_nodes(alerts: Sequence[Alert]) -> tuple[_Node, ...]:
+    """Return the four nodes with the highest alerts, sources before destinations."""
     ordered = sorted(alerts, key=lambda alert: (alert.side != "source", -alert.standardised))
     return tuple(dict.fromkeys((alert.side, alert.node) for alert in ordered))[:4]
 
 
-def _figures(
-    folder: Path,
-    scores: AnomalyScores,
-    windows: tuple[list[str], dict[str, Int64Array], BoolArray],
-    name_of: NameOf,
-    nodes: Sequence[tuple[str, int]],
+def _draw_figures(
+    folder: Path, scores: AnomalyScores, timeline: Timeline, names: Mapping[str, Names], nodes: tuple[_Node, ...]
 ) -> None:
-    labels, counts, marked = windows
+    labels, counts, marked = timeline
     draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
     for side, part in scores.sides.items():
-        chosen = [node for where, node in nodes if where == side]
-        if chosen:
-            curves = {name_of(side, node): part.standardised[node] for node in chosen}
+        curves = {names[side][node]: part.standardised[node] for node_side, node in nodes if node_side == side}
+        if curves:
             draw_scores(folder / f"scores_{side}.png", labels, curves, limit=part.limit, marked=marked)
-        X, error = _reference(part)
-        if len(error) >= 10:
-            title = f"reference positions of {len(error)} {side}s"
-            draw_reference(folder / f"reference_{side}.png", X, error, title=title)
+        is_scored = np.isfinite(part.standardised).any(axis=1)
+        if is_scored.sum() >= 10:
+            X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
+            title = f"Reference positions of {len(X)} {side}s"
+            mean_score = np.nanmean(part.raw[is_scored], axis=1)
+            draw_reference(folder / f"reference_{side}.png", X, mean_score, title=title)
 
 
-def _reference(part: SideScores) -> tuple[FloatArray, FloatArray]:
-    """Mean aligned position and mean raw score of the nodes that have a standardised score."""
-    rows = np.flatnonzero(np.isfinite(part.standardised).any(axis=1))
-    at = np.full(len(part.raw), -1)
-    at[rows] = np.arange(len(rows))
-    X, count = np.zeros((len(rows), part.patches[0].dim)), np.zeros(len(rows))
-    for k, (nodes, coordinates) in enumerate(part.patches):
-        here = at[nodes] >= 0
-        X[at[nodes[here]]] += part.alignment.apply(k, coordinates[here])
-        count[at[nodes[here]]] += 1
-    return X / np.maximum(count, 1)[:, None], np.nanmean(part.raw[rows], axis=1)
-
-
-def _page(
+def _page_data(
     scores: AnomalyScores,
-    described: Sequence[Mapping[str, Any]],
-    windows: tuple[list[str], dict[str, Int64Array], BoolArray],
-    name_of: NameOf,
-    options: ReportOptions,
-) -> dict[str, Any]:
-    labels, counts, marked = windows
+    alerts: Sequence[Alert],
+    records: Sequence[Mapping[str, object]],
+    *,
+    timeline: Timeline,
+    title: str,
+) -> dict[str, object]:
+    """Collect what :func:`render_page` needs; alerts whose record has no explanation are counted but not shown."""
+    labels = timeline.labels
     position = {int(number): t for t, number in enumerate(scores.numbers)}
-    shown = [row for row in described[:_HISTORIES] if "degree" in row]
-    wanted = {(row["side"], row["node"]) for row in shown}
-    nodes = {}
-    for alert in rank_alerts(scores)[: len(shown)]:
-        name = name_of(alert.side, alert.node)
-        if (alert.side, name) in wanted:
-            nodes[f"{alert.side} {name}"] = scores.sides[alert.side].standardised[alert.node].astype(float).tolist()
-    left_out = f"; {len(scores.left_out)} windows left out" if scores.left_out else ""
+    shown = [(alert, row) for alert, row in zip(alerts[:_SHOWN], records, strict=False) if "degree" in row]
+    left_out = f", and {len(scores.left_out)} windows were left out" if scores.left_out else ""
     nodes_scored = " and ".join(
         f"{int(np.isfinite(part.standardised).any(axis=1).sum())} of {len(part.raw)} {side}s"
         for side, part in scores.sides.items()
     )
     return {
-        "title": options.title,
+        "title": title,
         "notes": [
-            f"{len(labels)} windows, {labels[0]} to {labels[-1]}{left_out}; {nodes_scored} were seen often enough to "
-            f"be standardised. {len(described)} alerts, of which {len(shown)} are shown.",
-            "z: how many deviations a node's distance from its usual place lies above its other windows.",
+            f"The report covers {len(labels)} windows, from {labels[0]} to {labels[-1]}{left_out}. {nodes_scored} were "
+            f"seen in enough windows to get a standardised score. There are {len(alerts)} alerts; the page shows "
+            f"{len(shown)} of them.",
+            "The raw score is the distance of a node from its usual position. z is that distance minus its mean over "
+            "the node's other windows, in standard deviations.",
         ],
         "windows": [
             {
                 "number": int(number),
                 "label": labels[t],
-                "source": int(counts["source"][t]),
-                "destination": int(counts["destination"][t]),
-                "marked": bool(marked[t]),
+                "marked": bool(timeline.marked[t]),
+                **{side: int(count[t]) for side, count in timeline.outliers.items()},
             }
             for t, number in enumerate(scores.numbers)
         ],
         "limits": {side: part.limit for side, part in scores.sides.items()},
         "alerts": [
             {
-                "window": position[row["window"]],
-                "z": row["standardised"],
+                "window": position[alert.number],
+                "z": alert.standardised,
+                "raw": alert.raw,
                 "usual": row["usual_degree"],
-                **{key: row[key] for key in ("side", "node", "raw", "degree", "new", "gone", "n_new", "n_gone")},
+                **{key: row[key] for key in ("side", "node", "degree", "new", "gone", "n_new", "n_gone")},
             }
-            for row in shown
+            for alert, row in shown
         ],
-        "nodes": nodes,
+        "nodes": {
+            f"{alert.side} {row['node']}": scores.sides[alert.side].standardised[alert.node].astype(float).tolist()
+            for alert, row in shown
+        },
     }
+
+
+def render_page(data: Mapping[str, object]) -> str:
+    """Return the page as text.
+
+    Parameters
+    ----------
+    data : mapping
+        ``title``; ``windows``: a list of ``{"number", "label", "source", "destination", "marked"}`` with the outlier
+        counts; ``limits``: side to limit; ``alerts``: a list of ``{"window", "side", "node", "raw", "z", "new",
+        "gone", "degree", "usual"}`` where ``window`` is a position; ``nodes``: ``"side name"`` to the z-scores of all
+        windows; ``notes``: a list of lines.
+
+    Examples
+    --------
+    >>> page = render_page({"title": "t", "windows": [], "limits": {}, "alerts": [], "nodes": {}, "notes": ["<b>"]})
+    >>> "http://" in page or "https://" in page, "<b>" in page
+    (False, False)
+    """
+    text = json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # A name from the network must not be able to end the script that contains it.
+    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", text)
+
+
+def _finite(value: object) -> object:
+    """Round to three digits, which are enough on a page, and replace NaN, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value
 
 
 def parse_marks(text: str) -> frozenset[int]:

@@ -1,38 +1,38 @@
-"""A picture of a patch graph: patches as discs, patch edges as lines, and how sizes and overlaps spread."""
+"""Draw a patch graph: patches as discs, patch edges as lines, and histograms of sizes, degrees and overlaps."""
 
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.errors import MissingExtraError
 from graphquilt.patches import PatchGraph
+from graphquilt.report.drawing import new_figure, save_figure
 
-__all__ = ["draw_patch_graph"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_patch_graph", "layout"]
 
 _INK = "#22303c"
-_FEW = 60  # patches up to which each can bear its number
+_FEW = 60  # up to so many patches, each disc shows the number of its patch
 
 
-def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None, *, seed: int = 0) -> Any:
+def draw_patch_graph(patch_graph: PatchGraph, path: str | PathLike[str] | None = None, *, seed: int = 0) -> Figure:
     """Draw the patch graph, and the distributions of patch sizes, degrees and overlaps.
 
-    A disc's area is the size of its patch, its colour the number of patch edges; a line's width is the overlap.
+    The area of a disc is the size of its patch, and its colour is the number of its patch edges; the width of a line
+    is the overlap.
 
     Parameters
     ----------
-    quilt : PatchGraph
     path : path, optional
         Write the picture there (``.png``, ``.svg``, ``.pdf``).
     seed : int
-        Of the layout.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        Seed of the layout.
 
     Examples
     --------
@@ -40,31 +40,29 @@ def draw_patch_graph(quilt: PatchGraph, path: str | PathLike[str] | None = None,
     >>> len(figure.axes)  # the patch graph, its scale of colours, three histograms
     5
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("draw_patch_graph", "viz") from error
-    figure = Figure(figsize=(11, 6.6), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11, 6.6, purpose="draw_patch_graph")
     grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
-    _draw_network(figure.add_subplot(grid[:, 0]), quilt, layout(quilt, seed=seed))
-    summary = quilt.summary()
-    _draw_histogram(figure.add_subplot(grid[0, 1]), quilt.sizes, "nodes in a patch", "#3b6ea5")
-    _draw_histogram(figure.add_subplot(grid[1, 1]), quilt.degrees, "patch edges at a patch", "#c46a3a")
-    _draw_histogram(figure.add_subplot(grid[2, 1]), quilt.overlaps, "nodes shared across a patch edge", "#4b8a5f")
+    _draw_network(figure.add_subplot(grid[:, 0]), patch_graph, layout(patch_graph, seed=seed))
+    histograms = (
+        (patch_graph.sizes, "nodes per patch", "patches", "#3b6ea5"),
+        (patch_graph.degrees, "patch edges per patch", "patches", "#c46a3a"),
+        (patch_graph.overlaps, "nodes shared by two joined patches", "patch edges", "#4b8a5f"),
+    )
+    for row, (values, label, counted, colour) in enumerate(histograms):
+        axes = figure.add_subplot(grid[row, 1], xlabel=label, ylabel=counted)
+        _draw_histogram(axes, values, colour)
     figure.suptitle(
-        f"{quilt.n_patches:,} patches of {quilt.n_nodes:,} nodes, {len(quilt.edges):,} patch edges; each node is in "
-        f"{summary['node_oversampling']:.2f} patches on average",
+        f"{patch_graph.n_patches:,} patches of {patch_graph.n_nodes:,} nodes, {len(patch_graph.edges):,} patch edges; "
+        f"each node is in {patch_graph.summary()['node_oversampling']:.2f} patches on average",
         fontsize=12,
         color=_INK,
     )
     if path is not None:
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
     return figure
 
 
-def layout(quilt: PatchGraph, *, seed: int = 0) -> Float64Array:
+def layout(patch_graph: PatchGraph, *, seed: int = 0) -> Float64Array:
     """Place the patches in the plane: springs along edges, repulsion between all (Fruchterman and Reingold 1991).
 
     Returns
@@ -78,11 +76,11 @@ def layout(quilt: PatchGraph, *, seed: int = 0) -> Float64Array:
     (2, 2)
     """
     rng = np.random.default_rng(seed)
-    p = quilt.n_patches
+    p = patch_graph.n_patches
     X = rng.uniform(-0.5, 0.5, (p, 2))
     ideal = 1 / np.sqrt(max(p, 1))
-    i, j = quilt.edges[:, 0], quilt.edges[:, 1]
-    # Beyond a few hundred patches each is repelled by a sample of the others, drawn anew every step.
+    i, j = patch_graph.edges[:, 0], patch_graph.edges[:, 1]
+    # Beyond a few hundred patches each is repelled by a sample of the others, chosen again in every step.
     sample = min(p, 400)
     steps = 150 if p <= 400 else 60
     for step in range(steps):
@@ -102,57 +100,47 @@ def layout(quilt: PatchGraph, *, seed: int = 0) -> Float64Array:
     return np.asarray(X / np.maximum(X.max(axis=0), 1e-9))
 
 
-def _draw_network(axes: Any, quilt: PatchGraph, X: Float64Array) -> None:
+def _draw_network(axes: Axes, patch_graph: PatchGraph, X: Float64Array) -> None:
     from matplotlib.collections import LineCollection
+    from matplotlib.ticker import MaxNLocator
 
-    p = quilt.n_patches
-    if len(quilt.edges):
-        share = quilt.overlaps / quilt.overlaps.max()
-        lines = LineCollection(
-            list(X[quilt.edges]), linewidths=(0.3 + 2.5 * share) * min(1, _FEW / p), colors="#9aa7b2", alpha=0.7
-        )
-        axes.add_collection(lines)
-    area = quilt.sizes / quilt.sizes.max() * (1400 if p <= _FEW else 60_000 / p)
+    p, degrees = patch_graph.n_patches, patch_graph.degrees
+    if len(patch_graph.edges):
+        widths = (0.3 + 2.5 * patch_graph.overlaps / patch_graph.overlaps.max()) * min(1, _FEW / p)
+        lines = list(X[patch_graph.edges])
+        axes.add_collection(LineCollection(lines, linewidths=widths, colors="#9aa7b2", alpha=0.7))
+    area = patch_graph.sizes / patch_graph.sizes.max() * (1400 if p <= _FEW else 60_000 / p)
     discs = axes.scatter(
-        X[:, 0],
-        X[:, 1],
-        s=np.maximum(area, 4),
-        c=quilt.degrees,
-        cmap="YlOrBr",
-        edgecolors=_INK,
-        linewidths=0.6,
-        zorder=2,
+        X[:, 0], X[:, 1], s=np.maximum(area, 4), c=degrees, cmap="YlOrBr", edgecolors=_INK, linewidths=0.6, zorder=2
     )
     if p <= _FEW:
-        middle = quilt.degrees.min() + 0.65 * np.ptp(quilt.degrees)
-        for k in range(p):
-            dark = quilt.degrees[k] > middle
-            axes.text(*X[k], str(k), ha="center", va="center", fontsize=8, color="white" if dark else _INK, zorder=3)
-    bar = axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02)
-    bar.set_label("patch edges at the patch", fontsize=9, color=_INK)
-    bar.locator.set_params(integer=True)
-    bar.update_ticks()
+        is_dark = degrees > degrees.min() + 0.65 * np.ptp(degrees)
+        for k, (x, y) in enumerate(X):
+            colour = "white" if is_dark[k] else _INK
+            axes.text(x, y, str(k), ha="center", va="center", fontsize=8, color=colour, zorder=3)
+    ticks = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
+    bar = axes.figure.colorbar(discs, ax=axes, location="bottom", shrink=0.6, pad=0.02, ticks=ticks)
+    bar.set_label("patch edges of the patch", fontsize=9, color=_INK)
     axes.margins(0.08)
     axes.set_axis_off()
-    if quilt.placement_arbitrary:
-        axes.set_title("several components: where one lies relative to another means nothing", fontsize=9, color=_INK)
+    if patch_graph.placement_arbitrary:
+        axes.set_title("Several components: where one lies relative to another means nothing", fontsize=9, color=_INK)
 
 
-def _draw_histogram(axes: Any, values: Int64Array, label: str, colour: str) -> None:
+def _draw_histogram(axes: Axes, values: Int64Array, colour: str) -> None:
     if len(values) == 0:
         axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes, color=_INK)
     else:
         low, high = int(values.min()), int(values.max())
         whole = high - low < 25
         bins = np.arange(low - 0.5, high + 1.5) if whole else np.linspace(low, high, 25)
-        axes.hist(values, bins=bins, color=colour, edgecolor="white", linewidth=0.5)
+        axes.hist(values, bins=bins.tolist(), color=colour, edgecolor="white", linewidth=0.5)
         axes.axvline(values.mean(), color=_INK, linewidth=1, linestyle="--")
-        axes.set_title(
-            f"least {low:,}, mean {values.mean():,.1f}, largest {high:,}", fontsize=8, color=_INK, loc="right"
-        )
-    axes.set_xlabel(label, fontsize=9, color=_INK)
+        title = f"smallest {low:,}, mean {values.mean():,.1f}, largest {high:,}"
+        axes.set_title(title, fontsize=8, color=_INK, loc="right")
+    for name in (axes.xaxis.label, axes.yaxis.label):
+        name.set(fontsize=9, color=_INK)
     axes.tick_params(labelsize=8, colors=_INK)
-    axes.xaxis.get_major_locator().set_params(integer=True, nbins=7)
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylabel("patch edges" if "shared" in label else "patches", fontsize=9, color=_INK)
+    axes.locator_params(axis="x", integer=True, nbins=7)
+    axes.locator_params(axis="y", integer=True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,1 +1,1 @@
-"""The demo and the studies of the paper: users of the library that happen to live here."""
+"""The demos and the studies of the paper: users of Job and of evaluate that happen to live here."""

@@ -8,20 +8,19 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import numpy as np
 
-from graphquilt.alignment import align, align_hierarchical, centroid
-from graphquilt.datasets import catalogue, load_dataset
+from graphquilt.datasets import catalogue
 from graphquilt.embedders import VGAE
-from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.evaluate import classification_accuracy, reconstruction_auc
-from graphquilt.fanout import embed_patches
-from graphquilt.partition import Fennel, Louvain, Metis, Partitioner, merge_small
-from graphquilt.patches import patch_graph
+from graphquilt.errors import InputError
+from graphquilt.evaluate import EvaluationOptions, quality
+from graphquilt.partition import Fennel, Louvain, Metis, Partitioner
+from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
 from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import cell_seed, read_cells, run_cells
+from graphquilt.studies.cells import Row, cell_seed, read_cells, run_cells
+from graphquilt.studies.figures import figure_of, markdown_table, save_figure
+from graphquilt.studies.trainings import study_graph
 
 __all__ = ["AblationCell", "Cut", "ablation_cells", "ablation_table", "reproduce_ablation"]
 
@@ -36,15 +35,16 @@ class Cut:
     overlap: int = 128
     hierarchical: bool = False
 
-    def partition(self, seed: int) -> Partitioner:
-        """Return the partitioner as a value."""
-        makers: Mapping[str, Any] = {
+    def cutting(self, seed: int) -> Cutting:
+        """Return it as a value of the pipeline."""
+        partitioners: Mapping[str, Callable[[], Partitioner]] = {
             "metis": lambda: Metis(self.n_patches, seed=seed),
             "fennel": lambda: Fennel(self.n_patches, seed=seed),
             "louvain": lambda: Louvain(seed=seed),
         }
-        partitioner: Partitioner = makers[self.partitioner]()
-        return partitioner
+        partitioner = partitioners[self.partitioner]()
+        overlap = (self.overlap, 4 * self.overlap)
+        return Cutting(self.n_patches, partitioner=partitioner, degree=self.degree, overlap=overlap)
 
 
 BASE = Cut()
@@ -74,7 +74,7 @@ class AblationCell:
     dim: int = 32
     seed: int = 0
     splits: int = 50
-    data: str | None = None
+    data: Path | None = None
 
     @property
     def name(self) -> str:
@@ -84,46 +84,49 @@ class AblationCell:
         return f"{self.dataset}-{way}-d{self.dim:03d}-run{self.run_number}"
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def group(self) -> str:
+        """Every cell has a training of its own."""
+        return self.name
+
+    @property
+    def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
         return {key: value for key, value in asdict(self).items() if key != "data"}
 
-    def run(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
-        """Cut, embed, align and measure."""
-        graph, cut = load_dataset(self.dataset, data=self.data), self.cut
-        start = process_time()
-        labels = merge_small(graph, cut.partition(self.seed)(graph), cut.overlap // 2)
-        overlap = (cut.overlap, 4 * cut.overlap)
-        quilt = patch_graph(graph, labels, degree=cut.degree, overlap=overlap, seed=self.seed)
-        cut_at = process_time()
+    def run(self, folder: Path) -> Record:  # noqa: ARG002
+        """Cut, embed, stitch and measure."""
+        graph = study_graph(self.dataset, self.data)
+        times = [process_time()]
+        patch_graph = cut(graph, self.cut.cutting(self.seed), dim=self.dim, seed=self.seed)
+        times.append(process_time())
         seed = cell_seed(self.seed, self.dataset, "vgae", self.dim, self.run_number)
-        patches = embed_patches(graph, quilt, VGAE(self.dim), seed=seed)
-        embedded = process_time()
-        if cut.hierarchical:
-            alignment = align_hierarchical(patches, quilt.edges, branching=max(2, round(quilt.n_patches**0.5)))
-        else:
-            alignment = align(patches, quilt.edges)
-        X = centroid(patches, alignment, n_nodes=graph.n_nodes)
-        aligned = process_time()
-        assert graph.labels is not None
-        accuracy = classification_accuracy(X, graph.labels, splits=self.splits, seed=self.seed)
-        return {
-            "auc": reconstruction_auc(X, graph, seed=self.seed),
-            "accuracy": float(accuracy.mean()),
-            "accuracy_std": float(accuracy.std()),
-            "n_patches": quilt.n_patches,
-            "largest_patch": max(len(nodes) for nodes in quilt.node_sets),
-            "oversampling": sum(len(nodes) for nodes in quilt.node_sets) / graph.n_nodes,
-            "stages": {
-                "cut": round(cut_at - start, 2),
-                "embed": round(embedded - cut_at, 2),
-                "align": round(aligned - embedded, 2),
+        patches = embed_patches(graph, patch_graph, VGAE(self.dim), seed=seed)
+        times.append(process_time())
+        branching = max(2, round(patch_graph.n_patches**0.5)) if self.cut.hierarchical else None
+        _, X = stitch(patch_graph, patches, recipe=Recipe(branching=branching))
+        times.append(process_time())
+        figures = asdict(quality(X, graph, options=EvaluationOptions(seed=self.seed, splits=self.splits)))
+        stages = zip(("cut", "embed", "align"), np.diff(times), strict=True)
+        return Record(
+            {},
+            {
+                **figures,
+                "n_patches": patch_graph.n_patches,
+                "largest_patch": int(patch_graph.sizes.max()),
+                "oversampling": float(patch_graph.sizes.sum()) / graph.n_nodes,
+                "stages": {stage: round(float(seconds), 2) for stage, seconds in stages},
             },
-        }
+        )
 
 
 def ablation_cells(
-    datasets: Sequence[str], runs: int, *, dim: int = 32, seed: int = 0, splits: int = 50, data: str | None = None
+    datasets: Sequence[str],
+    runs: int,
+    *,
+    dim: int = 32,
+    seed: int = 0,
+    splits: int = 50,
+    data: Path | None = None,
 ) -> list[AblationCell]:
     """List the cells of all series, each cut once: run by run, data set by data set."""
     if runs < 1 or dim < 1:
@@ -146,82 +149,83 @@ def reproduce_ablation(
     *,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
-) -> str:
-    """Compute the cells that are not finished in ``out``, write ``results.json``, ``table.md`` and the figure."""
+) -> list[Row]:
+    """Compute the cells that are not finished in ``out``, write ``results.json``, ``table.md`` and the figure.
+
+    Returns
+    -------
+    list of dict
+        The means over runs, one entry for each data set, series and value.
+    """
     run_cells(cells, out, executor=executor, progress=progress)
     results = read_cells(out)
     (out / "results.json").write_text(json.dumps({"cells": results}, indent=1) + "\n")
     rows = _rows(results)
-    text = ablation_table(rows)
-    (out / "table.md").write_text(text)
+    (out / "table.md").write_text(ablation_table(rows))
     _draw(rows, out / "ablation")
-    return text
+    return rows
 
 
-def _rows(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(results: Sequence[Row]) -> list[Row]:
     """Average the runs of each data set and cut, once for each series that the cut belongs to."""
     rows = []
     for dataset in dict.fromkeys(result["parameters"]["dataset"] for result in results):
         for series, cuts in SERIES.items():
-            for cut in cuts:
-                wanted = json.loads(json.dumps(asdict(cut)))
-                runs = [
-                    result
-                    for result in results
-                    if (result["parameters"]["dataset"], result["parameters"]["cut"]) == (dataset, wanted)
-                ]
+            for way in cuts:
+                key = (dataset, asdict(way))
+                runs = [r for r in results if (r["parameters"]["dataset"], r["parameters"]["cut"]) == key]
                 if runs:
                     means = {
-                        key: float(np.mean([run[key] for run in runs]))
-                        for key in ("auc", "accuracy", "n_patches", "oversampling", "largest_patch")
+                        name: float(np.mean([run[name] for run in runs]))
+                        for name in ("auc", "accuracy", "n_patches", "oversampling", "largest_patch")
                     }
                     seconds = float(np.mean([sum(run["stages"].values()) for run in runs]))
                     spread = float(np.mean([run["accuracy_std"] for run in runs]))  # over splits
-                    row = {"dataset": dataset, "series": series, "value": _WORDS[series](cut), "runs": len(runs)}
+                    row = {"dataset": dataset, "series": series, "value": _WORDS[series](way), "runs": len(runs)}
                     rows.append({**row, **means, "spread": spread, "seconds": seconds})
     return rows
 
 
-def ablation_table(rows: Sequence[dict[str, Any]]) -> str:
+def ablation_table(rows: Sequence[Row]) -> str:
     """Return the study as one Markdown table."""
-    head = "| data | what | value | patches | largest | oversampling | AUC | accuracy | CPU s | runs |"
-    lines = [head, "|" + " --- |" * 10]
-    for r in rows:
-        lines.append(
-            f"| {r['dataset']} | {r['series']} | {r['value']} | {r['n_patches']:.0f} | {r['largest_patch']:.0f} | "
-            f"{r['oversampling']:.2f} | {r['auc']:.4f} | {r['accuracy']:.3f} ± {r['spread']:.3f} | "
-            f"{r['seconds']:.1f} | {r['runs']} |"
-        )
-    return "\n".join(lines) + "\n"
+    head = ["data", "what", "value", "patches", "largest", "oversampling", "AUC", "accuracy", "CPU s", "runs"]
+    lines = [
+        [
+            *(r["dataset"], r["series"], r["value"], f"{r['n_patches']:.0f}", f"{r['largest_patch']:.0f}"),
+            *(f"{r['oversampling']:.2f}", f"{r['auc']:.4f}", f"{r['accuracy']:.3f} ± {r['spread']:.3f}"),
+            *(f"{r['seconds']:.1f}", str(r["runs"])),
+        ]
+        for r in rows
+    ]
+    return markdown_table(head, lines)
 
 
-def _draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw accuracy and AUC of every value, one column a series, as ``path``.png and .svg."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("drawing the study", "viz") from error
+def _draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw accuracy and AUC of every value, one column for each series, as ``path``.png and .svg."""
     datasets = list(dict.fromkeys(r["dataset"] for r in rows))
-    figure = Figure(figsize=(13, 5), layout="constrained")
-    axes = figure.subplots(2, len(SERIES), sharey="row", squeeze=False)
+    figure, axes = figure_of(len(SERIES), 2, 2.6, 2.5)
     colours = dict(zip(datasets, ("#0b6fb8", "#d1495b", "#58a05c", "#444444"), strict=False))
-    for column, series in enumerate(SERIES):
-        for dataset in datasets:
-            found = [r for r in rows if (r["dataset"], r["series"]) == (dataset, series)]
-            for line, key in enumerate(("accuracy", "auc")):
-                axes[line][column].errorbar(
-                    [r["value"] for r in found],
-                    [r[key] for r in found],
-                    yerr=[r["spread"] for r in found] if key == "accuracy" else None,
+    for line, key in enumerate(("accuracy", "auc")):
+        for column, series in enumerate(SERIES):
+            axis = axes[line][column]
+            if column:
+                axis.sharey(axes[line][0])
+                axis.label_outer()
+            for dataset in datasets:
+                curve = [r for r in rows if (r["dataset"], r["series"]) == (dataset, series)]
+                axis.errorbar(
+                    [r["value"] for r in curve],
+                    [r[key] for r in curve],
+                    yerr=[r["spread"] for r in curve] if key == "accuracy" else None,
                     marker="o",
                     color=colours[dataset],
                     label=dataset,
                 )
-                axes[line][column].grid(alpha=0.3)
-                axes[line][column].margins(x=0.2)
-        axes[0][column].set_title(series)
+            axis.grid(alpha=0.3)
+            axis.margins(x=0.2)
+            if line == 0:
+                axis.set_title(series)
     axes[0][0].set_ylabel("accuracy")
     axes[1][0].set_ylabel("reconstruction AUC")
     axes[0][0].legend(frameon=False)
-    for kind in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{kind}"), dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""Studies as many independent cells: each leaves one JSON file as soon as it is finished, so a killed study goes on."""
+"""Studies as many independent cells: each is kept as a record once it is finished, so that a killed study goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,12 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 
 import graphquilt
-from graphquilt.errors import JobError
+from graphquilt.errors import InputError, JobError
+from graphquilt.jobs import DirectoryStore
+from graphquilt.pipeline import Record
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Cell", "cell_seed", "machine", "read_cells", "run_cells"]
+__all__ = ["Cell", "Row", "cell_seed", "cell_store", "check_names", "machine", "read_cells", "run_cells"]
 
-Result = dict[str, Any]
+Row = dict[str, Any]  # what JSON holds
 
 
 class Cell(Protocol):
@@ -32,12 +35,17 @@ class Cell(Protocol):
         ...
 
     @property
-    def parameters(self) -> Result:
+    def group(self) -> str:
+        """Cells of one group share trainings, and are computed one after the other."""
+        ...
+
+    @property
+    def parameters(self) -> Row:
         """Everything that its result depends on, as JSON."""
         ...
 
-    def run(self, folder: Path) -> Result:
-        """Compute the result, as JSON; large arrays may be left in ``folder``."""
+    def run(self, folder: Path) -> Record:
+        """Return the result as the parameters of a record, perhaps with arrays; jobs may be left in ``folder``."""
         ...
 
 
@@ -53,6 +61,13 @@ def cell_seed(*parts: int | str) -> int:
     return int(np.random.SeedSequence(words).generate_state(1)[0])
 
 
+def check_names(names: Sequence[str], known: Collection[str], kind: str) -> None:
+    """Refuse names that a study does not know, before anything is computed."""
+    for name in names:
+        if name not in known:
+            raise InputError(f"the study has no {kind} '{name}'; it knows {', '.join(known)}.")
+
+
 def machine() -> dict[str, str]:
     """Say on what kind of machine a result is computed."""
     return {
@@ -63,89 +78,101 @@ def machine() -> dict[str, str]:
     }
 
 
+def cell_store(out: Path) -> DirectoryStore:
+    """Open the store of the cells of a study: one record for each, under its name."""
+    return DirectoryStore(out / "cells")
+
+
 def run_cells(
     cells: Sequence[Cell], out: Path, *, executor: Executor | None = None, progress: ProgressCallback | None = None
-) -> list[Result]:
+) -> list[Row]:
     """Compute every cell that has no result in ``out`` yet, and return the results of all, in order.
 
     Parameters
     ----------
     cells : sequence of Cell
-        In the order in which they are started.
+        Groups of cells are started in this order.
     out : path
-        Gets one file ``cells/NAME.json`` a cell, written whole or not at all. Several processes may share it.
+        Gets one record for each cell in the folder ``cells``, and jobs in ``trainings``. Several processes may share it
+        as long as they compute different groups.
     executor : Executor, optional
-        None computes them here, one after the other.
+        Computes whole groups; None computes the cells here, one after the other.
     progress : callable, optional
 
     Raises
     ------
     JobError
-        Where a file in ``out`` is the result of a cell with other parameters.
+        Where ``out`` has the result of a cell with other parameters.
     """
-    folder = out / "cells"
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {cell.name: _kept(cell, folder) for cell in cells}
-    done = sum(result is not None for result in kept.values())
+    store = cell_store(out)
+    missing = [cell for cell in cells if _finished(cell, store) is None]
+    done = len(cells) - len(missing)
     report(progress, "cells", done, len(cells))
-    for cell, result in _results([cell for cell in cells if kept[cell.name] is None], folder, executor):
-        _write(folder / f"{cell.name}.json", result)
-        kept[cell.name] = result
-        done += 1
-        report(progress, f"cells ({cell.name})", done, len(cells), values={"seconds": result["seconds"]})
-    return [result for result in kept.values() if result is not None]
+    for count, cell in enumerate(_computed(missing, out, executor), done + 1):
+        report(progress, f"cells ({cell.name})", count, len(cells))
+    return [_row(cell.name, store[cell.name]) for cell in cells]
 
 
-def _results(cells: list[Cell], folder: Path, executor: Executor | None) -> Iterator[tuple[Cell, Result]]:
+def _computed(cells: Sequence[Cell], out: Path, executor: Executor | None) -> Iterator[Cell]:
+    """Compute cells and yield each when its result is kept."""
     if executor is None:
         for cell in cells:
-            result = _kept(cell, folder)  # another process may have finished it meanwhile
-            yield cell, _computed(cell, folder) if result is None else result
+            _compute([cell], out)
+            yield cell
         return
-    futures = {executor.submit(_computed, cell, folder): cell for cell in cells}
+    groups: Mapping[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        groups[cell.group].append(cell)
+    futures = {executor.submit(_compute, group, out): group for group in groups.values()}
     try:
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            future.result()
+            yield from futures[future]
     finally:
         for future in futures:
             future.cancel()
 
 
-def _computed(cell: Cell, folder: Path) -> Result:
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = cell.run(folder)
-    return {
-        "name": cell.name,
-        "parameters": cell.parameters,
-        **result,
-        "seconds": round(time.perf_counter() - wall, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2),
-        "machine": machine(),
-    }
+def _compute(cells: Sequence[Cell], out: Path) -> None:
+    """Compute cells one after the other, and keep each result as soon as it is there."""
+    store = cell_store(out)
+    for cell in cells:
+        if _finished(cell, store) is not None:  # another process may have finished it meanwhile
+            continue
+        wall, cpu = time.perf_counter(), time.process_time()
+        record = cell.run(out / "trainings")
+        result = {
+            **record.parameters,
+            "seconds": round(time.perf_counter() - wall, 2),
+            "cpu_seconds": round(time.process_time() - cpu, 2),
+            "machine": machine(),
+        }
+        store[cell.name] = Record(record.arrays, {"settings": cell.parameters, "result": result})
 
 
-def _kept(cell: Cell, folder: Path) -> Result | None:
-    path = folder / f"{cell.name}.json"
-    if not path.exists():
+def _finished(cell: Cell, store: DirectoryStore) -> Row | None:
+    """Return the result of a cell, or None; refuse one that was computed with other parameters."""
+    if cell.name not in store:
         return None
-    result: Result = json.loads(path.read_text())
-    wanted = json.loads(json.dumps(cell.parameters))
-    if result["parameters"] != wanted:
-        other = {key for key in wanted if result["parameters"].get(key) != wanted[key]}
+    row = _row(cell.name, store[cell.name])
+    before, now = row["parameters"], json.loads(json.dumps(cell.parameters))
+    changes = sorted(name for name in now if before.get(name) != now[name])
+    if changes:
         raise JobError(
-            f"{path} was computed with other values of {', '.join(sorted(other))}: "
-            f"{ {key: result['parameters'].get(key) for key in sorted(other)} } instead of "
-            f"{ {key: wanted[key] for key in sorted(other)} }. Write to another folder, or remove that file."
+            f"{store.path / cell.name}.json was computed with other values of {', '.join(changes)}: "
+            f"{ {name: before.get(name) for name in changes} } instead of { {name: now[name] for name in changes} }. "
+            "Write to another folder, or remove that file."
         )
-    return result
+    return row
 
 
-def _write(path: Path, result: Result) -> None:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(result, indent=1) + "\n")
-    scratch.replace(path)
+def _row(name: str, record: Record) -> Row:
+    parameters: Mapping[str, Any] = record.parameters
+    return {"name": name, "parameters": parameters["settings"], **parameters["result"]}
 
 
-def read_cells(out: Path) -> list[Result]:
+def read_cells(out: Path) -> list[Row]:
     """Return the results of all cells that are finished in ``out``, by name."""
-    return [json.loads(path.read_text()) for path in sorted((out / "cells").glob("[!.]*.json"))]
+    store = cell_store(out)
+    names = sorted(path.stem for path in store.path.glob("*.json") if path.stem != "quilt")
+    return [_row(name, store[name]) for name in names]

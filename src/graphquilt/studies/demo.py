@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphquilt.alignment import Alignment, centroid
-from graphquilt.arrays import AnyArray
+from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
-from graphquilt.evaluate import ScikitLogistic, classification_accuracy, reconstruction_auc
-from graphquilt.fanout import embed_patches
+from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.graph import Graph
-from graphquilt.locking import job_lock
-from graphquilt.partition import Metis
+from graphquilt.jobs import DirectoryStore, Job, JobSettings
+from graphquilt.kernels import one_thread
+from graphquilt.pipeline import Cutting
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.stages import align_job, job_graph, keep_graph, make_patches
-from graphquilt.store import DirectoryStore
-from graphquilt.workers import Processes, one_thread
 
-__all__ = ["digits_demo", "digits_graph"]
+__all__ = ["PATCHES", "TITLES", "digits_demo", "digits_graph"]
 
 NEIGHBOURS = 8
 DIM = 16
 PATCHES = 8
-SPLITS = 50
+TITLES = {
+    "full": "one model of the whole graph",
+    "stitched": f"stitched from {PATCHES} patches",
+    "no-trans": "the same patches, not aligned",
+}
 
 
 def digits_graph() -> Graph:
@@ -46,7 +50,7 @@ def digits_graph() -> Graph:
 
 
 def digits_demo(
-    out: str | Path, *, seed: int = 0, workers: int = 2, progress: ProgressCallback | None = None
+    out: str | Path, *, seed: int = 0, executor: Executor | None = None, progress: ProgressCallback | None = None
 ) -> dict[str, Any]:
     """Embed the digits from patches, beside full training and unaligned patches; write ``digits.json`` and a picture.
 
@@ -55,105 +59,85 @@ def digits_demo(
     out : path
         Folder; the job is in ``out/job`` and is resumed if it is there.
     seed : int
-    workers : int
+    executor : Executor, optional
+        Embeds the patches.
+    progress : callable, optional
 
     Returns
     -------
     dict
         AUC and accuracy of ``full``, ``stitched`` and ``no-trans``, the seconds of each stage, and file names.
     """
-    folder = Path(out)
-    store = DirectoryStore(folder / "job")
+    folder, graph = Path(out), digits_graph()
     model = VGAE(DIM, lr=0.01, max_epochs=300)
-    made_from = {"data": "scikit-learn's digits", "neighbours": NEIGHBOURS}
-    seconds: dict[str, float] = {}
-    with job_lock(store.path), Processes(workers) as pool:
-        graph = job_graph(store, made_from)
-        if graph is None:
-            graph = digits_graph()
-            keep_graph(store, graph, made_from)
-        start = time.perf_counter()
-        quilt = make_patches(
-            store, graph, Metis(PATCHES, seed), n_patches=PATCHES, dim=DIM, overlap=(128, 512), seed=seed
-        )
-        seconds["patches"], start = time.perf_counter() - start, time.perf_counter()
-        patches = embed_patches(graph, quilt, model, seed=seed, executor=pool, store=store, progress=progress)
-        seconds["embedding"], start = time.perf_counter() - start, time.perf_counter()
-        alignment = align_job(store, executor=pool)
-        seconds["alignment"], start = time.perf_counter() - start, time.perf_counter()
+    settings = JobSettings(embedder=model, cutting=Cutting(PATCHES, overlap=(128, 512)), seed=seed)
+    job = Job.begin(DirectoryStore(folder / "job"), settings, graph)
+    times = [time.perf_counter()]
+    patch_graph = job.cut(progress=progress)
+    times.append(time.perf_counter())
+    patches = job.embed(executor=executor, progress=progress)
+    times.append(time.perf_counter())
+    alignment = job.stitch(executor=executor, progress=progress)
+    times.append(time.perf_counter())
     report(progress, "full training, for comparison", 0, 1)
+    identity = Alignment.identity(patch_graph.n_patches, DIM)
     embeddings = {
         "full": model(graph, seed),
-        "stitched": np.asarray(store["embedding"].arrays["embedding"]),
-        "no-trans": centroid(patches, Alignment.identity(quilt.n_patches, DIM), n_nodes=graph.n_nodes),
+        "stitched": job.embedding,
+        "no-trans": centroid(patches, identity, n_nodes=graph.n_nodes),
     }
-    seconds["full training"] = time.perf_counter() - start
+    times.append(time.perf_counter())
     report(progress, "full training, for comparison", 1, 1)
     with one_thread():
-        measured = {name: _measure(X, graph, seed) for name, X in embeddings.items()}
+        options = EvaluationOptions(seed=seed)
+        measured = {route: asdict(quality(X, graph, options=options)) for route, X in embeddings.items()}
+        _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
+    stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
     figures = {
-        "data": f"{graph.n_nodes} digits, {graph.n_edges // 2} edges, {quilt.n_patches} patches, {DIM} dimensions",
+        "data": f"{graph.n_nodes} digits, {graph.n_edges // 2} edges, {patch_graph.n_patches} patches, "
+        f"{DIM} dimensions",
         "method": "VGAE on each patch, aligned",
         **measured,
-        "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
-        "patches": {"nodes": quilt.sizes.tolist(), "edges": len(quilt.edges)},
+        "seconds": {stage: round(float(seconds), 2) for stage, seconds in stages},
+        "patches": {"nodes": patch_graph.sizes.tolist(), "edges": len(patch_graph.edges)},
         "mean edge error": float(alignment.edge_errors.mean()),
         "picture": "digits.png",
         "job": "job",
     }
-    with one_thread():
-        _draw(folder / "digits.png", embeddings, measured, _labels(graph))
     (folder / "digits.json").write_text(json.dumps(figures, indent=2) + "\n")
     return figures
 
 
-def _labels(graph: Graph) -> AnyArray:
-    return np.asarray(graph.labels)
-
-
-def _measure(X: AnyArray, graph: Graph, seed: int) -> dict[str, float]:
-    scores = classification_accuracy(X, _labels(graph), splits=SPLITS, seed=seed, classifier=ScikitLogistic())
-    return {
-        "reconstruction AUC": round(reconstruction_auc(X, graph, seed=seed), 4),
-        "accuracy": round(float(scores.mean()), 4),
-        "accuracy std": round(float(scores.std()), 4),
-    }
-
-
-def _flat(X: AnyArray) -> AnyArray:
-    """Two dimensions to look at."""
+def _plane(X: FloatArray) -> AnyArray:
+    """Return a picture of an embedding in the plane, (n, 2)."""
     from sklearn.manifold import TSNE
 
-    model = TSNE(2, random_state=0, perplexity=30, max_iter=500)
-    made: AnyArray = model.fit_transform(X)
-    return made
+    points: AnyArray = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
+    return points
 
 
-def _draw(path: Path, embeddings: dict[str, AnyArray], measured: dict[str, dict[str, float]], y: AnyArray) -> None:
+def _draw(
+    path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
+) -> None:
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    titles = {
-        "full": "one model of the whole graph",
-        "stitched": "stitched from 8 patches",
-        "no-trans": "the same patches, not aligned",
-    }
     figure = Figure(figsize=(13, 4.9), layout="constrained")
-    FigureCanvasAgg(figure)
     colours = mpl.colormaps["tab10"]
-    for axes, (name, X) in zip(figure.subplots(1, 3), embeddings.items(), strict=True):
-        flat = _flat(X)
+    for axes, (route, X) in zip(figure.subplots(1, 3), embeddings.items(), strict=True):
+        points = _plane(X)
         for digit in range(10):
-            chosen = y == digit
-            axes.scatter(*flat[chosen].T, s=7, color=colours(digit), linewidths=0)
+            chosen = labels == digit
+            axes.scatter(*points[chosen].T, s=7, color=colours(digit), linewidths=0)
             axes.annotate(
-                str(digit), np.median(flat[chosen], axis=0), fontsize=13, fontweight="bold", ha="center", va="center"
+                str(digit), np.median(points[chosen], axis=0), fontsize=13, fontweight="bold", ha="center", va="center"
             )
-        found = measured[name]
-        axes.set_title(f"{titles[name]}\nAUC {found['reconstruction AUC']:.3f}, accuracy {found['accuracy']:.3f}")
+        figures = measured[route]
+        axes.set_title(f"{TITLES[route]}\nAUC {figures['auc']:.3f}, accuracy {figures['accuracy']:.3f}")
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
-    figure.suptitle("1797 handwritten digits as a nearest-neighbour graph, VGAE in 16 dimensions, seen by t-SNE")
+    figure.suptitle(
+        f"{len(labels)} handwritten digits as a graph of neighbours, VGAE in {DIM} dimensions, seen by t-SNE"
+    )
     figure.savefig(path, dpi=110)

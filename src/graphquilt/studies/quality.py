@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, fields
-from functools import cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from graphquilt.alignment import Alignment, centroid
-from graphquilt.arrays import FloatArray, Int64Array
-from graphquilt.consensus import Round, consensus_targets
-from graphquilt.embedders import DGI, VGAE
+from graphquilt.arrays import FloatArray
 from graphquilt.errors import InputError
-from graphquilt.evaluate import hold_out_edges, link_prediction_auc, reconstruction_auc
-from graphquilt.fanout.calls import of_run
+from graphquilt.evaluate import link_prediction_auc, reconstruction_auc
 from graphquilt.graph import Graph
-from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline import stitch
+from graphquilt.jobs import Job
+from graphquilt.pipeline import Recipe, Record
+from graphquilt.pipeline.calls import embedder_of_run
+from graphquilt.pipeline.description import describe, plain
 from graphquilt.progress import ProgressCallback
-from graphquilt.recipes import Recipe
-from graphquilt.studies.cells import cell_seed, run_cells
-from graphquilt.studies.small_scale import PROTOCOL, cut_as_protocol, measure, study_graph
-from graphquilt.studies.trainings import Training, train_patches, train_whole
+from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.small_scale import measured
+from graphquilt.studies.trainings import (
+    MODELS,
+    PROTOCOL,
+    held_out,
+    study_graph,
+    study_patches,
+    trained,
+    training_fact,
+)
 
 __all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_cells", "reproduce_quality"]
 
 RUNS = Recipe.best().runs
-REPETITIONS = 3  # run j of repetition r is training r + 3 j, so that first runs are those of the small-scale study
-MODELS: Mapping[str, type[VGAE] | type[DGI]] = {"vgae": VGAE, "dgi": DGI}
+REPETITIONS = 3
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,14 @@ class Column:
     combine: Literal["align", "identity", "best"] = "align"
 
 
-def _paper(**changes: Any) -> Recipe:
-    return Recipe("paper, changed", negatives=1, **changes)
-
-
+_paper = Recipe.paper().changed
 COLUMNS: Mapping[str, Column] = {
     "full": Column(_paper(), "whole"),
     "full, best run": Column(_paper(runs=RUNS), "whole", "best"),
     "full, runs aligned": Column(_paper(runs=RUNS), "whole"),
     "full, best recipe": Column(Recipe.best(), "whole"),
     "no-trans": Column(_paper(), combine="identity"),
-    "l2g": Column(Recipe.paper()),
+    "l2g": Column(_paper()),
     "+ runs": Column(_paper(runs=RUNS)),
     "+ dropout": Column(_paper(dropout=Recipe.best().dropout)),
     "+ weight decay": Column(_paper(weight_decay=5e-4)),
@@ -77,18 +76,6 @@ COLUMNS: Mapping[str, Column] = {
 }
 
 
-@cache
-def _split(name: str, data: str | None, seed: int) -> tuple[Graph, Int64Array]:
-    """Return the graph without a tenth of its edges, and those edges."""
-    return hold_out_edges(study_graph(name, data), fraction=0.1, seed=seed)
-
-
-@cache
-def _seen(name: str, data: str | None, seed: int, *, links: bool) -> tuple[Graph, PatchGraph]:
-    graph = _split(name, data, seed)[0] if links else study_graph(name, data)
-    return graph, cut_as_protocol(graph, name, seed)
-
-
 @dataclass(frozen=True)
 class QualityCell:
     """One data set, model, dimension and repetition, in one way.
@@ -99,7 +86,7 @@ class QualityCell:
     dim, repetition, seed : int
     links : bool
         Train without a tenth of the edges and predict them, in place of the usual measures.
-    data : str, optional
+    data : path, optional
         The folder with data sets.
     splits : int
         Random splits of the classification.
@@ -112,7 +99,7 @@ class QualityCell:
     column: str
     links: bool = False
     seed: int = 0
-    data: str | None = None
+    data: Path | None = None
     splits: int = 50
 
     @property
@@ -122,88 +109,58 @@ class QualityCell:
         return f"{self._stem}-rep{self.repetition}-{word}{'-links' if self.links else ''}"
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def group(self) -> str:
+        """All columns share trainings."""
+        return f"{self._stem}-rep{self.repetition}{'-links' if self.links else ''}"
+
+    @property
+    def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
         own = {key: value for key, value in asdict(self).items() if key != "data"}
-        return {**own, "quilting": asdict(PROTOCOL[self.dataset]), "how": asdict(COLUMNS[self.column])}
+        return {**own, "cutting": plain(PROTOCOL[self.dataset]), "way": plain(COLUMNS[self.column])}
 
     @property
     def _stem(self) -> str:
         return f"{self.dataset}-{self.model}-d{self.dim:03d}"
 
-    def run(self, folder: Path) -> dict[str, Any]:
+    def run(self, folder: Path) -> Record:
         """Train what is not trained yet, stitch and measure."""
-        graph, quilt = _seen(self.dataset, self.data, self.seed, links=self.links)
-        how = COLUMNS[self.column]
-        if how.of == "whole":
-            quilt = PatchGraph.from_patches([np.arange(graph.n_nodes)])
-        patches, seconds = self._trained(folder, graph, quilt)
+        graph = study_graph(self.dataset, self.data)
+        visible, edges = held_out(self.dataset, self.data, self.seed) if self.links else (graph, None)
+        job = self._trained(folder, visible)
         start = process_time()
-        X = self._combined(patches, graph, quilt.repeat(how.recipe.runs))
-        cost = seconds + process_time() - start
-        if self.links:
-            held = _split(self.dataset, self.data, self.seed)[1]
-            whole = study_graph(self.dataset, self.data)
-            return {"link_auc": link_prediction_auc(X, held, whole, seed=self.seed), "cost": round(cost, 2)}
-        return {**measure(X, graph, seed=self.seed, splits=self.splits), "cost": round(cost, 2)}
+        X = self._combined(job, visible)
+        cost = round(training_fact(job, "seconds") + process_time() - start, 2)
+        if edges is not None:
+            return Record({}, {"link_auc": link_prediction_auc(X, edges, graph, seed=self.seed), "cost": cost})
+        return Record({}, {**measured(X, graph, seed=self.seed, splits=self.splits), "cost": cost})
 
-    def _trained(self, folder: Path, graph: Graph, quilt: PatchGraph) -> tuple[list[Patch], float]:
-        """Return the patches of all runs, after all rounds, and their CPU seconds."""
-        recipe = COLUMNS[self.column].recipe
-        patches: list[Patch] = []
-        seconds = 0.0
-        for j in range(recipe.runs):
-            training = self._train(folder, graph, quilt, self.repetition + REPETITIONS * j)
-            patches += training.patches
-            seconds += training.seconds
-        for number in range(1, recipe.rounds + 1):
-            start = process_time()
-            alignment, X = self._stitched(patches, graph, quilt.repeat(recipe.runs))
-            targets = consensus_targets(patches, alignment, X, pull=recipe.pull)
-            seconds += process_time() - start
-            drawn = Round(number, recipe.rounds, targets)
-            training = self._train(folder, graph, quilt, self.repetition, consensus=drawn)
-            patches, seconds = training.patches, seconds + training.seconds
-        return patches, seconds
+    def _trained(self, folder: Path, graph: Graph) -> Job:
+        """Train in a folder that all columns share whose embedders are equal; run 0 is that of the small study."""
+        column = COLUMNS[self.column]
+        embedder = embedder_of_run(column.recipe.tuned(MODELS[self.model](self.dim)), RUNS * self.repetition)
+        plainest = Recipe.paper().tuned(MODELS[self.model](self.dim))
+        changes = "".join(
+            f"-{setting}-{value}"
+            for setting, value in describe(embedder).items()
+            if value != describe(plainest)[setting]
+        )
+        name = f"{self._stem}{changes}{'-links' if self.links else ''}-run{self.repetition}"
+        seed = cell_seed(self.seed, self.dataset, self.model, self.dim, self.repetition)
+        if column.of == "whole":
+            return trained(folder / f"{name}-full", graph, None, embedder, seed=seed, recipe=column.recipe)
+        patch_graph = study_patches(self.dataset, self.data, self.seed, links=self.links)
+        return trained(folder / f"{name}-patches", graph, patch_graph, embedder, seed=seed, recipe=column.recipe)
 
-    def _train(
-        self, folder: Path, graph: Graph, quilt: PatchGraph, run: int, *, consensus: Round | None = None
-    ) -> Training:
-        how = COLUMNS[self.column]
-        embedder = of_run(how.recipe.tuned(MODELS[self.model](self.dim)), run)
-        seed = cell_seed(self.seed, self.dataset, self.model, self.dim, run)
-        changed = "".join(f"-{field}-{value}" for field, value in _changes(embedder))
-        refined = f"-refine{how.recipe.refine}" if how.recipe.refine else ""
-        rounds = "" if consensus is None else f"-round{consensus.number}-coverage{how.recipe.coverage}{refined}"
-        name = f"{self._stem}{changed}{'-links' if self.links else ''}{rounds}-run{run}"
-        if how.of == "whole":
-            return train_whole(folder, f"{name}-full", graph, embedder, seed=seed)
-        return train_patches(folder, f"{name}-patches", graph, quilt, embedder, seed=seed, consensus=consensus)
-
-    def _combined(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> FloatArray:
-        how = COLUMNS[self.column]
-        if how.combine == "best":
-            return max(
-                (patch.coordinates for patch in patches), key=lambda X: reconstruction_auc(X, graph, seed=self.seed)
-            )
-        if how.combine == "identity":
-            return centroid(patches, Alignment.identity(len(patches), self.dim), n_nodes=graph.n_nodes)
-        return self._stitched(patches, graph, quilt)[1]
-
-    def _stitched(self, patches: list[Patch], graph: Graph, quilt: PatchGraph) -> tuple[Alignment, FloatArray]:
-        return stitch(graph, quilt, patches, [MODELS[self.model](self.dim)], recipe=COLUMNS[self.column].recipe)
-
-
-def _changes(embedder: Any) -> list[tuple[str, Any]]:
-    """Return what differs from the small-scale study's embedder, whose trainings have the plain names."""
-    plain: Mapping[str, Any] = {"dim": None, "negatives": 1}
-    found = []
-    for field in fields(embedder):
-        value = getattr(embedder, field.name)
-        if field.name != "dim" and value != plain.get(field.name, field.default):
-            # The start differs from run to run and goes without saying.
-            found.append((field.name, "fixed" if field.name == "init_seed" else value))
-    return found
+    def _combined(self, job: Job, graph: Graph) -> FloatArray:
+        combine = COLUMNS[self.column].combine
+        if combine == "best":
+            embeddings = [patch.coordinates for patch in job.patches]
+            return max(embeddings, key=lambda X: reconstruction_auc(X, graph, seed=self.seed))
+        if combine == "identity":
+            return centroid(job.patches, Alignment.identity(len(job.patches), self.dim), n_nodes=graph.n_nodes)
+        job.stitch()
+        return job.embedding
 
 
 def quality_cells(
@@ -216,17 +173,12 @@ def quality_cells(
     links: bool = False,
     seed: int = 0,
     splits: int = 50,
-    data: str | None = None,
+    data: Path | None = None,
 ) -> list[QualityCell]:
     """List the cells; columns that a model does not know (held-out edges are VGAE's) are left out."""
-    for words, known, kind in (
-        (datasets, PROTOCOL, "data set"),
-        (models, MODELS, "model"),
-        (columns, COLUMNS, "column"),
-    ):
-        for word in words:
-            if word not in known:
-                raise InputError(f"the study has no {kind} '{word}'; it knows {', '.join(known)}.")
+    check_names(datasets, PROTOCOL, "data set")
+    check_names(models, MODELS, "model")
+    check_names(columns, COLUMNS, "column")
     if not 1 <= repetitions <= REPETITIONS:
         raise InputError(f"there are 1 to {REPETITIONS} repetitions, not {repetitions}.")
     return [
@@ -246,13 +198,13 @@ def reproduce_quality(
     *,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
-) -> str:
+) -> list[Row]:
     """Compute the cells that are not finished in ``out``, and write ``quality.json``, ``quality.md`` and figures.
 
     Returns
     -------
-    str
-        The tables.
+    list of dict
+        See :func:`graphquilt.studies.quality_report.quality_rows`.
     """
     from graphquilt.studies.quality_report import write_quality
 

@@ -6,18 +6,17 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from graphquilt.errors import JobError
-from graphquilt.studies.cells import read_cells
+from graphquilt.studies.cells import Row, read_cells
+from graphquilt.studies.figures import figure_of, markdown_table, save_figure
 from graphquilt.studies.quality import COLUMNS
-from graphquilt.studies.small_scale_report import MODEL_TITLES, TITLES, figure_of, markdown_table
+from graphquilt.studies.small_scale_report import MODEL_TITLES, TITLES
 
 __all__ = ["quality_checks", "quality_rows", "quality_tables", "write_quality"]
 
-Row = dict[str, Any]
 NAMES: dict[str, str] = {
     "cora": TITLES["cora"],
     "citeseer": "Citeseer",
@@ -44,16 +43,16 @@ def quality_rows(results: Iterable[Row]) -> list[Row]:
     list of dict
         dataset, model, dim, column, repetitions; auc, accuracy and their standard deviations over repetitions
         (``auc_over``, ``accuracy_over``) and by repetition (``auc_each``, ``accuracy_each``), accuracy_std over splits,
-        cost in CPU seconds; link_auc where edges were held out.
+        cost in seconds; link_auc where edges were held out.
     """
     groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
     for result in results:
         p = result["parameters"]
         groups[p["dataset"], p["model"], p["dim"], p["column"]].append(result)
     rows = []
-    for (dataset, model, dim, column), found in groups.items():
+    for (dataset, model, dim, column), group in groups.items():
         row: Row = {"dataset": dataset, "model": model, "dim": dim, "column": column}
-        plain = [result for result in found if not result["parameters"]["links"]]
+        plain = [result for result in group if not result["parameters"]["links"]]
         row["repetitions"] = len(plain)
         for key in ("auc", "accuracy", "accuracy_std", "cost") if plain else ():
             values = [result[key] for result in plain]
@@ -61,7 +60,7 @@ def quality_rows(results: Iterable[Row]) -> list[Row]:
             if key in ("auc", "accuracy"):
                 row[f"{key}_over"] = float(np.std(values))
                 row[f"{key}_each"] = {str(result["parameters"]["repetition"]): result[key] for result in plain}
-        links = [result for result in found if result["parameters"]["links"]]
+        links = [result for result in group if result["parameters"]["links"]]
         if links:
             row["link_auc"] = float(np.mean([result["link_auc"] for result in links]))
         rows.append(row)
@@ -87,36 +86,34 @@ def _accuracy(r: Row | None) -> str:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return accuracies of full, the fair rival, no-trans, l2g and best side by side, a line a cell."""
+    """Return accuracies of full, the fair rival, no-trans, l2g and best side by side, one line for each cell."""
     index = _index(rows)
     shown = ("full", "full, best run", "full, runs aligned", "no-trans", "l2g", "+ runs", "best")
     lines = []
     for dataset, model, dim in dict.fromkeys((r["dataset"], r["model"], r["dim"]) for r in rows):
-        found = [index.get((dataset, model, dim, column)) for column in shown]
-        first, best = found[0], found[-1]
+        line = [index.get((dataset, model, dim, column)) for column in shown]
+        first, best = line[0], line[-1]
         gap = "–" if first is None or best is None else f"{100 * _difference(best, first, 'accuracy'):+.1f}"
-        count = str(max((r["repetitions"] for r in found if r is not None), default=0))
+        count = str(max((r["repetitions"] for r in line if r is not None), default=0))
         name = _titled(dataset)
-        lines.append([name, MODEL_TITLES[model], str(dim), count, *(_accuracy(r) for r in found), gap])
+        lines.append([name, MODEL_TITLES[model], str(dim), count, *(_accuracy(r) for r in line), gap])
     return markdown_table(["data", "model", "d", "reps", *shown, "best − full, points"], lines)
 
 
 def quality_tables(rows: Sequence[Row]) -> str:
-    """Return the study as Markdown: the headline, and every column of each data set and model."""
+    """Return the study as Markdown: the headline, every column of each data set and model, and what was expected."""
     parts = ["## Accuracy\n", headline(rows)]
     for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in rows):
-        here = [r for r in rows if (r["dataset"], r["model"]) == (dataset, model)]
-        dims = sorted({r["dim"] for r in here})
-        lines = []
-        for column in dict.fromkeys(r["column"] for r in here):
-            line = [column]
-            for dim in dims:
-                found = [r for r in here if (r["dim"], r["column"]) == (dim, column)]
-                line += _cells(found[0]) if found else ["–"] * 4
-            lines.append(line)
-        head = ["way", *(f"d = {dim}: {word}" for dim in dims for word in ("accuracy", "AUC", "link AUC", "CPU s"))]
+        block = [r for r in rows if (r["dataset"], r["model"]) == (dataset, model)]
+        dims = sorted({r["dim"] for r in block})
+        by_place = {(r["dim"], r["column"]): _cells(r) for r in block}
+        lines = [
+            [column, *(cell for dim in dims for cell in by_place.get((dim, column), ["–"] * 4))]
+            for column in dict.fromkeys(r["column"] for r in block)
+        ]
+        head = ["way", *(f"d = {dim}: {word}" for dim in dims for word in ("accuracy", "AUC", "link AUC", "s"))]
         parts += [f"\n### {_titled(dataset)}, {MODEL_TITLES[model]}\n", markdown_table(head, lines)]
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n## What was expected\n\n" + quality_checks(rows)
 
 
 def _cells(r: Row) -> list[str]:
@@ -135,14 +132,14 @@ def quality_checks(rows: Sequence[Row]) -> str:
     index = _index(rows)
     lines = []
     for dataset, model, dim in dict.fromkeys((r["dataset"], r["model"], r["dim"]) for r in rows):
-        found = {
+        ways = {
             column: index.get((dataset, model, dim, column)) for column in ("full", "l2g", "best", "reconstruction")
         }
         words = [
-            _compared(found["best"], found["full"], "accuracy"),
-            _compared(found["best"], found["l2g"], "accuracy"),
-            _compared(found["reconstruction"], found["full"], "auc"),
-            _compared(found["best"], found["l2g"], "auc"),
+            _compared(ways["best"], ways["full"], "accuracy"),
+            _compared(ways["best"], ways["l2g"], "accuracy"),
+            _compared(ways["reconstruction"], ways["full"], "auc"),
+            _compared(ways["best"], ways["l2g"], "auc"),
         ]
         chosen = "" if dataset in TUNED_ON else " (not tuned on)"
         lines.append([_titled(dataset) + chosen, MODEL_TITLES[model], str(dim), *words])
@@ -152,8 +149,8 @@ def quality_checks(rows: Sequence[Row]) -> str:
 
 def _difference(one: Row, other: Row, key: str) -> float:
     """Return the mean difference over the repetitions that both have: seeds differ more than ways do."""
-    mine, others = one[f"{key}_each"], other[f"{key}_each"]
-    return float(np.mean([mine[number] - others[number] for number in mine if number in others]))
+    first, second = one[f"{key}_each"], other[f"{key}_each"]
+    return float(np.mean([first[number] - second[number] for number in first if number in second]))
 
 
 def _compared(one: Row | None, other: Row | None, key: str) -> str:
@@ -165,33 +162,32 @@ def _compared(one: Row | None, other: Row | None, key: str) -> str:
     return f"{holds} ({difference:+.3f})"
 
 
-def write_quality(out: Path) -> str:
-    """Write ``quality.json``, ``quality.md`` and the figures from the finished cells in ``out``; return the tables."""
+def write_quality(out: Path) -> list[Row]:
+    """Write ``quality.json``, ``quality.md`` and the figures from the finished cells in ``out``; return the rows."""
     results = [result for result in read_cells(out) if "column" in result["parameters"]]
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = quality_rows(results)
-    text = quality_tables(rows) + "\n## What was expected\n\n" + quality_checks(rows)
     (out / "quality.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
-    (out / "quality.md").write_text(text)
-    if drawn := [r for r in rows if r["repetitions"]]:
-        draw_quality(drawn, out / "quality")
-    return text
+    (out / "quality.md").write_text(quality_tables(rows))
+    if measured := [r for r in rows if r["repetitions"]]:
+        draw_quality(measured, out / "quality")
+    return rows
 
 
 def draw_quality(rows: Sequence[Row], path: Path) -> None:
-    """Draw accuracy against the dimension, a column a data set and a line a model, as ``path``.png and .svg."""
+    """Draw accuracy against the dimension, by data set and model, as ``path``.png and .svg."""
     datasets, models = (list(dict.fromkeys(r[key] for r in rows)) for key in ("dataset", "model"))
     figure, axes = figure_of(len(datasets), len(models), 3.2, 2.9)
     for line, model in enumerate(models):
         for column, dataset in enumerate(datasets):
             axis = axes[line][column]
             for name, colour in COLOURS.items():
-                found = [r for r in rows if (r["dataset"], r["model"], r["column"]) == (dataset, model, name)]
+                curve = [r for r in rows if (r["dataset"], r["model"], r["column"]) == (dataset, model, name)]
                 axis.errorbar(
-                    [r["dim"] for r in found],
-                    [r["accuracy"] for r in found],
-                    yerr=[r["accuracy_over"] for r in found],
+                    [r["dim"] for r in curve],
+                    [r["accuracy"] for r in curve],
+                    yerr=[r["accuracy_over"] for r in curve],
                     marker="o",
                     markersize=4,
                     capsize=2,
@@ -209,5 +205,4 @@ def draw_quality(rows: Sequence[Row], path: Path) -> None:
     figure.legend(
         *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS), frameon=False
     )
-    for kind in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{kind}"), dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    save_figure(figure, path)

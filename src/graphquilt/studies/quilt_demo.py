@@ -1,4 +1,4 @@
-"""The smallest demonstration of the method: a sheet of points cut into 60 patches, thrown about and sewn together."""
+"""The smallest demonstration of the method: a sheet of points cut into 60 patches, moved about and aligned."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ import numpy as np
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.linalg.procrustes import centred, relative_rotation
-from graphquilt.report.quilt import draw_stages, plane_colours
+from graphquilt.evaluate import procrustes_error
+from graphquilt.studies.quilt_picture import draw_stages, plane_colours
 from graphquilt.synthetic import patchwork
 
 __all__ = ["quilt_demo"]
 
 
 def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
-    """Align a synthetic quilt, write ``quilt.png`` and ``quilt.json`` into the folder ``out``, return the figures."""
+    """Align patches of a sheet of points; write ``quilt.png`` and ``quilt.json`` into ``out``, return the figures."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    made = patchwork(seed=seed)
+    sheet = patchwork(seed=seed)
     start = time.perf_counter()
-    alignment = align(made.patches, made.edges)
-    X = centroid(made.patches, alignment)
+    alignment = align(sheet.patches, sheet.edges)
+    X = centroid(sheet.patches, alignment)
     seconds = time.perf_counter() - start
-    apart = centroid(made.patches, Alignment.identity(len(made.patches), 2))
+    apart = centroid(sheet.patches, Alignment.identity(len(sheet.patches), 2))
+    spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
     figures = {
         "graphquilt": __version__,
         "seed": seed,
-        "patches": len(made.patches),
+        "patches": len(sheet.patches),
         "nodes": len(X),
         "dimensions": 2,
-        "overlaps compared": len(made.edges),
+        "overlaps compared": len(sheet.edges),
         "seconds": round(seconds, 3),
         "noise of a coordinate": 0.01,
-        "root mean square error against the truth": _error(X, made.points),
-        "the same without alignment (no-trans)": _error(apart, made.points),
+        "root mean square error against the truth": spread * procrustes_error(X, sheet.points),
+        "the same without alignment (no-trans)": spread * procrustes_error(apart, sheet.points),
         "error left on an overlap": {
             "median": float(np.median(alignment.edge_errors)),
             "worst": float(alignment.edge_errors.max()),
@@ -50,12 +51,6 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "in words": alignment.summary().splitlines(),
         "picture": "quilt.png",
     }
-    draw_stages(made.patches, alignment, folder / "quilt.png", colours=plane_colours(made.points))
+    draw_stages(sheet.patches, alignment, folder / "quilt.png", colours=plane_colours(sheet.points))
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n")
     return figures
-
-
-def _error(X: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> float:
-    """Root mean square distance after the best rigid motion of the whole."""
-    a, b = centred(X)[0], centred(truth)[0]
-    return float(np.sqrt(np.mean(np.sum((a @ relative_rotation(a, b) - b) ** 2, axis=1))))

@@ -2,85 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from functools import cache, partial
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, AlignOptions, align, centroid
+from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray
-from graphquilt.datasets import load_dataset
-from graphquilt.embedders import DGI, VGAE
 from graphquilt.errors import InputError
-from graphquilt.evaluate import classification_accuracy, negative_distance, reconstruction_auc
+from graphquilt.evaluate import EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
-from graphquilt.partition import Metis, merge_small
-from graphquilt.patches import PatchGraph, patch_graph
+from graphquilt.pipeline import Recipe, Record, stitch
+from graphquilt.pipeline.description import plain
 from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import cell_seed, run_cells
-from graphquilt.studies.trainings import train_patches, train_whole
+from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 
-__all__ = [
-    "DIMS",
-    "PROTOCOL",
-    "Quilting",
-    "SmallScaleCell",
-    "cut_as_protocol",
-    "measure",
-    "quilted",
-    "reproduce_small",
-    "small_cells",
-    "study_graph",
-]
+__all__ = ["DIMS", "SmallScaleCell", "measured", "reproduce_small", "small_cells"]
 
 DIMS = (2, 4, 8, 16, 32, 64, 128)
-# As many non-edges as edges, as in the paper; our own default is twice as many.
-MODELS: Mapping[str, Callable[[int], VGAE | DGI]] = {"vgae": partial(VGAE, negatives=1), "dgi": DGI}
-
-
-@dataclass(frozen=True)
-class Quilting:
-    """How a data set is cut: number of patches, mean degree of the patch graph, least and most overlap."""
-
-    n_patches: int
-    degree: int
-    overlap: tuple[int, int] = (256, 1024)
-
-
-PROTOCOL: Mapping[str, Quilting] = {
-    "cora": Quilting(10, 4),
-    "amazon-photo": Quilting(10, 4),
-    "pubmed": Quilting(20, 5),
-    # not in the paper: for trying the study out without any data, and for another citation graph
-    "blocks": Quilting(5, 3, (40, 160)),
-    "citeseer": Quilting(10, 4),
-    "coauthor-cs": Quilting(20, 5),
-}
-
-
-@cache
-def study_graph(name: str, data: str | None) -> Graph:
-    """Open a data set, once."""
-    return load_dataset(name, data=data)
-
-
-@cache
-def quilted(name: str, data: str | None, seed: int) -> PatchGraph:
-    """Cut a data set as the protocol says; the same for every model, dimension and run."""
-    return cut_as_protocol(study_graph(name, data), name, seed)
-
-
-def cut_as_protocol(graph: Graph, name: str, seed: int) -> PatchGraph:
-    """Cut a graph as the protocol says for the data set of this name."""
-    how = PROTOCOL[name]
-    labels = merge_small(graph, Metis(how.n_patches, seed=seed)(graph), how.overlap[0] // 2)
-    return patch_graph(graph, labels, degree=how.degree, overlap=how.overlap, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -90,13 +34,13 @@ class SmallScaleCell:
     Attributes
     ----------
     dataset, model : str
-    dim, run, seed : int
-    data : str, optional
+    dim, run_number, seed : int
+    data : path, optional
         The folder with data sets.
     splits : int
         Random splits of the classification.
     keep : bool
-        Leave the embeddings in the folder, for pictures.
+        Keep the embeddings with the result, for pictures.
     """
 
     dataset: str
@@ -104,7 +48,7 @@ class SmallScaleCell:
     dim: int
     run_number: int
     seed: int = 0
-    data: str | None = None
+    data: Path | None = None
     splits: int = 50
     keep: bool = False
 
@@ -114,56 +58,57 @@ class SmallScaleCell:
         return f"{self.dataset}-{self.model}-d{self.dim:03d}-run{self.run_number}"
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def group(self) -> str:
+        """Every cell has trainings of its own."""
+        return self.name
+
+    @property
+    def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
         own = {key: value for key, value in asdict(self).items() if key not in ("data", "keep")}
-        return {**own, "quilting": asdict(PROTOCOL[self.dataset]), "negatives": 1 if self.model == "vgae" else None}
+        return {**own, "cutting": plain(PROTOCOL[self.dataset]), "negatives": 1 if self.model == "vgae" else None}
 
-    def run(self, folder: Path) -> dict[str, Any]:
+    def run(self, folder: Path) -> Record:
         """Train, stitch and measure all routes."""
-        graph, quilt = study_graph(self.dataset, self.data), quilted(self.dataset, self.data, self.seed)
-        embedder = MODELS[self.model](self.dim)
+        graph = study_graph(self.dataset, self.data)
+        patch_graph = study_patches(self.dataset, self.data, self.seed)
+        recipe = Recipe.paper()
+        embedder = recipe.tuned(MODELS[self.model](self.dim))
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, self.run_number)
-        full = train_whole(folder, f"{self.name}-full", graph, embedder, seed=seed)
-        local = train_patches(folder, f"{self.name}-patches", graph, quilt, embedder, seed=seed)
-        patches = local.patches
-        embedded = process_time()
-        alignment = align(patches, quilt.edges)
+        whole = trained(folder / f"{self.name}-full", graph, None, embedder, seed=seed, recipe=recipe)
+        local = trained(folder / f"{self.name}-patches", graph, patch_graph, embedder, seed=seed, recipe=recipe)
+        start = process_time()
+        local.stitch()
         aligned = process_time()
-        rotation = align(patches, quilt.edges, options=AlignOptions(motions=Motions(translate=False)))
-        identity = Alignment.identity(quilt.n_patches, self.dim)
-        routes: dict[str, FloatArray] = {"full": full.whole}
-        for route, each in (("l2g", alignment), ("no-trans", identity), ("rotation-only", rotation)):
-            routes[route] = centroid(patches, each, n_nodes=graph.n_nodes)
-        if self.keep:
-            for route, X in routes.items():
-                np.save(folder / f"{self.name}-{route}.npy", X.astype(np.float32))
-        measured = {route: measure(X, graph, seed=self.seed, splits=self.splits) for route, X in routes.items()}
-        done = process_time()
-        return {
-            "routes": measured,
-            "epochs": full.epochs,
-            "patch_sizes": [len(nodes) for nodes in quilt.node_sets],
-            "oversampling": sum(len(nodes) for nodes in quilt.node_sets) / graph.n_nodes,
+        rotation_only = recipe.changed(motions=Motions(translate=False))
+        identity = Alignment.identity(patch_graph.n_patches, self.dim)
+        routes: dict[str, FloatArray] = {
+            "full": whole.patches[0].coordinates,
+            "l2g": local.embedding,
+            "no-trans": centroid(local.patches, identity, n_nodes=graph.n_nodes),
+            "rotation-only": stitch(patch_graph, local.patches, recipe=rotation_only)[1],
+        }
+        figures = {route: measured(X, graph, seed=self.seed, splits=self.splits) for route, X in routes.items()}
+        end = process_time()
+        result: Row = {
+            "routes": figures,
+            "epochs": int(training_fact(whole, "epochs")),
+            "patch_sizes": patch_graph.sizes.tolist(),
+            "oversampling": float(patch_graph.sizes.sum()) / graph.n_nodes,
             "stages": {
-                "full": round(full.seconds, 2),
-                "patches": round(local.seconds, 2),
-                "align": round(aligned - embedded, 2),
-                "measure": round(done - aligned, 2),
+                "full": round(training_fact(whole, "seconds"), 2),
+                "patches": round(training_fact(local, "seconds"), 2),
+                "align": round(aligned - start, 2),
+                "measure": round(end - aligned, 2),
             },
         }
+        return Record({route: X.astype(np.float32) for route, X in routes.items()} if self.keep else {}, result)
 
 
-def measure(X: FloatArray, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
+def measured(X: FloatArray, graph: Graph, *, seed: int, splits: int) -> dict[str, float]:
     """Return AUC by inner product and by distance, and the mean and spread of the accuracy over splits."""
-    assert graph.labels is not None
-    accuracy = classification_accuracy(X, graph.labels, splits=splits, seed=seed)
-    return {
-        "auc": reconstruction_auc(X, graph, seed=seed),
-        "auc_distance": reconstruction_auc(X, graph, seed=seed, score=negative_distance),
-        "accuracy": float(accuracy.mean()),
-        "accuracy_std": float(accuracy.std()),
-    }
+    figures: dict[str, float] = asdict(quality(X, graph, options=EvaluationOptions(seed=seed, splits=splits)))
+    return {**figures, "auc_distance": reconstruction_auc(X, graph, seed=seed, score=negative_distance)}
 
 
 def small_cells(
@@ -174,13 +119,11 @@ def small_cells(
     *,
     seed: int = 0,
     splits: int = 50,
-    data: str | None = None,
+    data: Path | None = None,
 ) -> list[SmallScaleCell]:
     """List the cells: data set by data set, run by run, small dimensions first."""
-    for words, known, kind in ((datasets, PROTOCOL, "data set"), (models, MODELS, "model")):
-        for word in words:
-            if word not in known:
-                raise InputError(f"the study has no {kind} '{word}'; it knows {', '.join(known)}.")
+    check_names(datasets, PROTOCOL, "data set")
+    check_names(models, MODELS, "model")
     if runs < 1 or any(dim < 1 for dim in dims):
         raise InputError(f"runs is {runs} and the dimensions are {tuple(dims)}; all must be at least 1.")
     return [
@@ -199,7 +142,7 @@ def reproduce_small(
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
     maps: bool = True,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Compute the cells that are not finished in ``out``, and write ``results.json``, ``tables.md`` and figures.
 
     Parameters

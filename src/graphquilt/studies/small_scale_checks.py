@@ -1,4 +1,4 @@
-"""What the small-scale study is expected to show, line by line, held against its numbers."""
+"""What the small-scale study is expected to show, line by line, compared with its numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import le
-from typing import Any
+
+from graphquilt.studies.cells import Row
+from graphquilt.studies.figures import markdown_table
 
 __all__ = ["Check", "check_study", "checks_table"]
 
-Row = dict[str, Any]
 SETS = ("cora", "amazon-photo", "pubmed")
 
 # AUC and accuracy of the authors' published code on Cora, one training, the same protocol: model, dim, route.
@@ -44,15 +45,15 @@ class Check:
 
 
 def check_study(rows: Sequence[Row]) -> list[Check]:
-    """Hold every expectation against the kept runs of :func:`summarise`."""
+    """Compare every expectation with the best runs of :func:`summarise`."""
     table = {(r["dataset"], r["model"], r["dim"], r["route"]): r for r in rows}
     return list(_checks(table))
 
 
 def _checks(table: dict[tuple[str, str, int, str], Row]) -> Iterator[Check]:
-    for measure, dim, floor in (("auc", 32, 0.99), ("auc", 128, 0.995), ("accuracy", 32, 0.76)):
+    for measure, dim, least in (("auc", 32, 0.99), ("auc", 128, 0.995), ("accuracy", 32, 0.76)):
         row = table.get(("cora", "vgae", dim, "full"))
-        yield _one(f"VGAE, full, Cora, d = {dim}: {measure} ≥ {floor}", row, measure, partial(le, floor))
+        yield _one(f"VGAE, full, Cora, d = {dim}: {measure} ≥ {least}", row, measure, partial(le, least))
     for dataset in SETS:
         for measure in ("auc", "accuracy"):
             yield _wins(table, dataset, measure)
@@ -92,35 +93,34 @@ def _wins(table: dict[tuple[str, str, int, str], Row], dataset: str, measure: st
     }
     if not gaps:
         return Check(claim, None, "not computed")
-    said = ", ".join(f"d = {dim}: {gap:+.4f}" for dim, gap in gaps.items())
-    return Check(claim, min(gaps.values()) >= 0, said)
+    evidence = ", ".join(f"d = {dim}: {gap:+.4f}" for dim, gap in gaps.items())
+    return Check(claim, min(gaps.values()) >= 0, evidence)
 
 
 def _against_published(table: dict[tuple[str, str, int, str], Row]) -> Iterator[Check]:
     """Check each cell of Cora that has a published figure: not below it by more than the spread."""
     for (model, dim), routes in PUBLISHED.items():
         for place, measure in enumerate(("auc", "accuracy")):
-            found = {route: table.get(("cora", model, dim, route)) for route in routes}
+            ours = {route: table.get(("cora", model, dim, route)) for route in routes}
             claim = f"{model.upper()}, Cora, d = {dim}: {measure} not below the authors' code"
-            if any(row is None for row in found.values()):
+            if any(row is None for row in ours.values()):
                 yield Check(claim, None, "not computed")
                 continue
             below = []
-            said = []
-            for route, row in found.items():
+            figures = []
+            for route, row in ours.items():
                 assert row is not None
                 theirs = routes[route][place]
                 # AUC has no spread over splits: one of a hundredth stands for that of a training.
                 spread = 0.01 if measure == "auc" else row["accuracy_std"]
                 if row[measure] < theirs - spread:
                     below.append(route)
-                said.append(f"{route} {row[measure]:.3f} ({theirs:.3f})")
-            yield Check(claim, not below, ", ".join(said) + (f"; below: {', '.join(below)}" if below else ""))
+                figures.append(f"{route} {row[measure]:.3f} ({theirs:.3f})")
+            yield Check(claim, not below, ", ".join(figures) + (f"; below: {', '.join(below)}" if below else ""))
 
 
 def checks_table(checks: Sequence[Check]) -> str:
     """Return the checks as a Markdown table."""
     words = {True: "yes", False: "**no**", None: "–"}
-    lines = ["| expected | holds | measured |", "| --- | --- | --- |"]
-    lines += [f"| {check.claim} | {words[check.holds]} | {check.evidence} |" for check in checks]
-    return "\n".join(lines) + "\n"
+    lines = [(check.claim, words[check.holds], check.evidence) for check in checks]
+    return markdown_table(("expected", "holds", "measured"), lines)

@@ -6,18 +6,20 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from graphquilt.datasets import load_dataset
+from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError, MissingExtraError
-from graphquilt.studies.cells import read_cells
+from graphquilt.jobs import DirectoryStore
+from graphquilt.pipeline import Record
+from graphquilt.studies.cells import Row, cell_store, read_cells
+from graphquilt.studies.figures import figure_of, markdown_table, save_figure
 from graphquilt.studies.small_scale_checks import check_study, checks_table
+from graphquilt.studies.trainings import study_graph
 
-__all__ = ["draw_maps", "figure_of", "markdown_table", "summarise", "tables", "write_report"]
+__all__ = ["draw_maps", "summarise", "tables", "write_report"]
 
-Row = dict[str, Any]
 ROUTES = ("full", "l2g", "no-trans")
 COLOURS = {"full": "#444444", "l2g": "#0b6fb8", "no-trans": "#d1495b", "rotation-only": "#58a05c"}
 TITLES = {"cora": "Cora", "amazon-photo": "Amazon photo", "pubmed": "Pubmed"}
@@ -30,7 +32,7 @@ def summarise(results: Iterable[Row]) -> list[Row]:
     Returns
     -------
     list of dict
-        dataset, model, dim, route, runs, auc, accuracy, accuracy_std (over splits) of the run kept, and the least
+        dataset, model, dim, route, runs, auc, accuracy, accuracy_std (over splits) of the best run, and the least
         and greatest auc and the mean and standard deviation of the accuracy over runs.
     """
     groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
@@ -40,7 +42,7 @@ def summarise(results: Iterable[Row]) -> list[Row]:
             groups[p["dataset"], p["model"], p["dim"], route].append({**values, "run": p["run_number"]})
     rows = []
     for (dataset, model, dim, route), runs in groups.items():
-        kept = max(runs, key=lambda run: run["auc"])
+        best = max(runs, key=lambda run: run["auc"])
         accuracies = [run["accuracy"] for run in runs]
         rows.append(
             {
@@ -49,7 +51,7 @@ def summarise(results: Iterable[Row]) -> list[Row]:
                 "dim": dim,
                 "route": route,
                 "runs": len(runs),
-                **kept,
+                **best,
                 "auc_min": min(run["auc"] for run in runs),
                 "auc_max": max(run["auc"] for run in runs),
                 "accuracy_mean": float(np.mean(accuracies)),
@@ -58,12 +60,6 @@ def summarise(results: Iterable[Row]) -> list[Row]:
         )
     order = {name: place for place, name in enumerate(TITLES)}
     return sorted(rows, key=lambda r: (order.get(r["dataset"], 9), r["model"] != "vgae", r["dim"], r["route"]))
-
-
-def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    rule = ["---"] * len(head)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
 
 
 def _index(rows: Iterable[Row]) -> dict[tuple[str, str, int, str], Row]:
@@ -98,19 +94,19 @@ def tables(rows: Sequence[Row]) -> str:
         parts.append(f"\n## {TITLES.get(dataset, dataset)}, {MODEL_TITLES[model]} (runs: {counted})\n")
         lines = []
         for route in (*ROUTES, "rotation-only"):
-            found = [index.get((dataset, model, dim, route)) for dim in dims]
-            lines.append([f"{route}, AUC", *("–" if r is None else f"{r['auc']:.3f}" for r in found)])
+            line = [index.get((dataset, model, dim, route)) for dim in dims]
+            lines.append([f"{route}, AUC", *("–" if r is None else f"{r['auc']:.3f}" for r in line)])
             lines.append(
                 [
                     f"{route}, accuracy",
-                    *("–" if r is None else f"{r['accuracy']:.3f} ± {r['accuracy_std']:.3f}" for r in found),
+                    *("–" if r is None else f"{r['accuracy']:.3f} ± {r['accuracy_std']:.3f}" for r in line),
                 ]
             )
         parts.append(markdown_table(["route", *(f"d = {dim}" for dim in dims)], lines))
     return "\n".join(parts)
 
 
-def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> list[Row]:
+def write_report(out: Path, *, data: Path | None = None, maps: bool = True) -> list[Row]:
     """Write ``results.json``, ``tables.md`` and the figures from the finished cells in ``out``; return the summary."""
     results = [result for result in read_cells(out) if "routes" in result]
     if not results:
@@ -125,30 +121,20 @@ def write_report(out: Path, *, data: str | None = None, maps: bool = True) -> li
     return rows
 
 
-def figure_of(columns: int, lines: int, width: float, height: float) -> tuple[Any, Any]:
-    """Return a figure and its axes, each of this size in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("drawing the study", "viz") from error
-    figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
-    return figure, figure.subplots(lines, columns, squeeze=False)
-
-
 def draw_curves(rows: Sequence[Row], path: Path) -> None:
-    """Draw AUC and accuracy against the dimension, one column a data set, as ``path``.png and .svg."""
+    """Draw AUC and accuracy against the dimension, one column for each data set, as ``path``.png and .svg."""
     datasets = list(dict.fromkeys(r["dataset"] for r in rows))
     figure, axes = figure_of(len(datasets), 2, 3.6, 2.9)
     for column, dataset in enumerate(datasets):
         for line, measure in enumerate(("auc", "accuracy")):
             axis = axes[line][column]
             for route in ROUTES:
-                found = [r for r in rows if (r["dataset"], r["route"]) == (dataset, route)]
-                dims = [r["dim"] for r in found]
-                values = np.array([r[measure] for r in found])
+                curve = [r for r in rows if (r["dataset"], r["route"]) == (dataset, route)]
+                dims = [r["dim"] for r in curve]
+                values = np.array([r[measure] for r in curve])
                 axis.plot(dims, values, marker="o", markersize=4, color=COLOURS[route], label=route)
                 if measure == "accuracy":
-                    spread = np.array([r["accuracy_std"] for r in found])
+                    spread = np.array([r["accuracy_std"] for r in curve])
                     axis.fill_between(dims, values - spread, values + spread, color=COLOURS[route], alpha=0.15, lw=0)
             axis.set_xscale("log", base=2)
             ticks = sorted({r["dim"] for r in rows})
@@ -162,51 +148,49 @@ def draw_curves(rows: Sequence[Row], path: Path) -> None:
     axes[1][0].set_ylabel("classification accuracy")
     axes[0][0].legend(frameon=False)
     figure.suptitle(f"{MODEL_TITLES[rows[0]['model']]}: one model on all, patches aligned, patches as they are")
-    for kind in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{kind}"), dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    save_figure(figure, path)
 
 
-def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: str | None = None) -> None:
-    """Draw UMAP pictures of the kept embeddings at the largest dimension, coloured by class, as ``MODEL-umap.png``."""
+def draw_maps(rows: Sequence[Row], out: Path, model: str, *, data: Path | None = None) -> None:
+    """Draw UMAP pictures of the best runs at the largest dimension, coloured by class, as ``MODEL-umap.png``."""
     chosen = [r for r in rows if r["model"] == model and r["route"] in ROUTES]
     top = max(r["dim"] for r in chosen)
-    found = {}
+    store = cell_store(out)
+    names: dict[tuple[str, str], str] = {}
     for r in chosen:
-        name = f"{r['dataset']}-{model}-d{top:03d}-run{r['run']}-{r['route']}.npy"
-        if r["dim"] == top and (out / "cells" / name).exists():
-            found[r["dataset"], r["route"]] = out / "cells" / name
-    if not found:
+        name = f"{r['dataset']}-{model}-d{top:03d}-run{r['run']}"
+        if r["dim"] == top and r["route"] in store[name].arrays:
+            names[r["dataset"], r["route"]] = name
+    if not names:
         return
-    datasets = list(dict.fromkeys(dataset for dataset, _ in found))
+    datasets = list(dict.fromkeys(dataset for dataset, _ in names))
     figure, axes = figure_of(len(ROUTES), len(datasets), 3.2, 3.2)
     for line, dataset in enumerate(datasets):
-        labels = load_dataset(dataset, data=data).labels
+        labels = study_graph(dataset, data).labels
         for column, route in enumerate(ROUTES):
             axis = axes[line][column]
             axis.set_xticks([])
             axis.set_yticks([])
-            if (dataset, route) in found:
-                points = _plane(found[dataset, route])
+            if (dataset, route) in names:
+                points = _plane(store, names[dataset, route], route)
                 axis.scatter(*points.T, c=labels, cmap="tab10", s=2, linewidths=0, rasterized=True)
             axis.set_title(f"{TITLES.get(dataset, dataset)}, {route}", fontsize=10)
     figure.suptitle(f"{MODEL_TITLES[model]}, d = {top}, UMAP, coloured by class")
     figure.savefig(out / f"{model}-umap.png", dpi=150)
 
 
-def _plane(path: Path) -> Any:
-    """Return UMAP's picture of an embedding in the plane, (n, 2), and keep it beside the embedding."""
-    kept = path.with_suffix(".umap.npz")
-    if kept.exists():
-        with np.load(kept) as file:
-            return file["points"]
-    try:
-        import umap
-    except ImportError as error:
-        raise MissingExtraError("UMAP pictures", "viz") from error
-    import warnings
+def _plane(store: DirectoryStore, name: str, route: str) -> FloatArray:
+    """Return UMAP's picture of an embedding in the plane, (n, 2), which the store keeps."""
+    key = f"umap/{name}-{route}"
+    if key not in store:
+        try:
+            import umap
+        except ImportError as error:
+            raise MissingExtraError("UMAP pictures", "viz") from error
+        import warnings
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a seed makes it single-threaded, and it says so every time
-        points = umap.UMAP(random_state=0).fit_transform(np.load(path))
-    np.savez(kept, points=points.astype(np.float32))
-    return points
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a seed makes it single-threaded, and it says so every time
+            points = umap.UMAP(random_state=0).fit_transform(np.asarray(store[name].arrays[route]))
+        store[key] = Record({"points": points.astype(np.float32)})
+    return store[key].arrays["points"]

@@ -1,121 +1,98 @@
-"""Trainings that several cells of a study need: each is done once, kept in a file, and opened after that."""
+"""The trainings of a study: jobs in folders, which are resumed and shared by all cells that need them."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from time import process_time
-from typing import Any
 
 import numpy as np
 
-from graphquilt.arrays import FloatArray, IntArray
-from graphquilt.consensus import Round
-from graphquilt.errors import JobError
-from graphquilt.fanout import embed_patches
+from graphquilt.arrays import Int64Array
+from graphquilt.datasets import load_dataset
+from graphquilt.embedders import DGI, VGAE, Embedder
+from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
-from graphquilt.patches import Patch, PatchGraph
+from graphquilt.jobs import DirectoryStore, Job, JobSettings
+from graphquilt.patches import PatchGraph
+from graphquilt.pipeline import Cutting, Recipe, cut
+from graphquilt.pipeline.cutting import keep_patch_graph
+from graphquilt.pipeline.records import patch_key
 
-__all__ = ["Training", "train_patches", "train_whole"]
+__all__ = ["MODELS", "PROTOCOL", "held_out", "study_graph", "study_patches", "trained", "training_fact"]
+
+MODELS: Mapping[str, type[VGAE] | type[DGI]] = {"vgae": VGAE, "dgi": DGI}
+
+PROTOCOL: Mapping[str, Cutting] = {
+    "cora": Cutting(10, degree=4, overlap=(256, 1024)),
+    "amazon-photo": Cutting(10, degree=4, overlap=(256, 1024)),
+    "pubmed": Cutting(20, degree=5, overlap=(256, 1024)),
+    # not in the paper: for trying the studies without any data, and for other graphs
+    "blocks": Cutting(5, degree=3, overlap=(40, 160)),
+    "citeseer": Cutting(10, degree=4, overlap=(256, 1024)),
+    "coauthor-cs": Cutting(20, degree=5, overlap=(256, 1024)),
+}
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """Embedded patches (or the whole graph as one patch), and what they cost.
+@cache
+def study_graph(name: str, data: Path | None) -> Graph:
+    """Open a data set, once."""
+    return load_dataset(name, data=data)
 
-    Attributes
+
+@cache
+def held_out(name: str, data: Path | None, seed: int) -> tuple[Graph, Int64Array]:
+    """Return a data set without a tenth of its edges, and those edges."""
+    return hold_out_edges(study_graph(name, data), fraction=0.1, seed=seed)
+
+
+@cache
+def study_patches(name: str, data: Path | None, seed: int, *, links: bool = False) -> PatchGraph:
+    """Cut a data set as the protocol says; the same for every model, dimension and run."""
+    graph = held_out(name, data, seed)[0] if links else study_graph(name, data)
+    return cut(graph, PROTOCOL[name], dim=1, seed=seed)  # whether overlaps suffice for a dimension is seen in training
+
+
+def trained(
+    path: Path, graph: Graph, patch_graph: PatchGraph | None, embedder: Embedder, *, seed: int, recipe: Recipe
+) -> Job:
+    """Return a job in a folder with all its patches trained; what the folder has is not trained again.
+
+    Parameters
     ----------
-    patches : list of Patch
-    seconds : float
-        CPU seconds of the training.
-    epochs : int
-        Of a whole graph; 0 for patches.
+    path : path
+        The folder. Recipes that differ in runs, rounds or stitching may share one.
+    graph : Graph
+    patch_graph : PatchGraph or None
+        None trains the whole graph as one patch.
+    embedder : Embedder
+    seed : int
+        Seed of the training; the graph has been cut already.
+    recipe : Recipe
+
+    Raises
+    ------
+    JobError
+        The folder has trainings with another embedder or seed.
     """
-
-    patches: list[Patch]
-    seconds: float
-    epochs: int = 0
-
-    @property
-    def whole(self) -> FloatArray:
-        """The only patch's coordinates."""
-        return self.patches[0].coordinates
-
-
-def settings_of(embedder: Any, seed: int) -> str:
-    """Return what a training depends on: the embedder, where it differs from its defaults, and the seed.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import VGAE
-    >>> settings_of(VGAE(8, dropout=0.5), 3)
-    'VGAE dim=8 dropout=0.5, seed 3'
-    """
-    fields = dataclasses.fields(embedder)
-    said = [
-        (field.name, getattr(embedder, field.name))
-        for field in fields
-        if field.default != getattr(embedder, field.name)
-    ]
-    return " ".join([type(embedder).__name__, *(f"{name}={value}" for name, value in said)]) + f", seed {seed}"
+    store = DirectoryStore(path)
+    patches = PatchGraph.from_patches([np.arange(graph.n_nodes)]) if patch_graph is None else patch_graph
+    keep_patch_graph(store, patches, graph)
+    job = Job(store, JobSettings(embedder=embedder, recipe=recipe, seed=seed), graph)
+    job.embed()
+    # The data of patches can be cut again, and that of hundreds of trainings would take tens of gigabytes.
+    for file in sorted(path.glob("patches/*/graph.*")):
+        file.unlink()
+    return job
 
 
-def train_whole(folder: Path, name: str, graph: Graph, embedder: Any, *, seed: int) -> Training:
-    """Embed the whole graph, or open ``trainings/NAME.npz`` where that was done already."""
-
-    def train() -> tuple[list[FloatArray], int]:
-        fit = embedder.fit(graph, seed)
-        return [fit.embedding], len(fit.losses)
-
-    return _kept(folder, name, [np.arange(graph.n_nodes)], settings_of(embedder, seed), train)
-
-
-def train_patches(
-    folder: Path,
-    name: str,
-    graph: Graph,
-    quilt: PatchGraph,
-    embedder: Any,
-    *,
-    seed: int,
-    consensus: Round | None = None,
-) -> Training:
-    """Embed every patch, or open ``trainings/NAME.npz`` where that was done already.
-
-    See :func:`graphquilt.embed_patches` for ``consensus``.
-    """
-
-    def train() -> tuple[list[FloatArray], int]:
-        return [patch.coordinates for patch in embed_patches(graph, quilt, embedder, seed=seed, consensus=consensus)], 0
-
-    return _kept(folder, name, quilt.node_sets, settings_of(embedder, seed), train)
-
-
-def _kept(
-    folder: Path,
-    name: str,
-    nodes: Sequence[IntArray],
-    settings: str,
-    train: Callable[[], tuple[list[FloatArray], int]],
-) -> Training:
-    path = folder.parent / "trainings" / f"{name}.npz"
-    if not path.exists():
-        start = process_time()
-        embeddings, epochs = train()
-        seconds = process_time() - start
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{name}.{os.getpid()}.npz")
-        rows = np.concatenate([X.astype(np.float32) for X in embeddings])
-        np.savez(scratch, rows=rows, seconds=seconds, epochs=epochs, made_with=settings)
-        scratch.replace(path)
-    with np.load(path, allow_pickle=False) as kept:
-        rows, seconds, epochs = kept["rows"], float(kept["seconds"]), int(kept["epochs"])
-        if str(kept["made_with"]) != settings or len(rows) != sum(map(len, nodes)):
-            raise JobError(
-                f"{path} was made with {kept['made_with']}, not with {settings}; remove it, or use another folder."
-            )
-    parts = np.split(rows, np.cumsum([len(each) for each in nodes])[:-1])
-    return Training([Patch(*pair) for pair in zip(nodes, parts, strict=True)], seconds, epochs)
+def training_fact(job: Job, fact: str) -> float:
+    """Return the sum over all trainings of a job of a fact that their records hold, as ``seconds`` or ``epochs``."""
+    recipe = job.settings.recipe
+    total = 0.0
+    for number in range(recipe.rounds + 1):
+        for patch in range(recipe.runs * job.patch_graph.n_patches):
+            value = job.store[patch_key(patch, "embedding", number)].parameters.get(fact, 0)
+            assert isinstance(value, int | float)
+            total += value
+    return total

@@ -1,16 +1,13 @@
-"""A company's network traffic, day by day, with an intruder in it, in the format of the LANL netflow records.
+"""Make the network traffic of a company, day by day, with an intruder in it, in the format of LANL's netflow records.
 
-The background was written from what networks look like, and what the intruder does (see
-:mod:`graphquilt.synthetic.intruder`) from what intruders do; both were fixed before any detector had scored them.
+Both the traffic and the intruder (see :mod:`graphquilt.synthetic.intruder`) were fixed before any detector scored them.
 
-Background
-----------
 Internal hosts are sources, and destinations too; the other destinations are external addresses. A host belongs to a
 department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
 enterprise servers that everybody uses, servers and peers of its department, popular sites, addresses of its own), each
 with a daily probability and for part of the time only. Workstations rest at weekends. On each active day a host also
-meets a few addresses it never returns to. Monitors sweep a tenth of all hosts once a week: a harmless scan. Some hosts
-arrive late, some leave early.
+contacts a few addresses that it never returns to. Monitors contact a tenth of all hosts once a week: a harmless scan.
+Some hosts arrive late, some leave early.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,23 +32,12 @@ __all__ = ["BEHAVIOURS", "LANL_SIZE", "Netflow", "Truth", "netflow"]
 LANL_SIZE = {"n_sources": 37_177, "n_destinations": 931_655, "n_days": 89}
 
 _DAY = 86400
-_ONE_OFFS = 2.0  # addresses a day that an active host never returns to, mean
+_ONE_OFFS = 2.0  # mean number of addresses per day that an active host never returns to
 
 
 @dataclass(frozen=True)
 class Netflow:
-    """Traffic that can be drawn day by day, in any order; see :func:`netflow`.
-
-    Attributes
-    ----------
-    n_sources, n_destinations, n_days : int
-        Destination ids below ``n_sources`` are the internal hosts.
-    pairs_per_day : float
-        Distinct pairs that an average day should have.
-    campaigns : int
-        How often the intruder does each of ``BEHAVIOURS``.
-    seed : int
-    """
+    """Traffic that can be generated day by day, in any order; :func:`netflow` describes the attributes."""
 
     n_sources: int
     n_destinations: int
@@ -87,32 +73,27 @@ class Netflow:
         days = rng.integers(0, self.n_days, n)
         born[fate < 0.08] = days[fate < 0.08]
         gone[fate > 0.93] = days[fate > 0.93] + 1
-        return {
-            "department": rng.choice(n_departments, n, p=shares / shares.sum()),
-            "role": role,
-            "weekday": busy,
-            "weekend": weekend,
-            "born": born,
-            "gone": gone,
-            "one_offs": rng.gamma(0.7, _ONE_OFFS / 0.7, n),
-            "sweep_weekday": rng.integers(0, 7, n),
-        }
+        hosts = {"role": role, "weekday": busy, "weekend": weekend, "born": born, "gone": gone}
+        hosts["department"] = rng.choice(n_departments, n, p=shares / shares.sum())
+        hosts["one_offs"] = rng.gamma(0.7, _ONE_OFFS / 0.7, n)
+        hosts["sweep_weekday"] = rng.integers(0, 7, n)
+        return hosts
 
     @cached_property
     def _contacts(self) -> dict[str, AnyArray]:
         hosts = self._hosts
         share = (hosts["weekday"] * 5 + hosts["weekend"] * 2) / 7 * (hosts["gone"] - hosts["born"]) / self.n_days
-        wanted = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
-        mean = 2.0 * wanted / float(share.sum())
-        # Popular servers are drawn more than once, so the first list is too short: measure by how much, and correct.
+        pairs = max(self.pairs_per_day - _ONE_OFFS * float(share.sum()), 0.1 * self.pairs_per_day)
+        mean = 2.0 * pairs / float(share.sum())
+        # Popular servers are chosen more than once, so the first list is too short: measure by how much, and correct.
         for _ in range(2):
             contacts = self._draw_contacts(mean)
             life = (contacts["last"] - contacts["first"]) / self.n_days
-            mean *= wanted / float((contacts["probability"] * life * share[contacts["source"]]).sum())
+            mean *= pairs / float((contacts["probability"] * life * share[contacts["source"]]).sum())
         return self._draw_contacts(mean)
 
     def _draw_contacts(self, mean: float) -> dict[str, AnyArray]:
-        """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates go."""
+        """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates are removed."""
         rng = np.random.default_rng([self.seed, 1])
         n, sigma = self.n_sources, 1.1
         servers = np.flatnonzero(self._hosts["role"] == SERVER)
@@ -123,7 +104,13 @@ class Netflow:
         destination = np.empty(m, dtype=np.int64)
         enterprise = rng.permutation(servers)[: max(1, len(servers) // 10)]
         destination[kind == 0] = enterprise[_zipf(rng, len(enterprise), int((kind == 0).sum()))]
-        self._fill_department(rng, destination, source, kind, servers)
+        department = self._hosts["department"]
+        for group in range(int(department.max()) + 1):
+            own = servers[department[servers] == group]
+            for which, choice in ((1, own if len(own) else servers), (2, np.flatnonzero(department == group))):
+                rows = np.flatnonzero((kind == which) & (department[source] == group))
+                if len(rows):
+                    destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
         low, high = self._outside
         sites = rng.permutation(np.arange(low, high))[: max(1, (high - low) // 10)]
         destination[kind == 3] = sites[_zipf(rng, len(sites), int((kind == 3).sum()))]
@@ -134,31 +121,8 @@ class Netflow:
         fate, day = rng.random(m), rng.integers(0, self.n_days, m)
         first[fate < 0.15] = day[fate < 0.15]
         last[fate > 0.85] = day[fate > 0.85] + 1
-        return {
-            "source": key >> 32,
-            "destination": key & 0xFFFFFFFF,
-            "probability": rng.beta(1.2, 1.2, m),
-            "first": first,
-            "last": last,
-        }
-
-    def _fill_department(
-        self,
-        rng: np.random.Generator,
-        destination: IntArray,
-        source: IntArray,
-        kind: IntArray,
-        servers: IntArray,
-    ) -> None:
-        """Contacts inside the department: kind 1 its servers, kind 2 any of its hosts."""
-        department = self._hosts["department"]
-        for group in range(int(department.max()) + 1):
-            members = np.flatnonzero(department == group)
-            own = servers[department[servers] == group]
-            for which, choice in ((1, own if len(own) else servers), (2, members)):
-                rows = np.flatnonzero((kind == which) & (department[source] == group))
-                if len(rows):
-                    destination[rows] = choice[_zipf(rng, len(choice), len(rows))]
+        ends = {"source": key >> 32, "destination": key & 0xFFFFFFFF}
+        return {**ends, "probability": rng.beta(1.2, 1.2, m), "first": first, "last": last}
 
     @cached_property
     def _campaigns(self) -> tuple[Truth, BoolArray]:
@@ -172,7 +136,7 @@ class Netflow:
         return self._campaigns[0]
 
     def pairs(self, day: int) -> tuple[IntArray, IntArray]:
-        """Draw the distinct (source, destination) pairs of one day, sorted."""
+        """Return the distinct (source, destination) pairs of one day, sorted."""
         rng = np.random.default_rng([self.seed, 3, day])
         hosts, contacts, (truth, quiet) = self._hosts, self._contacts, self._campaigns
         weekend = day % 7 >= 5
@@ -202,16 +166,16 @@ class Netflow:
     def flows(self, day: int, *, mean_flows: float = 2.0) -> pa.Table:
         """Return one day of flow records in the eleven LANL columns, sorted by time.
 
-        Every pair has at least one TCP flow and about ``mean_flows``; name look-ups by UDP are added, which a
-        filter by protocol takes out again. A beacon calls at regular intervals.
+        Every pair has about ``mean_flows`` TCP flows and at least one; each source also looks up names by UDP. A beacon
+        calls at regular intervals.
         """
         import pyarrow as pa
 
-        from graphquilt.temporal.reader import LANL_COLUMNS
+        from graphquilt.temporal import LANL_COLUMNS
 
         rng = np.random.default_rng([self.seed, 4, day])
         source, destination = self.pairs(day)
-        repeats = 1 + rng.geometric(1 / max(1.0, mean_flows), len(source)) - 1
+        repeats = rng.geometric(1 / max(1.0, mean_flows), len(source))
         source, destination = np.repeat(source, repeats), np.repeat(destination, repeats)
         look_ups = np.unique(source)
         m, extra = len(source), len(look_ups)
@@ -229,8 +193,7 @@ class Netflow:
         columns = [
             time[order],
             rng.integers(0, 3600, m + extra),
-            _named(source[order], self.n_sources),
-            _named(destination[order], self.n_sources),
+            *(_named(nodes[order], self.n_sources) for nodes in (source, destination)),
             np.where(udp, 17, 6),
             _strings("Port", rng.integers(1024, 65536, m + extra), 5),
             np.where(udp, 53, port).astype(str),
@@ -240,7 +203,7 @@ class Netflow:
         return pa.table(dict(zip(LANL_COLUMNS, columns, strict=True)))
 
     def write(self, folder: str | Path, *, mean_flows: float = 2.0, days: range | None = None) -> list[Path]:
-        """Write one ``netflow_day-NN.csv`` a day, without header like LANL's, and ``truth.csv``; return the days."""
+        """Write one ``netflow_day-NN.csv`` per day, without header like LANL's, and ``truth.csv``; return the paths."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -252,14 +215,8 @@ class Netflow:
             paths.append(folder / f"netflow_day-{day:02d}.csv")
             csv.write_csv(self.flows(day, mean_flows=mean_flows), paths[-1], write_options=bare)
         truth = self.truth
-        table = pa.table(
-            {
-                "day": truth.day,
-                "source": _named(truth.source, self.n_sources),
-                "destination": _named(truth.destination, self.n_sources),
-                "behaviour": [BEHAVIOURS[b] for b in truth.behaviour],
-            }
-        )
+        ends = {side: _named(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
+        table = pa.table({"day": truth.day, **ends, "behaviour": [BEHAVIOURS[b] for b in truth.behaviour]})
         csv.write_csv(table, folder / "truth.csv")
         return paths
 
@@ -273,14 +230,15 @@ def netflow(
     campaigns: int = 2,
     seed: int = 0,
 ) -> Netflow:
-    """Draw a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
+    """Make a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
 
     Parameters
     ----------
     n_sources, n_destinations, n_days : int
-        Internal hosts; all destinations, internal hosts included; days, of which 5 and 6 in seven are weekends.
+        Internal hosts; all destinations, of which the internal hosts are the first; days, of which 5 and 6 in seven are
+        weekends.
     pairs_per_day : float, optional
-        Distinct pairs on an average day; 13.5 a source, which is 500 000 at LANL's size.
+        Distinct pairs on an average day; by default 13.5 per source, which is 500 000 at LANL's size.
     campaigns : int
         How often the intruder does each of ``BEHAVIOURS``, from day ``0.55 n_days`` on.
     seed : int
@@ -303,12 +261,11 @@ def netflow(
 
 
 def _zipf(rng: np.random.Generator, n: int, size: int) -> IntArray:
-    """Ranks 0..n-1 with probability about 1 / (rank + 1)."""
-    ranks: IntArray = np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1).astype(np.int64)
-    return ranks
+    """Return random ranks 0..n-1 with probability about 1 / (rank + 1)."""
+    return np.asarray(np.minimum(np.exp(rng.random(size) * np.log(n + 1)) - 1, n - 1), dtype=np.int64)
 
 
-def _strings(prefix: str, numbers: IntArray, digits: int) -> Any:
+def _strings(prefix: str, numbers: IntArray, digits: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -316,8 +273,8 @@ def _strings(prefix: str, numbers: IntArray, digits: int) -> Any:
     return pc.binary_join_element_wise(prefix, padded, "")
 
 
-def _named(nodes: IntArray, n_internal: int) -> Any:
-    """CompNNNNNN for internal hosts, IPNNNNNN for the others."""
+def _named(nodes: IntArray, n_internal: int) -> pa.Array:
+    """Return CompNNNNNN for internal hosts and IPNNNNNN for the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

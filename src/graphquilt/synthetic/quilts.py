@@ -1,4 +1,4 @@
-"""Quilts whose answer is known: points cut into patches, each patch moved by a similarity of its own."""
+"""Make alignment problems with known answers: points cut into patches, each moved by a similarity of its own."""
 
 from __future__ import annotations
 
@@ -16,28 +16,18 @@ __all__ = ["Quilt", "patchwork", "quilt", "random_rotations", "ring_with_chords"
 
 @dataclass(frozen=True, eq=False)
 class Quilt:
-    """Patches, the edges between them, and the truth.
+    """An alignment problem: patches as an embedding method would return them, and the true positions and motions.
 
-    Attributes
-    ----------
-    patches : sequence of Patch
-        What an embedding method would deliver.
-    edges : int array (m, 2)
-    points : float array (n, d)
-        Where the nodes really are.
-    scales, rotations, translations : arrays (p,), (p, d, d), (p, d)
-        The motion that puts each patch back: ``scale * X @ rotation + translation`` is the truth, but for noise.
-    wrong : int array (k,)
-        The edges (rows of ``edges``) whose overlaps were spoilt.
+    The truth of patch k, but for noise, is ``scales[k] * X @ rotations[k] + translations[k]``.
     """
 
     patches: Sequence[Patch]
-    edges: Int64Array
-    points: Float64Array
-    scales: Float64Array
-    rotations: Float64Array
-    translations: Float64Array
-    wrong: Int64Array
+    edges: Int64Array  # (m, 2)
+    points: Float64Array  # (n, d), the true positions of the nodes
+    scales: Float64Array  # (p,)
+    rotations: Float64Array  # (p, d, d)
+    translations: Float64Array  # (p, d)
+    wrong: Int64Array  # (k,), the rows of the edges whose overlaps are wrong
 
 
 def random_rotations(n: int, dim: int, rng: np.random.Generator) -> Float64Array:
@@ -55,9 +45,9 @@ def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> Int64Arra
     >>> len(ring_with_chords(10, 4, np.random.default_rng(0)))
     20
     """
-    wanted = min(n * (n - 1) // 2, max(n if n > 2 else n - 1, n * degree // 2))
+    n_edges = min(n * (n - 1) // 2, max(n if n > 2 else n - 1, n * degree // 2))
     edges = {(k, k + 1) for k in range(n - 1)} | ({(0, n - 1)} if n > 2 else set())
-    while len(edges) < wanted:
+    while len(edges) < n_edges:
         i, j = sorted(rng.integers(n, size=2).tolist())
         if i != j:
             edges.add((i, j))
@@ -74,7 +64,7 @@ def rotation_measurements(
     """
     rng = np.random.default_rng(seed)
     edges = ring_with_chords(n, degree, rng)
-    edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
+    edges = edges[np.lexsort(edges.T)]
     truth = random_rotations(n, dim, rng)
     measured = truth[edges[:, 0]] @ truth[edges[:, 1]].transpose(0, 2, 1)
     if noise > 0:
@@ -93,12 +83,12 @@ def quilt(
     wrong: float = 0.0,
     seed: int = 0,
 ) -> Quilt:
-    """Make a quilt whose patch graph is a ring with chords.
+    """Make patches with known motions whose patch graph is a ring with chords.
 
     Parameters
     ----------
     overlap : int, optional
-        Nodes that each patch edge has to itself; 2 * dim by default.
+        Number of nodes that are shared by the two patches of an edge and no other; 2 * dim by default.
     noise : float
         Standard deviation of what is added to every coordinate, as a share of the spread of the points (which is 1).
     scaled : bool
@@ -109,51 +99,49 @@ def quilt(
 
     Examples
     --------
-    >>> made = quilt(5, 3, seed=1)
-    >>> len(made.patches), len(made.edges), made.points.shape
+    >>> example = quilt(5, 3, seed=1)
+    >>> len(example.patches), len(example.edges), example.points.shape
     (5, 10, (70, 3))
     """
     rng = np.random.default_rng(seed)
     edges = ring_with_chords(n_patches, degree, rng)
     share = 2 * dim if overlap is None else overlap
-    own = max(1, dim // 4) + 1 if n_patches > 1 else share
+    unshared = max(1, dim // 4) + 1 if n_patches > 1 else share
     # Nodes 0..m*share-1 belong to the overlaps, edge after edge; then each patch has a few of its own.
-    n = len(edges) * share + n_patches * own
-    points = rng.normal(size=(n, dim))
-    members = [list(range(len(edges) * share + k * own, len(edges) * share + (k + 1) * own)) for k in range(n_patches)]
+    start = len(edges) * share
+    points = rng.normal(size=(start + n_patches * unshared, dim))
+    members = [list(range(start + k * unshared, start + (k + 1) * unshared)) for k in range(n_patches)]
     for e, (i, j) in enumerate(edges.tolist()):
         for k in (i, j):
             members[k] += range(e * share, (e + 1) * share)
     scales = np.exp(rng.uniform(-np.log(3), np.log(3), n_patches)) if scaled else np.ones(n_patches)
     rotations = random_rotations(n_patches, dim, rng)
     translations = 3 * rng.normal(size=(n_patches, dim))
-    spoilt = _spoilt(edges, n_patches, round(wrong * len(edges)), rng)
+    wrong_edges = _wrong_edges(edges, n_patches, round(wrong * len(edges)), rng)
     patches = []
     for k in range(n_patches):
         nodes = np.sort(np.array(members[k], dtype=np.int64))
-        seen = points[nodes] + noise * rng.normal(size=(len(nodes), dim))
-        for e in spoilt[edges[spoilt, 1] == k].tolist():
+        measured = points[nodes] + noise * rng.normal(size=(len(nodes), dim))
+        for e in wrong_edges[edges[wrong_edges, 1] == k].tolist():
             rows = np.flatnonzero((nodes >= e * share) & (nodes < (e + 1) * share))
-            seen[rows] = seen[rows] @ random_rotations(1, dim, rng)[0]
-        patches.append(Patch(nodes, (seen - translations[k]) @ rotations[k].T / scales[k]))
-    return Quilt(patches, edges, points, scales, rotations, translations, spoilt)
+            measured[rows] = measured[rows] @ random_rotations(1, dim, rng)[0]
+        patches.append(Patch(nodes, (measured - translations[k]) @ rotations[k].T / scales[k]))
+    return Quilt(patches, edges, points, scales, rotations, translations, wrong_edges)
 
 
-def _spoilt(edges: Int64Array, n: int, wanted: int, rng: np.random.Generator) -> Int64Array:
-    """Choose ``wanted`` edges at random, but no more than half of those at any vertex."""
-    room = np.bincount(edges.ravel(), minlength=n) // 2
+def _wrong_edges(edges: Int64Array, n: int, count: int, rng: np.random.Generator) -> Int64Array:
+    """Choose ``count`` edges at random, but no more than half of those at any vertex."""
+    allowed = np.bincount(edges.ravel(), minlength=n) // 2
     chosen: list[int] = []
-    for e in rng.permutation(len(edges)).tolist() if wanted else []:
-        if len(chosen) < wanted and np.all(room[edges[e]] > 0):
-            room[edges[e]] -= 1
+    for e in rng.permutation(len(edges)).tolist() if count else []:
+        if len(chosen) < count and np.all(allowed[edges[e]] > 0):
+            allowed[edges[e]] -= 1
             chosen.append(e)
     return np.array(sorted(chosen), dtype=np.int64)
 
 
 def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: float = 0.01, seed: int = 0) -> Quilt:
-    """Cut a sheet of points in the plane into overlapping squares, and throw each down somewhere else.
-
-    For pictures: two dimensions, ``rows * columns`` patches, neighbours (diagonal ones too) overlapping by a third.
+    """Cut a rectangle of points into ``rows * columns`` squares that overlap by a third, each moved in its own way.
 
     Examples
     --------
@@ -161,19 +149,17 @@ def patchwork(rows: int = 6, columns: int = 10, *, per_patch: int = 60, noise: f
     60
     """
     rng = np.random.default_rng(seed)
-    n = rows * columns * per_patch // 2
-    points = rng.uniform(0, 1, size=(n, 2)) * [columns, rows]
     p = rows * columns
+    points = rng.uniform(0, 1, size=(p * per_patch // 2, 2)) * [columns, rows]
+    corners = np.array([[k % columns, k // columns] for k in range(p)])
     rotations = random_rotations(p, 2, rng)
     translations = rng.uniform(-1, 1, size=(p, 2)) * [columns / 2, rows / 2]
-    patches, held = [], []
-    for k in range(p):
-        corner = np.array([k % columns, k // columns])
+    patches, node_sets = [], []
+    for k, corner in enumerate(corners):
         inside = np.flatnonzero(np.all(np.abs(points - corner - 0.5) <= 0.75, axis=1))
-        seen = points[inside] + noise * rng.normal(size=(len(inside), 2))
-        patches.append(Patch(inside, (seen - corner - translations[k]) @ rotations[k].T))
-        held.append(set(inside.tolist()))
-    edges = [(i, j) for i in range(p) for j in range(i + 1, p) if len(held[i] & held[j]) > 3]
-    back = translations + np.array([[k % columns, k // columns] for k in range(p)])
-    pairs = np.array(edges, dtype=np.int64)
-    return Quilt(patches, pairs, points, np.ones(p), rotations, back, np.empty(0, dtype=np.int64))
+        measured = points[inside] + noise * rng.normal(size=(len(inside), 2))
+        patches.append(Patch(inside, (measured - corner - translations[k]) @ rotations[k].T))
+        node_sets.append(set(inside.tolist()))
+    edges = [(i, j) for i in range(p) for j in range(i + 1, p) if len(node_sets[i] & node_sets[j]) > 3]
+    pairs, none = np.array(edges, dtype=np.int64), np.empty(0, dtype=np.int64)
+    return Quilt(patches, pairs, points, np.ones(p), rotations, translations + corners, none)

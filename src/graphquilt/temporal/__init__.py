@@ -1,12 +1,17 @@
-"""Networks over time: flows, windows, and which nodes behave unlike themselves, in batch and in a stream."""
+"""Networks over time: read flows, cut them into windows, and score which nodes behave unlike themselves.
 
-from graphquilt.temporal.batch import LAGS, Alert, AnomalyScores, SideScores, embed_window, rank_alerts, score_windows
-from graphquilt.temporal.explanations import SIDES, Explanation, explain
-from graphquilt.temporal.reader import FlowCounts, Flows, read_flows
-from graphquilt.temporal.scores import deviations, leave_one_out_zscore, outliers, threshold
-from graphquilt.temporal.sources import LANL_COLUMNS
+:func:`score_windows` scores all windows at once, and :class:`Tracker` scores each window from the windows before it.
+"""
+
+from graphquilt.temporal.alerts import Alert, Explanation, explain
+from graphquilt.temporal.batch import AnomalyScores, SideScores, rank_alerts, score_windows
+from graphquilt.temporal.embedding import embed_window
+from graphquilt.temporal.flow_files import LANL_COLUMNS, FlowColumns
+from graphquilt.temporal.flows import FlowCounts, Flows, read_flows
+from graphquilt.temporal.names import Names
+from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
 from graphquilt.temporal.tracker import SideWindow, Tracker, WindowScores
-from graphquilt.temporal.windows import Names, Snapshots, Window, lag_edges, snapshots
+from graphquilt.temporal.windows import SIDES, Snapshots, Window, lag_edges, snapshots
 
 __all__ = [
     "LAGS",
@@ -15,9 +20,11 @@ __all__ = [
     "Alert",
     "AnomalyScores",
     "Explanation",
+    "FlowColumns",
     "FlowCounts",
     "Flows",
     "Names",
+    "ScoringOptions",
     "SideScores",
     "SideWindow",
     "Snapshots",

@@ -1,26 +1,64 @@
-"""How far a node strays from its usual place, and how unusual that is for this node."""
+"""Measure how far a node lies from its usual position, and how unusual that is for this node; options of scoring."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import Alignment, centroid
+from graphquilt.alignment.overlap import PatchLike
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import CoverError, InputError
+from graphquilt.errors import InputError
 
-if TYPE_CHECKING:
-    from graphquilt.alignment import Alignment
+__all__ = ["LAGS", "ScoringOptions", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
 
-__all__ = ["check_quantile", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
-
-
-_ROWS = 1 << 15  # nodes standardised at a time, so that temporaries stay small
+LAGS = (1, 7, 14, 21, 28, 35, 42, 49)
+_ROWS = 1 << 15  # nodes that are standardised at a time, so that temporary arrays stay small
 
 
-def deviations(patches: Sequence[Any], alignment: Alignment, *, n_nodes: int | None = None) -> FloatArray:
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How windows are embedded, aligned and scored.
+
+    Attributes
+    ----------
+    dim : int
+        Dimensions of the embedding of each window.
+    lags : tuple of int
+        Windows whose numbers differ by one of these lags are aligned with each other.
+    min_observations : int
+        A node that is seen in fewer windows gets no standardised score; at least 3.
+    quantile : float
+        A node is flagged if its standardised score lies above this quantile of the scores of its side.
+    background : float
+        Weight of the background edges, see :func:`graphquilt.temporal.embed_window`; 0 is the paper's embedding.
+
+    Examples
+    --------
+    >>> ScoringOptions(dim=5, lags=[7, 1, 7]).lags
+    (1, 7)
+    """
+
+    dim: int = 20
+    lags: tuple[int, ...] = LAGS
+    min_observations: int = 21
+    quantile: float = 0.999
+    background: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise InputError(f"dim must be at least 1, not {self.dim}.")
+        if not self.lags or min(self.lags) < 1 or any(int(lag) != lag for lag in self.lags):
+            raise InputError(f"lags are positive whole numbers of windows, not {self.lags!r}.")
+        _check_min_observations(self.min_observations)
+        _check_quantile(self.quantile)
+        object.__setattr__(self, "lags", tuple(sorted({int(lag) for lag in self.lags})))
+
+
+def deviations(patches: Sequence[PatchLike], alignment: Alignment, *, n_nodes: int | None = None) -> FloatArray:
     r"""Measure how far each node lies from its reference position in each window.
 
     The reference position of node i is the mean of its aligned positions over the windows T_i that have it, and
@@ -28,12 +66,11 @@ def deviations(patches: Sequence[Any], alignment: Alignment, *, n_nodes: int | N
 
     Parameters
     ----------
-    patches : sequence of Patch, p of them
-        One a window; a pair (nodes, coordinates) will do.
+    patches : sequence of Patch or pairs (nodes, coordinates)
+        One patch per window, p of them.
     alignment : Alignment
-        Of those patches.
     n_nodes : int, optional
-        Number of rows; one more than the largest id.
+        Number of rows; by default one more than the largest id.
 
     Returns
     -------
@@ -49,20 +86,12 @@ def deviations(patches: Sequence[Any], alignment: Alignment, *, n_nodes: int | N
     """
     if len(patches) == 0:
         raise InputError("there are no windows to measure.")
-    largest = max(int(np.max(nodes)) for nodes, _ in patches)
-    n = largest + 1 if n_nodes is None else n_nodes
-    if largest >= n:
-        raise CoverError(f"node {largest} is outside 0..{n - 1}: raise n_nodes to {largest + 1}.")
-    count = np.zeros(n, dtype=np.int64)
-    _, X = patches[0]
-    reference = np.zeros((n, np.asarray(X).shape[1]))
-    for k, (nodes, X) in enumerate(patches):
-        reference[nodes] += alignment.apply(k, np.asarray(X))
-        count[nodes] += 1
-    reference /= np.maximum(count, 1)[:, None]
-    D = np.full((n, len(patches)), np.nan, dtype=_precision(patches))
-    for k, (nodes, X) in enumerate(patches):
-        D[nodes, k] = np.linalg.norm(alignment.apply(k, np.asarray(X)) - reference[nodes], axis=1)
+    reference = centroid(patches, alignment, n_nodes=n_nodes, missing="nan")
+    pairs = [(np.asarray(nodes, dtype=np.int64), np.asarray(X)) for nodes, X in patches]
+    single = all(X.dtype == np.float32 for _, X in pairs)
+    D = np.full((len(reference), len(pairs)), np.nan, dtype=np.float32 if single else np.float64)
+    for k, (nodes, X) in enumerate(pairs):
+        D[nodes, k] = np.linalg.norm(alignment.apply(k, X) - reference[nodes], axis=1)
     return D
 
 
@@ -70,19 +99,19 @@ def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> Flo
     r"""Standardise each value by the mean and population deviation of the *other* values in its row.
 
     With n values in the row, their mean m, :math:`y = x - m` and :math:`Q = \sum y^2`, leaving one out gives
-    :math:`z = \frac{n}{n-1} y \Big/ \sqrt{\frac{1}{n-1}\big(Q - \frac{n}{n-1} y^2\big)}`: one pass, nothing recomputed.
+    :math:`z = \frac{n}{n-1} y \Big/ \sqrt{\frac{1}{n-1}\big(Q - \frac{n}{n-1} y^2\big)}`, in one pass.
 
     Parameters
     ----------
     D : array (n, windows)
         NaN where a node is absent.
     min_observations : int
-        Rows with fewer values are NaN throughout; at least 3.
+        Rows with fewer values get no scores; at least 3.
 
     Returns
     -------
     float array (n, windows)
-        NaN where D is, where the row is too short, and where the other values are all equal.
+        NaN where D is NaN, where the row has too few values, and where the other values are all equal.
 
     Examples
     --------
@@ -92,8 +121,7 @@ def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> Flo
     values = np.asarray(D)
     if values.ndim != 2:
         raise InputError(f"scores are standardised along the rows of a matrix; this array has {values.ndim} axes.")
-    if min_observations < 3:
-        raise InputError(f"a z-score needs two other values: min_observations is at least 3, not {min_observations}.")
+    _check_min_observations(min_observations)
     Z = np.full(values.shape, np.nan, dtype=values.dtype if values.dtype == np.float32 else np.float64)
     for start in range(0, len(values), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -109,15 +137,15 @@ def _standardised(x: Float64Array, seen: BoolArray) -> Float64Array:
     x = np.where(seen, x, 0.0)
     y = np.where(seen, x - x.sum(axis=1, keepdims=True) / n, 0.0)
     variance = ((y**2).sum(axis=1, keepdims=True) - y**2 * n / (n - 1)) / (n - 1)
-    # Equal values leave rounding behind, of the order of eps times their size and times the outlier's distance.
+    # The variance of equal values is rounding error, of the order of eps times their size and the outlier's distance.
     eps = np.finfo(np.float64).eps
     noise = (16 * eps * np.abs(x).max(axis=1, keepdims=True)) ** 2 + 16 * n * eps * y**2
-    fine = seen & (variance > noise)
-    return np.where(fine, y * n / (n - 1) / np.sqrt(np.where(fine, variance, 1.0)), np.nan)
+    varies = seen & (variance > noise)
+    return np.where(varies, y * n / (n - 1) / np.sqrt(np.where(varies, variance, 1.0)), np.nan)
 
 
 def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
-    """Return the value that all but a share ``1 - quantile`` of the standardised scores stay below.
+    """Return the quantile of all standardised scores; NaN is no score.
 
     Examples
     --------
@@ -125,21 +153,25 @@ def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
     >>> threshold([[0.0, 1.0, np.nan], [2.0, 3.0, 4.0]], 0.75)
     3.0
     """
-    check_quantile(quantile)
+    _check_quantile(quantile)
     values = np.asarray(Z)
     known = values[~np.isnan(values)]
     if len(known) == 0:
         raise InputError(
-            "no node has a standardised score: every one was seen in too few windows. "
+            "no node has a standardised score: every node was seen in too few windows. "
             "Lower min_observations, or score more windows."
         )
     return float(np.quantile(known, quantile))
 
 
-def check_quantile(quantile: float) -> None:
-    """Raise an InputError where a quantile does not lie between 0 and 1."""
+def _check_quantile(quantile: float) -> None:
     if not 0 < quantile < 1:
         raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
+
+
+def _check_min_observations(min_observations: int) -> None:
+    if min_observations < 3:
+        raise InputError(f"a z-score needs two other values: min_observations is at least 3, not {min_observations}.")
 
 
 def outliers(Z: npt.ArrayLike, limit: float) -> Int64Array:
@@ -150,9 +182,4 @@ def outliers(Z: npt.ArrayLike, limit: float) -> Int64Array:
     >>> outliers([[0.0, 5.0], [6.0, 7.0]], 4.0).tolist()
     [1, 2]
     """
-    values = np.asarray(Z)
-    return np.asarray(np.sum(np.nan_to_num(values, nan=-np.inf) > limit, axis=0), dtype=np.int64)
-
-
-def _precision(patches: Sequence[Any]) -> npt.DTypeLike:
-    return np.float32 if all(np.asarray(X).dtype == np.float32 for _, X in patches) else np.float64
+    return np.asarray(np.sum(np.asarray(Z) > limit, axis=0), dtype=np.int64)

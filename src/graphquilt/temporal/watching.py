@@ -1,4 +1,4 @@
-"""Windows as they arrive: a folder that fills, or a pipe, scored by a Tracker whose state survives a restart."""
+"""Score windows as their files arrive, with a Tracker whose state survives a restart."""
 
 from __future__ import annotations
 
@@ -6,62 +6,62 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files import explained, save_arrays
+from graphquilt.temporal.names import Names
 from graphquilt.temporal.tracker import Tracker, WindowScores
-from graphquilt.temporal.windows import Names, Snapshots, Window
+from graphquilt.temporal.windows import Snapshots, Window
 
 if TYPE_CHECKING:
-    from graphquilt.temporal.reader import Flows
+    import pyarrow as pa
+
+    from graphquilt.temporal.flows import Flows
 
 __all__ = ["WatchState", "arriving_files", "watch_windows"]
 
+_NAMES = ("sources", "destinations")
+
 
 class WatchState:
-    """A folder that holds a tracker, with how far it has come, and the names of its nodes.
+    """A folder with a tracker, its progress, and the names of its nodes.
 
-    Names are written first and only ever grow; all else is one file, put in place by one rename. A run that is killed
-    at any moment therefore goes on from the last window that was saved.
+    The names are written first and only ever grow; everything else is one file, which one rename puts in place. A run
+    that is killed at any moment therefore continues from the last window that was saved.
 
     Parameters
     ----------
     folder : path, optional
-        None keeps nothing.
+        None saves nothing.
     fresh : Tracker
-        What to begin with; where the folder holds a tracker already, that one must have the same settings.
+        The tracker to begin with. A tracker that is already in the folder must have the same settings.
     width : float
         Length of a window in seconds.
     protocol : str, optional
-        Of the flows that are kept.
+        The protocol of the flows that are kept.
 
     Attributes
     ----------
     tracker : Tracker
-    sources, destinations : list of str
+    sources, destinations : Names
     last : int or None
         The latest window that was scored, learnt or not.
     end : float
-        Where that window ends, in seconds.
+        The end of that window, in seconds.
     files : dict of str to float
         The latest time in each file that was read to its end.
-
-    Raises
-    ------
-    InputError
-        If the folder was made with other settings; the message names both.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, fresh: Tracker, *, width: float, protocol: str | None = None
     ) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._flows = {"width_in_seconds": width, "protocol": protocol}
+        self._flows: dict[str, object] = {"width_in_seconds": width, "protocol": protocol}
         self.tracker = fresh
-        self.sources: list[str] = []
-        self.destinations: list[str] = []
+        self.sources, self.destinations = Names(), Names()
         self.last: int | None = None
         self.end = -np.inf
         self.files: dict[str, float] = {}
@@ -73,62 +73,54 @@ class WatchState:
         if "flows" not in tracker.notes:
             raise FormatError(
                 f"{folder} holds a tracker that does not say how its windows were cut; an earlier version wrote it. "
-                "Give a new folder: what it should remember is learnt from the flows again."
+                "Give a new folder: the tracker will learn from the flows again."
             )
-        made_with = tracker.settings | tracker.notes["flows"]
-        asked_for = self.tracker.settings | self._flows
-        others = [
-            f"{name.replace('_', ' ')} {_said(made_with[name])} (now {_said(value)})"
-            for name, value in asked_for.items()
-            if made_with[name] != value
+        saved = tracker.settings | tracker.notes["flows"]
+        differences = [
+            f"{name.replace('_', ' ')} {_text(saved[name])} (now {_text(value)})"
+            for name, value in (self.tracker.settings | self._flows).items()
+            if saved[name] != value
         ]
-        if others:
+        if differences:
             raise InputError(
-                f"{folder} was made with {', '.join(others)}: windows scored in two ways cannot be compared. "
+                f"{folder} was made with {', '.join(differences)}: windows scored in two ways cannot be compared. "
                 "Give the same settings, or a new folder."
             )
         try:
             with np.load(folder / "names.npz", allow_pickle=False) as names:
-                self.sources, self.destinations = names["sources"].tolist(), names["destinations"].tolist()
-        except (OSError, ValueError, KeyError) as problem:
-            raise FormatError(f"{folder} does not hold a whole state: {problem}") from None
+                self.sources, self.destinations = (Names(names[side].tolist()) for side in _NAMES)
+        except (OSError, ValueError, KeyError) as error:
+            raise FormatError(f"{folder} does not hold a whole state: {error}") from None
         self.tracker = tracker
         self.last, self.end, self.files = (tracker.notes[name] for name in ("last", "end", "files"))
 
-    def save(self, days: Snapshots, window: Window) -> None:
-        """Note that a window was dealt with: write the names, then everything else."""
+    def save(self, window: Window) -> None:
+        """Record that a window is finished: write the names, then everything else."""
         self.last, self.end = window.number, window.end
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        part = self._folder / "names.npz.part"
-        with open(part, "wb") as file:
-            np.savez(file, sources=days.sources.array(), destinations=days.destinations.array())
-        os.replace(part, self._folder / "names.npz")
+        with explained(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            save_arrays(self._folder / "names.npz", {side: getattr(self, side).array() for side in _NAMES})
         self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files}
         self.tracker.save(self._folder / "tracker.npz")
 
 
 def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, WindowScores]]:
-    """Score each window of ``days`` as soon as it is complete.
+    """Score each window of ``days`` as soon as it is complete; windows up to ``state.last`` are skipped.
 
-    A window is saved when the next one is asked for, that is, after the caller has dealt with it: whoever is killed in
-    between is given it again, and misses none.
-
-    Parameters
-    ----------
-    days : Snapshots
-        Its names are replaced by those of the state, so that ids mean the same as before.
-    state : WatchState
-        Windows up to ``state.last`` were scored before and are passed over.
+    A window is saved when the caller asks for the next one, which means that the caller has finished with it. A run
+    that is killed before that gets the window again, so that none is missed. ``days`` goes on with the names of the
+    state, so that ids mean the same as before.
     """
-    days.sources = Names(state.sources)
-    days.destinations = Names(state.destinations) if days.directed else days.sources
+    if not days.directed:
+        state.destinations = state.sources
+    days.sources, days.destinations = state.sources, state.destinations
     for window in days.windows():
         if state.last is not None and window.number <= state.last:
             continue
         yield window, state.tracker.update(window.matrix, window.number)
-        state.save(days, window)
+        state.save(window)
 
 
 def arriving_files(
@@ -138,26 +130,25 @@ def arriving_files(
     state: WatchState,
     poll: float = 5.0,
     idle: float | None = None,
-) -> Iterator[Any]:
-    """Give the record batches of the files in a folder, and of those that come later, in order of their names.
+) -> Iterator[pa.RecordBatch]:
+    """Give the record batches of the files in a folder, and of files that arrive later, in order of their names.
 
     Parameters
     ----------
     folder : path
-        Files that start with a dot or end in ``.part`` or ``.tmp`` are being written and are not looked at.
+        Files that start with a dot or end in ``.part`` or ``.tmp`` are still being written and are not read.
     read : callable (path) -> Flows
     state : WatchState
-        Files that end before the last window scored are not read again; files read to their end are noted in it.
+        Files that end before the last window scored are not read again; files read to their end are recorded in it.
     poll : float
-        Seconds between looks.
+        Seconds between two looks at the folder.
     idle : float, optional
-        Stop after so many seconds without a new file; 0 reads what is there. None waits for ever.
+        Stop after so many seconds without a new file; 0 reads the files that are there. None waits for ever.
     """
     done: set[Path] = set()
     waited = 0.0
     while True:
-        found = [p for p in Path(folder).iterdir() if p.is_file() and _finished(p)]
-        new = sorted(set(found) - done)
+        new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
         for path in new:
             done.add(path)
             if state.files.get(path.name, np.inf) < state.end:
@@ -173,11 +164,11 @@ def arriving_files(
         time.sleep(poll)
 
 
-def _finished(path: Path) -> bool:
-    return not path.name.startswith(".") and path.suffix not in {".part", ".tmp"}
+def _is_complete(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".") and path.suffix not in {".part", ".tmp"}
 
 
-def _said(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return f"{value:.10g}" if isinstance(value, float) else str(value)

@@ -1,71 +1,32 @@
-"""Timed flows cut into windows: one sparse matrix a window, and which windows to align with which."""
+"""Cut timed flows into windows: one sparse matrix per window, and the pairs of windows to align."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.temporal.names import Names
 
-__all__ = ["Names", "Snapshots", "Window", "lag_edges", "seconds", "snapshots"]
+__all__ = ["SIDES", "FlowBatch", "Snapshots", "Window", "first_few", "lag_edges", "seconds", "snapshots"]
+
+SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
+
+FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_COMPACT_AT = 1 << 22  # pairs gathered for one window before duplicates are taken out
+_COMPACT_AT = 1 << 22  # pairs that one window collects before repeated pairs are removed
 
 _log = logging.getLogger(__name__)
-
-
-class Names:
-    """What the outside world calls each node; ids are given in order of first appearance.
-
-    Examples
-    --------
-    >>> names = Names(["printer"])
-    >>> names.add(["mail", "printer"]).tolist(), len(names), names[1]
-    ([1, 0], 2, 'mail')
-    """
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._list = list(names)
-        self._ids = {name: number for number, name in enumerate(self._list)}
-
-    def add(self, names: Iterable[str]) -> Int64Array:
-        """Ids of ``names``, new ones for those not met before."""
-        ids, known = [], self._ids
-        for name in names:
-            number = known.get(name)
-            if number is None:
-                number = known[name] = len(self._list)
-                self._list.append(name)
-            ids.append(number)
-        return np.array(ids, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._list)
-
-    def __getitem__(self, number: int) -> str:
-        return self._list[number]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._ids
-
-    def id(self, name: str) -> int:
-        """Return the number of ``name``; an error where it never occurred."""
-        if name not in self._ids:
-            raise InputError(f"there is no node {name!r} among the {len(self)} that occurred.")
-        return self._ids[name]
-
-    def array(self) -> npt.NDArray[np.str_]:
-        """All names in order of their ids, (n,)."""
-        return np.array(self._list, dtype=np.str_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +36,13 @@ class Window:
     Attributes
     ----------
     number : int
-        Counted from the origin of time in steps of the width; gaps are windows without flows.
+        Windows are numbered from the origin of time in steps of the width, also those without flows.
     start, end : float
         Seconds; the end is not part of the window.
     matrix : CSR array (sources so far, destinations so far)
-        Entry (i, j) is 1 where i talked to j, or the sum of the weights.
+        Entry (i, j) is 1 if i talked to j, or the sum of the weights.
     rows : int
-        Flows that fell into the window.
+        Number of flows in the window.
     """
 
     number: int
@@ -91,7 +52,7 @@ class Window:
     rows: int
 
 
-class _Open:
+class _OpenWindow:
     """A window that still receives flows, as sorted runs of pair keys."""
 
     def __init__(self) -> None:
@@ -100,7 +61,7 @@ class _Open:
         self.rows = 0
         self._size = 0
 
-    def take(self, keys: Int64Array, weights: Float64Array | None, rows: int) -> None:
+    def add(self, keys: Int64Array, weights: Float64Array | None, rows: int) -> None:
         self.keys.append(keys)
         if weights is not None:
             self.weights.append(weights)
@@ -115,134 +76,122 @@ class _Open:
         self._size = len(keys)
 
 
+@dataclass(eq=False)
 class Snapshots:
-    """An iterable of one CSR matrix a window that has flows, in order of time, made while the flows are read.
+    """An iterable of one CSR matrix per window that has flows, in order of time, made while the flows are read.
 
     Iterating gives the matrices; :meth:`windows` gives them with their numbers and times.
 
     Attributes
     ----------
+    flows, width, directed, weighted, grace, origin
+        As in :func:`snapshots`; width and grace in seconds.
     sources, destinations : Names
-        Filled while reading; the same object where the snapshots are undirected. Empty where the flows come with
-        integer ids, which are then used as they are.
-    numbers : list of int
-        Of the windows given out in the latest pass, as :func:`lag_edges` wants them.
-    times : list of float
-        Where those windows start, in seconds.
+        The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
+    numbers, times : list of int and list of float
+        The number and the start, in seconds, of each window of the latest pass.
     empty : list of int
         Windows between the first and the last that had no flows.
     late : int
-        Flows that came after their window was given out, and were left out.
+        Flows that came after their window was complete, and were left out.
     """
 
-    def __init__(
-        self, flows: Iterable[Any], width: float, *, directed: bool, weighted: bool, grace: float, origin: float
-    ) -> None:
-        self._flows = flows
-        self.width = width
-        self.directed = directed
-        self.weighted = weighted
-        self._grace = grace
-        self._origin = origin
-        self.sources = Names()
-        self.destinations = Names() if directed else self.sources
-        self.numbers: list[int] = []
-        self.times: list[float] = []
-        self.empty: list[int] = []
-        self.late = 0
+    flows: Iterable[FlowBatch]
+    width: float
+    directed: bool
+    weighted: bool
+    grace: float
+    origin: float
+    sources: Names = field(init=False, default_factory=Names)
+    destinations: Names = field(init=False)
+    numbers: list[int] = field(init=False, default_factory=list)
+    times: list[float] = field(init=False, default_factory=list)
+    empty: list[int] = field(init=False, default_factory=list)
+    late: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.destinations = Names() if self.directed else self.sources
+
+    @property
+    def names(self) -> dict[str, Names]:
+        """The names of the nodes by side."""
+        return dict(zip(SIDES, (self.sources, self.destinations), strict=True))
 
     def __iter__(self) -> Iterator[sp.csr_array]:
         return (window.matrix for window in self.windows())
 
     def windows(self) -> Iterator[Window]:
-        """Give each window with its number and time; windows without flows are named in ``empty`` and left out."""
+        """Give each window with its number and time; windows without flows are listed in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], [], 0
-        waiting: dict[int, _Open] = {}
+        waiting: dict[int, _OpenWindow] = {}
         shape = [0, 0]
         now = -np.inf
-        for batch in self._flows:
+        for batch in self.flows:
             time, source, destination, weight = self._columns(batch)
             if len(time) == 0:
                 continue
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
-            number = np.floor((time - self._origin) / self.width).astype(np.int64)
+            number = np.floor((time - self.origin) / self.width).astype(np.int64)
+            pairs = (source << 32) | destination
             if self.numbers and int(number.min()) <= self.numbers[-1]:
-                late = number <= self.numbers[-1]
-                self.late += int(late.sum())
-                fresh = ~late
-                number, source, destination = number[fresh], source[fresh], destination[fresh]
-                weight = None if weight is None else weight[fresh]
-            self._sort_in(waiting, number, (source, destination), weight)
+                on_time = number > self.numbers[-1]
+                self.late += int((~on_time).sum())
+                number, pairs = number[on_time], pairs[on_time]
+                weight = None if weight is None else weight[on_time]
+            self._collect(waiting, number, pairs, weight)
             now = max(now, float(time.max()))
-            for ready in sorted(w for w in waiting if self._start(w + 1) + self._grace <= now):
+            for ready in sorted(w for w in waiting if self._start(w + 1) + self.grace <= now):
                 yield self._close(ready, waiting.pop(ready), shape)
         for ready in sorted(waiting):
             yield self._close(ready, waiting.pop(ready), shape)
         if self.late:
-            _log.warning(
-                "%d flows came more than %g s after their window had ended and were left out; "
-                "sort the flows by time or allow more grace",
-                self.late,
-                self._grace,
-            )
+            message = "%d flows came more than %g s after their window had ended and were left out; "
+            _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
         if self.empty:
-            _log.warning("%d windows have no flows and are left out: %s", len(self.empty), _some(self.empty))
+            _log.warning("%d windows have no flows and are left out: %s", len(self.empty), first_few(self.empty))
 
     def _start(self, number: int) -> float:
-        return self._origin + number * self.width
+        return self.origin + number * self.width
 
-    def _columns(self, batch: Any) -> tuple[AnyArray, AnyArray, AnyArray, Any]:
-        """Time, source id, destination id and weight (or None) of a record batch or a tuple of arrays."""
-        if not hasattr(batch, "column"):
-            time, source, destination, *rest = (np.asarray(part) for part in batch)
-            if not all(np.issubdtype(part.dtype, np.integer) for part in (source, destination)):
+    def _columns(self, batch: FlowBatch) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
+        """Return time, source id, destination id and weight (None if it is not used) of each flow."""
+        weight: Float64Array | None = None
+        if isinstance(batch, Sequence):
+            time, source, destination, *rest = (np.asarray(column) for column in batch)
+            if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
                 raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
-            return time, source.astype(np.int64), destination.astype(np.int64), rest[0] if rest else self._ones(time)
-        ids = []
-        for name, table in (("source", self.sources), ("destination", self.destinations)):
-            column = batch.column(name)
-            ids.append(_looked_up(column, table))
-        weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
-        time = batch.column("time").to_numpy()
-        return time, ids[0], ids[1], self._ones(time) if weight is None else weight
+            source, destination = source.astype(np.int64), destination.astype(np.int64)
+            weight = rest[0] if rest else None
+        else:
+            time = batch.column("time").to_numpy()
+            source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
+            weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
+        if not self.weighted:
+            return time, source, destination, None
+        return time, source, destination, np.ones(len(time)) if weight is None else weight
 
-    def _ones(self, time: AnyArray) -> Float64Array | None:
-        return np.ones(len(time)) if self.weighted else None
-
-    def _sort_in(
-        self,
-        waiting: dict[int, _Open],
-        number: Int64Array,
-        ends: tuple[Int64Array, Int64Array],
-        weight: Float64Array | None,
+    def _collect(
+        self, waiting: dict[int, _OpenWindow], number: Int64Array, pairs: Int64Array, weight: Float64Array | None
     ) -> None:
-        """Put each flow into its window as one 64-bit key."""
-        source, destination = ends
-        if len(number) == 0:
-            return
-        low, high = int(number.min()), int(number.max())
-        for w in [low] if low == high else np.unique(number).tolist():
-            mine = slice(None) if low == high else number == w
-            keys = (source[mine] << 32) | destination[mine]
-            part = None if weight is None or not self.weighted else weight[mine]
+        """Add the pairs, as 64-bit keys, to the windows of these numbers."""
+        is_single = len(number) > 0 and bool(np.all(number == number[0]))
+        for w in number[:1].tolist() if is_single else np.unique(number).tolist():
+            selection = slice(None) if is_single else number == w
+            keys, weights = pairs[selection], None if weight is None else weight[selection]
             rows = len(keys)
             if not self.directed:
-                turned = (destination[mine] << 32) | source[mine]
-                loop = turned == keys
-                keys = np.concatenate([keys, turned[~loop]])
-                part = None if part is None else np.concatenate([part, part[~loop]])
-            waiting.setdefault(w, _Open()).take(*_merge(keys, part), rows)
+                reversed_keys = (keys << 32) | (keys >> 32)
+                is_loop = reversed_keys == keys
+                keys = np.concatenate([keys, reversed_keys[~is_loop]])
+                weights = None if weights is None else np.concatenate([weights, weights[~is_loop]])
+            waiting.setdefault(w, _OpenWindow()).add(*_merge(keys, weights), rows)
 
-    def _close(self, number: int, window: _Open, shape: Sequence[int]) -> Window:
+    def _close(self, number: int, window: _OpenWindow, shape: Sequence[int]) -> Window:
         window.compact()
         keys = window.keys[0]
-        n_rows, n_columns = shape if self.directed else [max(shape)] * 2
-        indptr = np.zeros(n_rows + 1, dtype=np.int64)
-        np.cumsum(np.bincount(keys >> 32, minlength=n_rows), out=indptr[1:])
         data = window.weights[0] if window.weights else np.ones(len(keys))
-        indices = (keys & 0xFFFFFFFF).astype(np.int32)
-        small = indptr.astype(np.int32) if len(keys) < 2**31 else indptr
-        matrix = sp.csr_array((data, indices, small), shape=(n_rows, n_columns))
+        n_rows, n_columns = shape if self.directed else [max(shape)] * 2
+        matrix = sp.csr_array((data, (keys >> 32, keys & 0xFFFFFFFF)), shape=(n_rows, n_columns))
         if self.numbers:
             self.empty += range(self.numbers[-1] + 1, number)
         self.numbers.append(number)
@@ -251,7 +200,7 @@ class Snapshots:
 
 
 def snapshots(
-    flows: Iterable[Any],
+    flows: Iterable[FlowBatch],
     width: str | float = "1d",
     *,
     directed: bool = True,
@@ -266,19 +215,19 @@ def snapshots(
     Parameters
     ----------
     flows : iterable
-        What :func:`graphquilt.temporal.read_flows` returns, or tuples ``(time, source, destination[, weight])`` of
+        The result of :func:`graphquilt.temporal.read_flows`, or tuples ``(time, source, destination[, weight])`` of
         arrays with integer ids. Nearly in order of time.
     width : str or float
         ``"1d"``, ``"12h"``, ``"30m"`` … or seconds.
     directed : bool
-        True: rows are sources and columns destinations, each with ids of its own. False: one set of ids and a
-        symmetric matrix.
+        True: rows are sources and columns are destinations, and each side has its own ids. False: all nodes share
+        one set of ids, and the matrix is symmetric.
     weighted : bool
-        Sum the weights (1 a flow where there are none) instead of noting that a pair occurred.
+        Sum the weights (1 per flow if there are none) instead of recording that a pair occurred.
     grace : str or float, optional
-        How long after its end a window waits for stragglers before it is given out; a twenty-fourth of the width.
+        How long after its end a window waits for late flows; by default a twenty-fourth of the width.
     origin : float
-        Where window 0 starts, in seconds.
+        The start of window 0, in seconds.
 
     Examples
     --------
@@ -293,18 +242,18 @@ def snapshots(
     if not span > 0:
         raise InputError(f"the width of a window must be positive, not {width!r}.")
     wait = span / 24 if grace is None else seconds(grace)
-    return Snapshots(flows, span, directed=directed, weighted=weighted, grace=wait, origin=origin)
+    return Snapshots(flows, span, directed, weighted, wait, origin)
 
 
 def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Array:
-    """Pairs of windows whose numbers differ by one of ``lags`` (the patch graph of the paper's section on anomalies).
+    """Pair the windows whose numbers differ by one of ``lags`` (the patch graph of the paper's section on anomalies).
 
     Parameters
     ----------
     times : int or increasing ints (p,)
         Window numbers; an int n means 0..n-1.
     lags : int or sequence of int
-        Positive differences; those longer than the data join nothing, which is said in the log.
+        Positive differences. A lag longer than the data joins no windows, and a warning is logged.
 
     Returns
     -------
@@ -327,25 +276,21 @@ def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Arr
     if len(steps) == 0 or not np.issubdtype(steps.dtype, np.integer) or int(steps[0]) < 1:
         raise InputError(f"lags are positive whole numbers of windows, not {lags!r}.")
     span = int(numbers[-1] - numbers[0]) if len(numbers) else 0
-    pairs = []
-    for step in steps:
-        later = np.searchsorted(numbers, numbers + step)
-        hit = np.flatnonzero((later < len(numbers)) & (numbers[np.minimum(later, len(numbers) - 1)] == numbers + step))
-        pairs.append(np.column_stack([hit, later[hit]]))
-    edges = np.concatenate(pairs).astype(np.int64)
+    shared = [np.intersect1d(numbers + step, numbers, assume_unique=True, return_indices=True) for step in steps]
+    edges = np.concatenate([np.column_stack(positions) for _, *positions in shared]).astype(np.int64)
     too_long = steps[steps > span].tolist()
     if len(edges) == 0 and len(numbers) > 1:
         raise InputError(
-            f"no two of the {len(numbers)} windows (numbers {numbers[0]} to {numbers[-1]}) are {_some(steps.tolist())} "
-            "apart: give shorter lags."
+            f"no two of the {len(numbers)} windows (numbers {numbers[0]} to {numbers[-1]}) are "
+            f"{first_few(steps.tolist())} apart: give shorter lags."
         )
     if too_long and len(numbers) > 1:
-        _log.warning("the windows span %d, so the lags %s join nothing", span, _some(too_long))
+        _log.warning("the windows span %d, so the lags %s join nothing", span, first_few(too_long))
     return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
 
 
 def seconds(duration: str | float) -> float:
-    """Read ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds.
+    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
 
     Examples
     --------
@@ -360,35 +305,17 @@ def seconds(duration: str | float) -> float:
     return float(match[1]) * _UNITS.get(match[2], 1.0)
 
 
-def _looked_up(column: Any, table: Names) -> Int64Array:
-    """Ids of a dictionary column; each distinct name is looked up once."""
-    codes = np.asarray(column.indices.to_numpy(zero_copy_only=False)).astype(np.int64)
-    words = column.dictionary
-    if len(words) > len(codes):
-        used, codes = np.unique(codes, return_inverse=True)
-        words = words.take(used)
-    elif len(codes):
-        # A filtered batch keeps the whole dictionary: names that no row bears must get no id.
-        used_mask = np.zeros(len(words), dtype=bool)
-        used_mask[codes] = True
-        if not used_mask.all():
-            position = np.cumsum(used_mask) - 1
-            codes = position[codes]
-            words = words.take(np.flatnonzero(used_mask))
-    ids = table.add(words.to_pylist())
-    return ids[codes] if len(codes) else np.zeros(0, dtype=np.int64)
+def first_few(values: Sequence[int], limit: int = 8) -> str:
+    """Write the first values with commas between them, and an ellipsis if there are more."""
+    return ", ".join(map(str, values[:limit])) + (" …" if len(values) > limit else "")
 
 
 def _merge(keys: Int64Array, weights: Float64Array | None) -> tuple[Int64Array, Float64Array | None]:
     """Sort keys, keep each once, and sum the weights of equal ones."""
     if weights is None:
-        keys = np.sort(keys)  # and not np.unique, whose hash table is ten times slower than this on many distinct keys
+        keys = np.sort(keys)  # np.unique uses a hash table, which is ten times slower on many distinct keys
         first = np.ones(len(keys), dtype=bool)
         np.not_equal(keys[1:], keys[:-1], out=first[1:])
         return keys[first], None
     unique, inverse = np.unique(keys, return_inverse=True)
     return unique, np.bincount(inverse, weights=weights, minlength=len(unique)).astype(np.float64)
-
-
-def _some(values: Sequence[int], limit: int = 8) -> str:
-    return ", ".join(map(str, values[:limit])) + (" …" if len(values) > limit else "")

@@ -1,0 +1,169 @@
+"""Windows with known attacks, and how good the scores of a detector are on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import BoolArray, Float64Array, Int64Array
+from graphquilt.evaluate import alert_quality
+from graphquilt.synthetic.netflow import BEHAVIOURS, Netflow
+from graphquilt.temporal import SIDES, Window, snapshots
+
+__all__ = ["Labelled", "Scores", "darpa_windows", "judge", "netflow_windows", "touched"]
+
+Scores = dict[str, Float64Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Windows, and the pairs in them that are attacks.
+
+    Attributes
+    ----------
+    windows : list of Window
+        All matrices of one shape.
+    attacks : dict
+        The kind of attack, or ``"all"``, to one CSR pattern per window of the pairs that are attacks.
+    first : int
+        Position of the first window that is judged; the detectors only learn from those before it.
+    """
+
+    windows: list[Window]
+    attacks: Mapping[str, list[sp.csr_array]]
+    first: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of sources and destinations."""
+        return self.windows[0].matrix.shape
+
+
+def netflow_windows(network: Netflow) -> Labelled:
+    """Draw every day of a generated network; the intruder's pairs are the attacks, judged from his first day on."""
+    shape = (network.n_sources, network.n_destinations)
+    windows: list[Window] = []
+    attacks: dict[str, list[sp.csr_array]] = {name: [] for name in ("all", *BEHAVIOURS)}
+    truth = network.truth
+    for day in range(network.n_days):
+        matrix = network.matrix(day)
+        windows.append(Window(day, 86400.0 * day, 86400.0 * (day + 1), matrix, matrix.nnz))
+        for kind, days in attacks.items():
+            rows = truth.day == day
+            if kind != "all":
+                rows &= truth.behaviour == BEHAVIOURS.index(kind)
+            days.append(_pattern(truth.source[rows], truth.destination[rows], shape))
+    return Labelled(windows, attacks, network.first_red_day)
+
+
+def darpa_windows(path: str | Path, width: str) -> Labelled:
+    """Cut the DARPA 1998 flows into windows; a pair is an attack where any of its rows in the window is labelled so.
+
+    The whole period is judged, after the first quarter of the windows.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        order = np.argsort(file["t_min"], kind="stable")
+        source, destination = file["src"][order].astype(np.int64), file["dst"][order].astype(np.int64)
+        seconds, label = file["t_min"][order].astype(np.float64) * 60, file["label"][order]
+        n, normal = len(file["host_names"]), int(np.flatnonzero(file["label_names"] == "-")[0])
+    days = snapshots([(seconds, source, destination)], width)
+    windows = [_grown(window, n) for window in days.windows()]
+    attack = label != normal
+    number = np.floor(seconds / days.width).astype(np.int64)
+    attacks = []
+    for window in windows:
+        rows = attack & (number == window.number)
+        attacks.append(_pattern(source[rows], destination[rows], (n, n)))
+    return Labelled(windows, {"all": attacks}, len(windows) // 4)
+
+
+def judge(
+    scores: Scores, data: Labelled, *, min_observations: int, budgets: Sequence[int]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure scores against the truth: by side for (host, window), and for (pair, window), for each kind of attack.
+
+    A host attacks, or is attacked, in a window if one of its pairs is an attack there. The score of a pair is the
+    higher score of its two ends. When one kind is judged, hosts and pairs of other kinds are left out. Only hosts that
+    were in ``min_observations`` windows before are judged, because nothing is known of what is usual for the others;
+    ``known_attacks`` is their share of all attacks.
+    """
+    judged = range(data.first, len(data.windows))
+    known = {side: np.stack(list(_known(data, side, min_observations)), axis=1)[:, data.first :] for side in SIDES}
+    here = {side: np.stack([touched(data.windows[t].matrix, side) for t in judged], axis=1) for side in SIDES}
+    any_attack = {side: np.stack([touched(data.attacks["all"][t], side) for t in judged], axis=1) for side in SIDES}
+    qualities: dict[str, dict[str, dict[str, float]]] = {}
+    for kind, marks in data.attacks.items():
+        results: dict[str, dict[str, float]] = {}
+        for side in SIDES:
+            truth = np.stack([touched(marks[t], side) for t in judged], axis=1)
+            if (truth & known[side]).any():
+                share = float((truth & known[side]).sum() / truth.sum())
+                truth &= known[side]
+                present = here[side] & known[side] & (truth | ~any_attack[side])
+                values = np.where(present, scores[side][:, data.first :], np.nan)
+                quality = alert_quality(values, truth, present=present, budgets=budgets)
+                results[side] = {"known_attacks": share, **quality}
+        pairs = _pair_quality(scores, data, kind, budgets)
+        if pairs is not None:
+            results["pair"] = pairs
+        qualities[kind] = results
+    return qualities
+
+
+def _known(data: Labelled, side: str, least: int) -> Iterator[BoolArray]:
+    """Give, for each window, which nodes were in at least ``least`` windows before it."""
+    count = np.zeros(data.shape[SIDES.index(side)], dtype=np.int64)
+    for window in data.windows:
+        yield count >= least
+        count += touched(window.matrix, side)
+
+
+def _pair_quality(scores: Scores, data: Labelled, kind: str, budgets: Sequence[int]) -> dict[str, float] | None:
+    """Make the pairs of each window one column of a matrix, padded, and measure them like hosts."""
+    columns, truths = [], []
+    for t in range(data.first, len(data.windows)):
+        A = data.windows[t].matrix
+        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+        ends = np.stack([scores["source"][rows, t], scores["destination"][A.indices, t]])
+        best = np.fmax(ends[0], ends[1])
+        key = rows.astype(np.int64) * A.shape[1] + A.indices
+        of_kind, of_any_kind = (_is_in(key, marks[t]) for marks in (data.attacks[kind], data.attacks["all"]))
+        judged = of_kind | ~of_any_kind
+        columns.append(best[judged])
+        truths.append(of_kind[judged])
+    height = max(len(column) for column in columns)
+    S = np.full((height, len(columns)), np.nan)
+    truth, present = np.zeros(S.shape, dtype=bool), np.zeros(S.shape, dtype=bool)
+    for t, (column, attack) in enumerate(zip(columns, truths, strict=True)):
+        S[: len(column), t], truth[: len(column), t], present[: len(column), t] = column, attack, True
+    return alert_quality(S, truth, present=present, budgets=budgets) if truth.any() else None
+
+
+def touched(matrix: sp.csr_array, side: str) -> BoolArray:
+    """Return which nodes of a side have a pair, (n,)."""
+    if side == "source":
+        return np.asarray(np.diff(matrix.indptr) > 0)
+    mark = np.zeros(matrix.shape[1], dtype=bool)
+    mark[matrix.indices] = True
+    return mark
+
+
+def _pattern(source: Int64Array, destination: Int64Array, shape: tuple[int, int]) -> sp.csr_array:
+    A = sp.csr_array((np.ones(len(source)), (source, destination)), shape=shape)
+    A.sum_duplicates()
+    return A
+
+
+def _grown(window: Window, n: int) -> Window:
+    A = sp.csr_array(window.matrix)
+    A.resize((n, n))
+    return replace(window, matrix=A)
+
+
+def _is_in(key: Int64Array, marks: sp.csr_array) -> BoolArray:
+    rows = np.repeat(np.arange(marks.shape[0], dtype=np.int64), np.diff(marks.indptr))
+    return np.isin(key, rows * marks.shape[1] + marks.indices)

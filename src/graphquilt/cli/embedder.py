@@ -1,0 +1,93 @@
+"""Embedders by name, or from a factory of the user, with settings of the form NAME=VALUE."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from graphquilt.cli.values import named_class
+from graphquilt.errors import InputError
+from graphquilt.jobs.settings import Unknown
+
+if TYPE_CHECKING:
+    from graphquilt.embedders import Embedder
+    from graphquilt.pipeline import Recipe
+
+__all__ = ["changed_embedder", "named_embedder"]
+
+EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
+
+
+def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe) -> Embedder:
+    """Return the embedder of a name, tuned by the recipe, or the one that ``module:factory`` makes."""
+    if ":" in word:
+        return _from_factory(word, dim, settings)
+    return _with_settings(recipe.tuned(named_class(word, EMBEDDERS, "an embedder")(dim)), word, settings)
+
+
+def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, settings: Sequence[str]) -> Embedder:
+    """Return the embedder that a job has, with another dimension or other settings."""
+    if isinstance(current, tuple | Unknown):
+        name = f"{len(current)} embedders" if isinstance(current, tuple) else current.description["name"]
+        raise InputError(f"--dim and --set cannot change {name}; name the embedder with --embedder.")
+    return _with_settings(current, type(current).__name__.lower(), settings, **({} if dim is None else {"dim": dim}))
+
+
+def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
+    """Import a module and let its factory make the embedder; modules of the current folder are found too."""
+    module, _, name = word.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise InputError(f"--embedder {word} cannot be imported: {error}.") from error
+    options = dict(_setting(text) for text in settings)
+    try:
+        embedder: Embedder = factory(dim, **options)
+    except TypeError as error:
+        raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
+    if getattr(embedder, "dim", None) != dim or not callable(embedder):
+        raise InputError(f"{word} returned {embedder!r}, which is not an embedder of {dim} dimensions.")
+    return embedder
+
+
+def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:
+    """Return an embedder, which is a dataclass, with these changes and settings."""
+    hints = get_type_hints(type(embedder))
+    known = {field.name for field in dataclasses.fields(embedder) if field.name not in ("dim", "motions")}
+    for text in settings:
+        name, value = _setting(text)
+        if name not in known:
+            raise InputError(f"'{name}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
+        if not _fits(value, hints[name]):
+            kind = getattr(hints[name], "__name__", hints[name])
+            raise InputError(f"{name} of {word} takes {kind}, as --set {name}=VALUE; this is '{text}'.")
+        changes[name] = value
+    changed: Embedder = dataclasses.replace(embedder, **changes)
+    return changed
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set takes NAME=VALUE; this is '{text}'.")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = {"true": True, "false": False, "none": None}.get(value.strip().lower(), value.strip())
+    return name.strip().replace("-", "_"), parsed
+
+
+def _fits(value: object, kind: type | UnionType) -> bool:
+    """Return whether a value is of the type of a field; whole numbers are numbers, truth values are not."""
+    kinds = kind.__args__ if isinstance(kind, UnionType) else (kind,)
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)

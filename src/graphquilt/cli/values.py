@@ -1,0 +1,377 @@
+"""The values that commands take. Their fields are the flags, and the text below a field is its help."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from graphquilt.errors import InputError, JobError, MissingExtraError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from graphquilt.embedders import Embedder
+    from graphquilt.jobs import JobSettings, Source
+    from graphquilt.partition import Partitioner
+    from graphquilt.pipeline import Cutting, Recipe, Store
+
+__all__ = [
+    "CuttingFlags",
+    "EmbedderFlags",
+    "JobFolder",
+    "OutFolder",
+    "Output",
+    "RecipeFlags",
+    "SourceFlags",
+    "StitchingFlags",
+    "Workers",
+    "changed",
+    "job_settings",
+    "named_class",
+    "share",
+]
+
+JobFolder = Annotated[Path, Parameter(help="The folder of the job.")]
+OutFolder = Annotated[
+    Path, Parameter(name=["--out", "-o"], help="The folder of the job. A job that is there is continued.")
+]
+
+POSITIVE = Number(gte=1)
+PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
+EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
+
+
+_TUNED = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # by a recipe
+_READING = ("directed", "largest_component")
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
+    """Return the public class of graphquilt that a word of the command line stands for."""
+    import graphquilt
+
+    if word not in table:
+        raise InputError(f"'{word}' is not {kind}; choose one of {', '.join(table)}.")
+    named: type[Any] = getattr(graphquilt, table[word])
+    return named
+
+
+def changed(value: T, changes: Mapping[str, object]) -> T:
+    """Return a dataclass with other values in some of its fields."""
+    return dataclasses.replace(value, **changes)
+
+
+def _values(flags: object, *names: str) -> dict[str, object]:
+    """Return the flags of these names that are given."""
+    return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """How the result is printed, and where flags come from."""
+
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print the result as JSON."""
+    config: Path | None = None
+    """Take flags from this TOML file; flags on the command line win."""
+    save_config: Path | None = None
+    """Write the flags of this call to a TOML file, and do nothing else."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SourceFlags:
+    """How the graph is read."""
+
+    columns: str | None = None
+    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: 0,1]"""
+    features: Path | None = None
+    """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
+    labels: Path | None = None
+    """Array of node classes (.npy), -1 for nodes without one."""
+    directed: bool | None = None
+    """Keep edges one-way."""
+    largest_component: bool | None = None
+    """Keep only the largest connected component."""
+
+    def applied(self, source: Source, path: Path) -> Source:
+        """Return a source at this path, read as the flags say and else as before."""
+        from graphquilt.jobs import Source
+
+        files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
+        columns = {} if self.columns is None else {"columns": _columns(self.columns)}
+        before = {name: getattr(source, name) for name in ("columns", "features", "labels", *_READING)}
+        return changed(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CuttingFlags:
+    """How the graph is cut into patches."""
+
+    patches: Annotated[int | None, Parameter(name=["--patches", "-p"])] = None
+    """Number of patches. [default: 10]"""
+    partition: str | None = None
+    """How the graph is partitioned: metis, fennel, kaminpar, louvain or leiden. [default: metis]"""
+    degree: float | None = None
+    """Mean number of neighbours of a patch. [default: from the number of patches]"""
+    overlap: str | None = None
+    """Least and largest overlap, as 256:1024. [default: from the dimension and the size of the patches]"""
+    edge_weight: str | None = None
+    """How patch edges are chosen: resistance, or conductance (for thousands of patches). [default: resistance]"""
+    growth: float | None = None
+    """How many times its cluster a patch may hold. [default: 10]"""
+    seed: int | None = None
+    """Seed of all random choices. [default: 0]"""
+
+    def applied(self, cutting: Cutting, seed: int) -> Cutting:
+        """Return a cutting with what the flags change."""
+        from graphquilt.patches import Limits
+
+        changes: dict[str, object] = {}
+        if _values(self, "patches", "partition", "seed"):
+            n_patches = cutting.n_patches if self.patches is None else self.patches
+            changes["n_patches"] = n_patches
+            changes["partitioner"] = _partitioner(self.partition, cutting.partitioner, n_patches, seed)
+            if n_patches != cutting.n_patches:
+                changes |= {"degree": None, "overlap": None}
+        changes |= _values(self, "degree")
+        if self.overlap is not None:
+            changes["overlap"] = _overlap(self.overlap)
+        if self.edge_weight is not None:
+            changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
+        if self.growth is not None:
+            changes["limits"] = Limits(growth=self.growth)
+        return changed(cutting, changes)
+
+
+def _partitioner(word: str | None, current: Partitioner | None, n_patches: int, seed: int) -> Partitioner | None:
+    """Return the named partitioner, or the current one, for this many patches and this seed."""
+    word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
+    if word is None:
+        return current
+    kind = named_class(word, PARTITIONERS, "a partitioner")
+    known = {field.name for field in dataclasses.fields(kind)}
+    values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
+    partitioner: Partitioner = changed(current, values) if isinstance(current, kind) else kind(**values)
+    return partitioner
+
+
+def _overlap(text: str) -> tuple[int, int]:
+    least, colon, most = text.partition(":")
+    try:
+        return int(least), int(most) if colon else 4 * int(least)
+    except ValueError:
+        raise InputError(f"--overlap is two numbers with a colon, as 256:1024, not '{text}'.") from None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EmbedderFlags:
+    """What embeds the patches."""
+
+    embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
+    """svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
+    dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
+    """Dimensions of the embedding. [default: 64, or that of the job]"""
+    set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    """A setting of the embedder, as NAME=VALUE; may be repeated."""
+
+    def applied(self, settings: JobSettings, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
+        """Return the embedder that the flags name, or the one of the settings with what they change."""
+        from graphquilt.cli.embedder import changed_embedder, named_embedder
+
+        if self.embedder is not None:
+            return named_embedder(self.embedder, self.dim or settings.dim, self.set, recipe)
+        if self.dim is None and not self.set:
+            return settings.embedder
+        return changed_embedder(settings.embedder, self.dim, self.set)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StitchingFlags:
+    """How embedded patches are aligned and averaged."""
+
+    robust: bool | None = None
+    """Doubt overlaps that contradict the others."""
+    scale: bool | None = None
+    """Undo scales. [default: as the embedder needs]"""
+    rotate: bool | None = None
+    """Undo rotations. [default: as the embedder needs]"""
+    translate: bool | None = None
+    """Undo shifts. [default: as the embedder needs]"""
+    coverage: float | None = None
+    """Power of coverage as the weight of each row. [default: the recipe's]"""
+    refine: int | None = None
+    """Sweeps of Procrustes analysis. [default: the recipe's]"""
+    branching: int | None = None
+    """Align level by level, this many patches at a time. [default: all at once]"""
+
+    def applied(self, settings: JobSettings) -> JobSettings:
+        """Return settings with what the flags change."""
+        changes = _values(self, "robust", "coverage", "refine", "branching")
+        motions = _values(self, "scale", "rotate", "translate")
+        if motions:
+            changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)
+        return changed(settings, {"recipe": settings.recipe.changed(**changes)})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """How often patches are trained."""
+
+    recipe: str | None = None
+    """paper, best or reconstruction. [default: train each patch once, with the embedder as it is]"""
+    runs: int | None = None
+    """Train every patch this often and align all runs together. [default: the recipe's]"""
+    rounds: int | None = None
+    """Train again this often, pulled towards the consensus. [default: the recipe's]"""
+
+    def applied(self, recipe: Recipe) -> Recipe:
+        """Return the named recipe, or the given one, with what the flags change."""
+        from graphquilt.pipeline import Recipe
+
+        base = recipe if self.recipe is None else Recipe.named(self.recipe)
+        return base.changed(**_values(self, "runs", "rounds"))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Who does the work."""
+
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE)] = None
+    """Processes on this machine. [default: one per core]"""
+    dask: str | None = None
+    """Address of a Dask scheduler whose workers do the work."""
+    dask_resource: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    """What each patch takes of a Dask worker, as GPU=1; may be repeated."""
+
+    def count(self, n_tasks: int) -> int:
+        """Return how many processes to use: as many as asked for, or one for each core that has a task."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.workers or max(1, min(cores, n_tasks))
+
+    @contextlib.contextmanager
+    def executor(self, n_tasks: int, uses: Sequence[object] = ()) -> Iterator[Executor | None]:
+        """Lend the executor: a Dask cluster, processes here, or None for a plain loop.
+
+        ``uses`` are objects that the workers need; modules of one file that they come from are sent to a cluster.
+        """
+        if self.dask is not None:
+            with self._cluster(self.dask, uses) as pool:
+                yield pool
+            return
+        n_workers = self.count(n_tasks)
+        if n_workers == 1:
+            yield None
+            return
+        from graphquilt.jobs import Processes
+
+        with Processes(n_workers) as processes:
+            yield processes
+
+    @contextlib.contextmanager
+    def _cluster(self, address: str, uses: Sequence[object]) -> Iterator[Executor]:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise MissingExtraError("--dask", "dask") from error
+        needs: dict[str, float] = {}
+        for text in self.dask_resource:
+            name, _, amount = text.partition("=")
+            try:
+                needs[name] = float(amount)
+            except ValueError:
+                raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
+        try:
+            client = Client(address, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise JobError(f"there is no Dask scheduler at {address}: {error}") from error
+        options = {"resources": needs} if needs else {}
+        with client:
+            for path in _loose_modules(uses):
+                client.upload_file(path)
+            with client.get_executor(pure=False, retries=2, **options) as pool:
+                yield pool
+
+
+def _loose_modules(values: Sequence[object]) -> list[str]:
+    """Return the files of modules that belong to no package: nobody has installed them on the workers."""
+    names = {type(value).__module__ for value in values} | {getattr(value, "__module__", "") for value in values}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if name and "." not in name}
+    return sorted(path for path in files if path is not None and "site-packages" not in path)
+
+
+def job_settings(
+    store: Store,
+    *,
+    edges: tuple[Path, SourceFlags] | None = None,
+    cutting: CuttingFlags = CuttingFlags(),
+    embedder: EmbedderFlags = EmbedderFlags(),
+    recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
+) -> JobSettings:
+    """Return the settings of the job in the store, or those of a new job, with what the flags change."""
+    from graphquilt.embedders import SVD
+    from graphquilt.embedders.contract import check_accepts_target
+    from graphquilt.jobs import JobSettings
+    from graphquilt.jobs.settings import stored_settings
+
+    before = stored_settings(store) or JobSettings(embedder=SVD(64))
+    training = recipe.applied(before.recipe)
+    seed = before.seed if cutting.seed is None else cutting.seed
+    model = embedder.applied(before, training)
+    # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
+    by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
+    training = training.changed(
+        **{name: getattr(model, name) for name in by_hand & _values(training, *_TUNED).keys() if hasattr(model, name)}
+    )
+    settings = JobSettings(
+        embedder=model,
+        cutting=cutting.applied(before.cutting, seed),
+        recipe=training,
+        seed=seed,
+        source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
+    )
+    if settings.recipe.rounds:
+        for one_embedder in settings.embedders:
+            check_accepts_target(one_embedder)
+    old, new = ((s.dim, s.source.directed, s.source.largest_component) for s in (before, settings))
+    if old != new and cutting.overlap is None and "patch_graph" not in store:  # the default depends on these
+        settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})
+    return stitching.applied(settings)
+
+
+def _columns(text: str) -> tuple[int | str, ...]:
+    """Return which columns of a file of edges are source, target and perhaps weight, by position or name."""
+    words = [word.strip() for word in text.split(",")]
+    if not 2 <= len(words) <= 3 or not all(words):
+        raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
+    return tuple(int(word) if word.isdigit() else word for word in words)
+
+
+def share(text: str | None, n_patches: int) -> range | None:
+    """Return the patches of share ``I/N``: I - 1, I - 1 + N, and so on."""
+    if text is None:
+        return None
+    try:
+        number, count = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard is two numbers with a slash, as 3/200, not '{text}'.") from None
+    if not 1 <= number <= count:
+        raise InputError(f"--shard {text}: shares are numbered 1/{count} to {count}/{count}.")
+    return range(number - 1, n_patches, count)

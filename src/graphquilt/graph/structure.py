@@ -1,0 +1,328 @@
+"""Graph: the adjacency structure as plain CSR arrays, with what belongs to each node beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from os import PathLike
+from typing import TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.errors import InputError
+from graphquilt.graph import kernels
+from graphquilt.graph.checks import Position, check_csr, check_labels, check_weights, group, index_type
+
+__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric"]
+
+SparseMatrix: TypeAlias = sp.sparray | sp.spmatrix
+Features: TypeAlias = AnyArray | sp.csr_array
+Rows: TypeAlias = npt.ArrayLike | SparseMatrix | None  # one per node
+
+_Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
+_CHUNK = 1 << 22  # entries gathered at once by subgraph: some 100 MB of working memory
+
+
+def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
+    return sp.csr_array(cast(sp.csr_array, matrix), copy=copy)  # it takes every format, which its types do not say
+
+
+def is_symmetric(A: sp.csr_array) -> bool:
+    """Return whether A equals its transpose."""
+    return bool((abs(A - A.T) > 0).nnz == 0)
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Graph:
+    """A graph as CSR arrays: the neighbours of node ``u`` are ``indices[indptr[u]:indptr[u + 1]]``.
+
+    Parameters
+    ----------
+    adjacency : SciPy sparse matrix or array (n, n)
+        Entry (u, v) is the weight of the edge from u to v. A matrix whose entries are all 1 carries no weight array.
+    features : array or sparse matrix (n, f), optional
+        One row per node; a memory map stays one, a sparse matrix becomes a CSR array.
+    labels : array (n,), optional
+        The class of each node, -1 where there is none.
+    node_ids : array (n,), optional
+        The name of each node outside graphquilt; None means 0..n-1.
+
+    Attributes
+    ----------
+    indptr : int array (n + 1,)
+    indices : int array (m,)
+        Sorted and unique in each row; m counts both directions of an undirected edge.
+    weights : float array (m,) or None
+        None means that every edge weighs 1.
+    directed : bool
+        False where the adjacency is symmetric.
+
+    Examples
+    --------
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> path.n_nodes, path.n_edges, path.degrees.tolist()
+    (3, 4, [1, 2, 1])
+    """
+
+    indptr: IntArray
+    indices: IntArray
+    weights: FloatArray | None
+    features: Features | None
+    labels: AnyArray | None
+    node_ids: AnyArray | None
+    directed: bool
+
+    def __init__(
+        self,
+        adjacency: SparseMatrix,
+        features: Rows = None,
+        *,
+        labels: npt.ArrayLike | None = None,
+        node_ids: npt.ArrayLike | None = None,
+    ) -> None:
+        if not isinstance(adjacency, sp.sparray | sp.spmatrix):
+            raise InputError(
+                f"a Graph is made from a SciPy sparse matrix, not from {type(adjacency).__name__}. "
+                "Wrap a dense array in scipy.sparse.csr_array, or use Graph.from_arrays for CSR arrays."
+            )
+        A = _to_csr(adjacency, copy=True)
+        if A.shape[0] != A.shape[1]:
+            raise InputError(f"an adjacency matrix is square; this one is {A.shape[0]} × {A.shape[1]}.")
+        A.sum_duplicates()
+        A.eliminate_zeros()
+        A.sort_indices()
+        weights = np.asarray(A.data, dtype=np.float64)
+        csr = A.indptr.astype(np.int64), A.indices, None if bool(np.all(weights == 1)) else weights
+        self._set(csr, features, labels, node_ids, directed=not is_symmetric(A))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        indptr: IntArray,
+        indices: IntArray,
+        weights: FloatArray | None = None,
+        *,
+        features: Rows = None,
+        labels: npt.ArrayLike | None = None,
+        node_ids: npt.ArrayLike | None = None,
+        directed: bool = False,
+    ) -> Graph:
+        """Take CSR arrays as they are, memory maps included, without copying.
+
+        The rows must be sorted and unique, which is checked unless they are a memory map; and, unless ``directed``,
+        symmetric, which is not checked.
+        """
+        return cls.__new__(cls)._set((indptr, indices, weights), features, labels, node_ids, directed=directed)
+
+    def _set(self, csr: _Csr, features: Rows, labels: Rows, node_ids: Rows, *, directed: bool) -> Graph:
+        """Check all arrays and make them the fields of this graph."""
+        indptr, indices, weights = csr
+        n = len(indptr) - 1
+        check_csr(indptr, indices)
+        if weights is not None:
+            if len(weights) != len(indices):
+                raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")
+            # A memory map was checked when it was written; reading it all here would defeat it.
+            if not isinstance(weights, np.memmap):
+                check_weights(weights)
+        if isinstance(features, sp.sparray | sp.spmatrix):
+            features = features if isinstance(features, sp.csr_array) else _to_csr(features)
+        elif features is not None:
+            features = np.asanyarray(features)
+        if features is not None and (features.ndim != 2 or features.shape[0] != n):
+            raise InputError(
+                f"the graph has {n} nodes and the features are of shape {features.shape}; give one row per node."
+            )
+        arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]
+        for name, values in zip(("labels", "node_ids"), arrays, strict=True):
+            if values is not None and len(values) != n:
+                raise InputError(f"the graph has {n} nodes and there are {len(values)} {name}.")
+        for field, value in zip(fields(Graph), (*csr, features, *arrays, directed), strict=True):
+            object.__setattr__(self, field.name, value)
+        return self
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_edges(self) -> int:
+        """Number of stored entries: an undirected edge counts twice."""
+        return len(self.indices)
+
+    @property
+    def degrees(self) -> Int64Array:
+        """Number of neighbours of each node, (n,)."""
+        return np.diff(self.indptr).astype(np.int64)
+
+    @property
+    def csr(self) -> tuple[IntArray, IntArray, Float64Array]:
+        """``indptr``, ``indices`` and the weights in double precision, or no weights where every edge weighs 1."""
+        weights = np.empty(0) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        return self.indptr, self.indices, weights
+
+    @property
+    def adjacency(self) -> sp.csr_array:
+        """The adjacency as a SciPy CSR array (n, n); made anew at each call."""
+        indptr, indices, weights = self.csr
+        data = np.ones(self.n_edges) if self.weights is None else weights
+        return sp.csr_array((data, indices, indptr), shape=(self.n_nodes, self.n_nodes))
+
+    def subgraph(self, nodes: npt.ArrayLike) -> Graph:
+        """Return the subgraph induced by ``nodes``, in their order, with their features, labels and ids.
+
+        ``nodes`` are unique ids (k,), or a mask of n booleans; ``node_ids`` of the result names them. The work is
+        proportional to their degrees, whatever the size of the graph, and also done on memory maps.
+
+        Examples
+        --------
+        >>> ring = Graph(sp.csr_array(np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)))
+        >>> part = ring.subgraph([0, 1, 4])
+        >>> part.n_edges, part.node_ids.tolist()
+        (4, [0, 1, 4])
+        """
+        rows = self._rows(nodes)
+        position = Position(rows, self.n_nodes)
+        degrees = np.asarray(self.indptr[rows + 1] - self.indptr[rows], dtype=np.int64)
+        counts = np.empty(len(rows), dtype=np.int64)
+        columns: list[IntArray] = []
+        data: list[FloatArray] = []
+        cuts = np.searchsorted(np.cumsum(degrees), np.arange(_CHUNK, degrees.sum(), _CHUNK))
+        for first, last in pairwise(np.unique([0, *cuts, len(rows)])):
+            length = degrees[first:last]
+            within = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+            entries = np.repeat(np.asarray(self.indptr[rows[first:last]], dtype=np.int64), length) + within
+            row = np.repeat(np.arange(last - first), length)
+            column = position(np.asarray(self.indices[entries]))
+            inside = np.flatnonzero(column >= 0)
+            row, column = row[inside], column[inside]
+            if not position.ascending:
+                order = np.lexsort((column, row))
+                row, column, inside = row[order], column[order], inside[order]
+            counts[first:last] = np.bincount(row, minlength=last - first)
+            columns.append(column.astype(index_type(len(rows))))
+            if self.weights is not None:
+                data.append(np.asarray(self.weights[entries[inside]]))
+        csr = (
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            np.concatenate(columns) if columns else np.empty(0, dtype=np.int32),
+            None if self.weights is None else np.concatenate([*data, np.empty(0)]),
+        )
+        features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
+        node_ids = rows if self.node_ids is None else self.node_ids[rows]
+        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed)
+
+    def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
+        selection = np.asarray(nodes)
+        if selection.dtype == bool:
+            if selection.shape != (self.n_nodes,):
+                raise InputError(f"a mask needs one entry for each of {self.n_nodes} nodes; it has {selection.shape}.")
+            return np.flatnonzero(selection)
+        rows = selection.astype(np.int64)
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.n_nodes):
+            raise InputError(f"nodes must lie in 0..{self.n_nodes - 1}; found {rows.min()}..{rows.max()}.")
+        ordered = np.sort(rows)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            raise InputError(f"a subgraph takes each node once; node {twice[0]} is named more than once.")
+        return rows
+
+    def components(self) -> Int64Array:
+        """Return the number of each node's component, (n,), weakly connected; component 0 holds node 0.
+
+        Examples
+        --------
+        >>> Graph(sp.csr_array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])).components().tolist()
+        [0, 0, 1]
+        """
+        return kernels.components(self.indptr, self.indices)
+
+    def largest_component(self) -> tuple[Graph, Int64Array]:
+        """Return the largest component, and the nodes of this graph that it holds, in ascending order.
+
+        Of several components of one size, the one with the smallest node id is returned.
+
+        Examples
+        --------
+        >>> part, nodes = Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component()
+        >>> part.n_nodes, nodes.tolist()
+        (2, [1, 2])
+        """
+        if self.n_nodes == 0:
+            raise InputError("the graph has no nodes, so that it has no largest component.")
+        component = self.components()
+        nodes = np.flatnonzero(component == np.bincount(component).argmax())
+        return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
+
+    def quotient(self, labels: npt.ArrayLike) -> Graph:
+        """Return the graph of clusters: i and j are joined by the sum of the weights of the edges between them.
+
+        ``labels`` (n,) are the clusters of the nodes, 0..p-1 without gaps. The result has p nodes, weights and no self
+        loops; no p × p table is made.
+
+        Examples
+        --------
+        >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+        >>> path.quotient([0, 0, 1, 1]).adjacency.toarray().tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+        """
+        labels = check_labels(labels, self.n_nodes)
+        indptr, indices, weights = kernels.quotient(self.csr, labels, *group(labels))
+        return Graph.from_arrays(indptr, indices, weights, directed=self.directed)
+
+    def undirected(self) -> Graph:
+        """Return the graph with every edge in both directions; of two weights the larger one is used.
+
+        A graph that is undirected already is returned as it is. The work is done in memory; for graphs that do not
+        fit there, see :func:`graphquilt.ingest.build_csr`.
+
+        Examples
+        --------
+        >>> Graph(sp.csr_array([[0, 2], [1, 0]])).undirected().weights.tolist()
+        [2.0, 2.0]
+        """
+        if not self.directed:
+            return self
+        A = sp.csr_array(self.adjacency.maximum(self.adjacency.T))
+        A.sort_indices()
+        csr = A.indptr.astype(np.int64), A.indices, None if self.weights is None else A.data
+        return Graph.__new__(Graph)._set(csr, self.features, self.labels, self.node_ids, directed=False)
+
+    def renamed(self, node_ids: npt.ArrayLike | None) -> Graph:
+        """Return the same graph with other ``node_ids``."""
+        csr = self.indptr, self.indices, self.weights
+        return Graph.__new__(Graph)._set(csr, self.features, self.labels, node_ids, directed=self.directed)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.
+
+        See :meth:`open`. Sparse features are written as the three arrays of their CSR form.
+        """
+        from graphquilt.graph.files import save
+
+        save(self, folder)
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> Graph:
+        """Open a graph written by :meth:`save`, memory-mapped: nothing is read before it is used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> Graph(sp.csr_array([[0, 1], [1, 0]])).save(folder)
+        >>> Graph.open(folder).n_edges
+        2
+        """
+        from graphquilt.graph.files import open_graph
+
+        return open_graph(folder)
+
+    def __repr__(self) -> str:
+        width = None if self.features is None else self.features.shape[1]
+        kind = "directed" if self.directed else "undirected"
+        return f"Graph({self.n_nodes} nodes, {self.n_edges} entries, {kind}, features={width})"

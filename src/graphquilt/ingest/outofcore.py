@@ -1,0 +1,253 @@
+"""Build a symmetric, sorted CSR on disk of edges that do not fit in memory, within a bound on memory.
+
+Three passes, all sequential: count the entries of each block of rows; append each edge, in both directions, to the
+file of its bucket, a range of rows that fits in memory; sort each bucket and append it to the CSR. ``progress.json``
+in the working folder says after each step how far the build has come, so that an interrupted build goes on where it
+stopped, and ``graph.json`` is written last, so that nothing unfinished is taken for a graph.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, Int64Array
+from graphquilt.errors import InputError
+from graphquilt.files import explained, write_text
+from graphquilt.graph import Graph
+from graphquilt.graph.checks import check_weights, index_type
+from graphquilt.graph.files import DESCRIPTION, write_description
+from graphquilt.ingest import kernels
+from graphquilt.ingest.assembly import log_removed
+from graphquilt.ingest.sources import EdgeSource, edge_source
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["build_csr"]
+
+logger = logging.getLogger(__name__)
+_BLOCKS = 1 << 16
+_STATE = "progress.json"
+
+
+def build_csr(
+    edges: npt.ArrayLike | str | PathLike[str],
+    folder: str | PathLike[str],
+    *,
+    n_nodes: int | None = None,
+    directed: bool = False,
+    memory: int = 1 << 30,
+    columns: tuple[str | int, ...] = (0, 1),
+    progress: ProgressCallback | None = None,
+) -> Graph:
+    """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
+
+    Self loops and duplicates are removed, and the log says how many.
+
+    Parameters
+    ----------
+    edges : int array (2, m) or (m, 2), or a path
+        A memory map, or a ``.npy`` file to map, or a Parquet file or a folder of them, read in batches. Ids are
+        integers from 0; isolated nodes are kept.
+    folder : path
+        Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes more per entry
+        (both directions count) are needed there.
+    n_nodes : int, optional
+        By default one more than the largest id.
+    directed : bool
+        Keep edges one-way.
+    memory : int
+        Bytes of working memory to stay near, at least 16 MiB.
+    columns : names or positions
+        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
+    progress : callable, optional
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> build_csr(np.array([[0, 1, 1, 1], [1, 2, 0, 1]]), tempfile.mkdtemp()).indices.tolist()
+    [1, 0, 2, 1]
+    """
+    if memory < 1 << 24:
+        raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
+    source = edge_source(edges, columns, batch=memory // 256)
+    target = Path(folder)
+    with explained(target):
+        target.mkdir(parents=True, exist_ok=True)
+        work = target / "building"
+        work.mkdir(exist_ok=True)
+        plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
+        (target / DESCRIPTION).unlink(missing_ok=True)
+        _fill_buckets(source, work, plan, progress)
+        n_entries = _sort_buckets(work, plan, progress)
+        for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
+            path.replace(target / path.name)
+        log_removed(source.n_edges, plan.loops, plan.entries - n_entries, plan.n_nodes, n_entries)
+        arrays = ["indptr", "indices"] + ["weights"] * plan.weighted
+        write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
+        shutil.rmtree(work)
+    return Graph.open(target)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the rows are cut into buckets, and what the first pass counted."""
+
+    n_nodes: int
+    directed: bool
+    weighted: bool
+    shift: int
+    first: list[int]  # first row of each bucket, and n
+    loops: int
+    entries: int
+
+    @property
+    def n_buckets(self) -> int:
+        return len(self.first) - 1
+
+    @property
+    def arrays(self) -> dict[str, np.dtype[Any]]:
+        """The arrays of each bucket."""
+        dtypes = {"rows": np.dtype(np.uint32), "columns": np.dtype(index_type(self.n_nodes))}
+        return dtypes | ({"weights": np.dtype(np.float64)} if self.weighted else {})
+
+
+def _load_state(work: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((work / _STATE).read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _save_state(work: Path, state: dict[str, Any]) -> None:
+    write_text(work / _STATE, json.dumps(state), durable=False)
+
+
+def _plan(
+    source: EdgeSource,
+    work: Path,
+    progress: ProgressCallback | None,
+    *,
+    n_nodes: int | None,
+    directed: bool,
+    memory: int,
+) -> _Plan:
+    """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
+    fingerprint = source.fingerprint | {"n_edges": source.n_edges}
+    settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
+    state = _load_state(work)
+    if state.get("settings") == settings:
+        logger.info("continuing the build in %s", work)
+        return _Plan(**state["plan"])
+    for old in work.iterdir():
+        old.unlink()
+    total = source.n_edges
+    if total == 0 and n_nodes is None:
+        raise InputError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
+    n = n_nodes if n_nodes is not None else 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
+    shift = max(0, int(n - 1).bit_length() - 16)
+    counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
+    loops, done, weighted = 0, 0, False
+    for u, v, w in source.batches():
+        more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
+        if bad >= 0:
+            raise InputError(
+                f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
+                + ("State a larger n_nodes." if n_nodes is not None else "Ids must not be negative.")
+            )
+        if w is not None:
+            weighted = True
+            check_weights(w, unit="edge", first=done)
+        loops += more
+        done += len(u)
+        report(progress, "counting edges", done, total)
+    width = 12 if not weighted and index_type(n) is np.int32 else 20
+    first = _cut(counts, shift, n, max(1, memory // (3 * width)))
+    plan = _Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
+    _save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
+    return plan
+
+
+def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
+    """Cut the rows at block borders so that each bucket has at most ``most`` entries, if one block does not."""
+    first, filled = [0], 0
+    for block in range(min(len(counts), -(-n // (1 << shift)))):
+        rows = (block << shift) - first[-1]
+        if filled and (filled + counts[block] > most or rows >= most):
+            first.append(block << shift)
+            filled = 0
+        filled += int(counts[block])
+    return [*first, n]
+
+
+def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
+    """Append every edge to its buckets; after each batch the state says how long the files must be."""
+    state = _load_state(work)
+    if state["batches"] < 0:
+        return
+    lengths = np.array(state["lengths"], dtype=np.int64)
+    for b in range(plan.n_buckets):
+        for name, kind in plan.arrays.items():
+            with (work / f"{b}.{name}").open("ab") as file:
+                file.truncate(int(lengths[b]) * kind.itemsize)
+    first = np.array(plan.first[:-1], dtype=np.int64)
+    bucket = np.searchsorted(first, np.arange(_BLOCKS + 1, dtype=np.int64) << plan.shift, side="right") - 1
+    columns_like = np.empty(0, dtype=plan.arrays["columns"])
+    done = 0
+    for number, (u, v, w) in enumerate(source.batches()):
+        done += len(u)
+        if number < state["batches"]:
+            continue
+        values = np.empty(0) if w is None else w
+        rows, columns, values, starts = kernels.distribute(
+            u, v, values, not plan.directed, plan.shift, bucket, first, columns_like
+        )
+        parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
+        for b in range(plan.n_buckets):
+            for name in plan.arrays:
+                with (work / f"{b}.{name}").open("ab") as file:
+                    file.write(parts[name][starts[b] : starts[b + 1]].data.cast("B"))
+        lengths += np.diff(starts)
+        _save_state(work, state | {"batches": number + 1, "lengths": lengths.tolist()})
+        report(progress, "distributing edges", done, source.n_edges)
+    _save_state(work, state | {"batches": -1, "lengths": lengths.tolist(), "sorted": 0, "written": 0})
+
+
+def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> int:
+    """Turn one bucket after the other into rows of the CSR, and return how many entries it has.
+
+    After each bucket the state says what has been written, and the headers of the files say the same: NumPy leaves
+    room in a header for the length to grow.
+    """
+    state = _load_state(work)
+    for b in range(state["sorted"], plan.n_buckets):
+        parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
+        n_rows = plan.first[b + 1] - plan.first[b]
+        weights = parts.get("weights", np.empty(0))
+        ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
+        del parts
+        written = state["written"]
+        results: list[tuple[str, int, AnyArray]] = [
+            ("indptr", plan.first[b] + (b > 0), ends[b > 0 :] + written),
+            ("indices", written, indices),
+        ]
+        if plan.weighted:
+            results.append(("weights", written, weights))
+        for name, place, values in results:
+            header = {"descr": values.dtype.str, "fortran_order": False, "shape": (place + len(values),)}
+            with (work / f"{name}.npy").open("r+b" if b else "wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                file.seek(place * values.itemsize, os.SEEK_CUR)
+                file.write(values.data.cast("B"))
+        state |= {"sorted": b + 1, "written": written + len(indices)}
+        _save_state(work, state)
+        report(progress, "sorting edges", b + 1, plan.n_buckets)
+    return int(state["written"])

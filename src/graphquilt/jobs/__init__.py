@@ -1,0 +1,36 @@
+"""Jobs: settings, the class that owns a job, and what can be done with one.
+
+``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed`; ``directory``,
+``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``
+and ``export`` look at it.
+"""
+
+from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.embedding import QuiltResult, embed
+from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job
+from graphquilt.jobs.export import export_embedding
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.plan import Plan, StagePlan, plan_job
+from graphquilt.jobs.settings import JobSettings
+from graphquilt.jobs.source import Source
+from graphquilt.jobs.status import JobStatus, job_status
+from graphquilt.jobs.workers import Processes
+
+__all__ = [
+    "DirectoryStore",
+    "Evaluation",
+    "Job",
+    "JobSettings",
+    "JobStatus",
+    "Plan",
+    "Processes",
+    "QuiltResult",
+    "Source",
+    "StagePlan",
+    "compare_job",
+    "embed",
+    "evaluate_job",
+    "export_embedding",
+    "job_status",
+    "plan_job",
+]

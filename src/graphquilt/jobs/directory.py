@@ -1,0 +1,252 @@
+"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 1).
+
+The whole format is described in ``docs/job-format.md``. In short, the record under the key ``patches/00017/graph`` is
+the data file ``patches/00017/graph.npz`` (``.npy`` where the record is one array) and the marker
+``patches/00017/graph.json``, which holds the size and SHA-256 of the data file and the parameters that made it. A
+record exists once its marker does, so a run that is killed at any moment never leaves something that looks finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+import graphquilt
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files import beside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.jobs.lock import job_lock
+from graphquilt.pipeline.store import Record
+
+__all__ = ["DirectoryStore"]
+
+FORMAT = "graphquilt job"
+VERSION = 1
+
+
+class DirectoryStore:
+    """Records in a folder, in job format 1.
+
+    Parameters
+    ----------
+    path : path
+        The job's folder; it is made when the first record is kept. A folder that holds other things is refused.
+
+    Raises
+    ------
+    JobError
+        The folder is not a job, or is one of a newer format.
+
+    Notes
+    -----
+    A record that is read is checked against the SHA-256 in its marker once, and again when its file has changed;
+    arrays come back memory-mapped and read-only. Nothing in a job is ever unpickled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = DirectoryStore(tempfile.mkdtemp())
+    >>> store["patches/00017/embedding"] = Record({"coordinates": np.eye(2)}, {"seed": 5})
+    >>> "patches/00017/embedding" in store, "patches/00018/embedding" in store
+    (True, False)
+    >>> store["patches/00017/embedding"].arrays["coordinates"].sum()
+    np.float64(2.0)
+    """
+
+    shared: ClassVar[bool] = True  # workers in other processes reach the same folder
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._verified: dict[str, tuple[int, int]] = {}
+        self._check_job()
+
+    def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
+        return type(self), (self.path,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectoryStore) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def lock(self, *, share: str | None = None) -> contextlib.AbstractContextManager[None]:
+        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.jobs.lock.job_lock`."""
+        return job_lock(self.path, share=share)
+
+    def __repr__(self) -> str:
+        return f"DirectoryStore({str(self.path)!r})"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            marker = self._marker(str(key))
+            data = self._data(str(key), marker)
+            return data is None or data.stat().st_size == marker["bytes"]
+        except (KeyError, FormatError, FileNotFoundError):
+            return False
+
+    def __getitem__(self, key: str) -> Record:
+        marker = self._marker(key)
+        data = self._data(key, marker)
+        if data is None:
+            return Record({}, marker["parameters"])
+        try:
+            status = data.stat()
+            if status.st_size != marker["bytes"]:
+                raise FormatError(
+                    f"{data} has {status.st_size} bytes and its marker says {marker['bytes']}: it was cut short or is "
+                    "another file. It has to be made again."
+                )
+            stamp = (status.st_mtime_ns, status.st_size)
+            if self._verified.get(key) != stamp:
+                self._verify(data, marker)
+                self._verified[key] = stamp
+            arrays = map_arrays(data, tuple(marker["arrays"]))
+        except FileNotFoundError:
+            raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
+        for name, array in arrays.items():
+            noted = marker["arrays"][name]
+            if list(array.shape) != noted["shape"] or array.dtype.str != noted["dtype"]:
+                raise FormatError(
+                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {noted['dtype']} "
+                    f"{tuple(noted['shape'])}. It has to be made again."
+                )
+        return Record(arrays, marker["parameters"])
+
+    def __setitem__(self, key: str, record: Record) -> None:
+        marker_path = self._marker_path(key)
+        for name, array in record.arrays.items():
+            if np.asanyarray(array).dtype.hasobject:
+                raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
+        self.start()
+        content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
+        with explained(self.path):
+            marker_path.parent.mkdir(parents=True, exist_ok=True)
+            self._verified.pop(key, None)
+            if record.arrays:
+                self._write_data(key, record, content)
+            write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
+            if record.durable:
+                sync_folder(marker_path.parent)
+
+    def start(self) -> None:
+        """Make the folder a job, if it is not one yet."""
+        path = self.path / "quilt.json"
+        if not path.exists():
+            head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
+            with explained(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                write_text(path, json.dumps(head, indent=1))
+
+    def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
+        """Put the arrays in their place and complete ``content``; a marker of other arrays is gone by then."""
+        marker_path = self._marker_path(key)
+        path = marker_path.with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
+        with beside(path) as part:
+            with open(part, "wb") as file:
+                write_arrays(file, record.arrays)
+                file.flush()
+                if record.durable:
+                    os.fsync(file.fileno())
+            with open(part, "rb") as file:
+                content["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+            content["file"] = path.name
+            content["bytes"] = part.stat().st_size
+            content["arrays"] = {
+                name: {"shape": list(array.shape), "dtype": array.dtype.str}
+                for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
+            }
+            # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
+            # that write one record at once do not take it from each other.
+            if self._recorded_checksum(key) not in (None, content["sha256"]):
+                marker_path.unlink(missing_ok=True)
+            os.replace(part, path)
+
+    def _recorded_checksum(self, key: str) -> str | None:
+        """Return the checksum in the marker of a record, if there is one."""
+        try:
+            checksum: str | None = self._marker(key).get("sha256")
+            return checksum
+        except (KeyError, FormatError):
+            return None
+
+    def _marker_path(self, key: str) -> Path:
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key == "quilt":
+            raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, and not 'quilt'.")
+        return self.path.joinpath(*parts[:-1], parts[-1] + ".json")
+
+    def _marker(self, key: str) -> dict[str, Any]:
+        path = self._marker_path(key)
+        try:
+            marker = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise KeyError(key) from None
+        except (ValueError, UnicodeDecodeError):
+            raise FormatError(
+                f"{path} is not a marker (not JSON, or cut short); its record has to be made again."
+            ) from None
+        if not isinstance(marker, dict) or not isinstance(marker.get("format"), int) or "parameters" not in marker:
+            raise FormatError(f"{path} is not a marker of a graphquilt job; its record has to be made again.")
+        _refuse_newer(path, marker["format"])
+        if marker.get("file") is not None and not {"bytes", "sha256", "arrays"} <= set(marker):
+            raise FormatError(f"{path} is not a whole marker; its record has to be made again.")
+        return marker
+
+    def _data(self, key: str, marker: Mapping[str, Any]) -> Path | None:
+        if marker.get("file") is None:
+            return None
+        path = self._marker_path(key)
+        if marker["file"] not in (path.stem + ".npy", path.stem + ".npz"):
+            raise FormatError(f"{path} points to {marker['file']!r}, which is not its own data file.")
+        return path.with_name(marker["file"])
+
+    def _verify(self, data: Path, marker: Mapping[str, Any]) -> None:
+        with open(data, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != marker["sha256"]:
+            raise FormatError(
+                f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
+                f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
+            )
+
+    def _check_job(self) -> None:
+        path = self.path / "quilt.json"
+        if self.path.exists() and not self.path.is_dir():
+            raise JobError(f"{self.path} is a file; a job is a folder. Choose another place.")
+        # Looked at before quilt.json, which another run may write at this moment and other things after it.
+        others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+        others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
+        try:
+            head = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            if others:
+                raise JobError(
+                    f"{self.path} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not a "
+                    "job. Choose a new or an empty folder."
+                ) from None
+            return
+        except (ValueError, UnicodeDecodeError):
+            head = None
+        if not isinstance(head, dict) or head.get("format") != FORMAT or not isinstance(head.get("version"), int):
+            raise JobError(
+                f"{path} does not say that this is a graphquilt job. If you are sure that it is one, write "
+                f'{{"format": "{FORMAT}", "version": {VERSION}}} into it.'
+            )
+        _refuse_newer(path, head["version"])
+
+
+def _refuse_newer(path: Path, version: int) -> None:
+    if version > VERSION:
+        raise JobError(
+            f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
+            f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
+        )

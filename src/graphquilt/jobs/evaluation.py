@@ -1,0 +1,101 @@
+"""Evaluation of a job: how good its embedding is, and where it loses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy.typing as npt
+
+from graphquilt.errors import JobError
+from graphquilt.evaluate import Comparison, Diagnosis, EvaluationOptions, Quality, compare_routes, diagnose, quality
+from graphquilt.graph import Graph
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.source import with_attributes
+from graphquilt.pipeline.description import fingerprint, plain
+from graphquilt.pipeline.store import Record
+
+__all__ = ["Evaluation", "compare_job", "evaluate_job"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the embedding of a job is.
+
+    Attributes
+    ----------
+    quality : Quality
+        AUC, and accuracy where there are labels.
+    diagnosis : Diagnosis or None
+        What local training, averaging and alignment lose, where that was asked for.
+    """
+
+    quality: Quality
+    diagnosis: Diagnosis | None = None
+
+
+def evaluate_job(
+    job: Job,
+    *,
+    labels: npt.ArrayLike | None = None,
+    full: npt.ArrayLike | None = None,
+    diagnosis: bool = False,
+    options: EvaluationOptions = EvaluationOptions(),
+) -> Evaluation:
+    """Measure the embedding of a job, and keep the result in the job.
+
+    Parameters
+    ----------
+    job : Job
+    labels : array (n,), optional
+        A class for each node; by default those of the graph.
+    full : array (n, d), optional
+        An embedding of the whole graph to diagnose against.
+    diagnosis : bool
+        Also measure what local training, averaging and alignment lose.
+    options : EvaluationOptions
+    """
+    X, graph = job.embedding, _graph(job)
+    if labels is not None:
+        graph = with_attributes(graph, None, labels)
+    result = Evaluation(quality(X, graph, options=options))
+    if diagnosis or full is not None:
+        found = diagnose(graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, options=options)
+        result = Evaluation(result.quality, found)
+    figures = {name: value for name, value in asdict(result.quality).items() if value is not None}
+    if result.diagnosis is not None:
+        figures |= {"losses": result.diagnosis.losses, "unit": result.diagnosis.measure}
+    job.store["evaluation"] = Record({}, {**figures, "options": plain(options), "embedding": fingerprint(X)})
+    return result
+
+
+def compare_job(
+    job: Job,
+    *,
+    graph: Graph | None = None,
+    full: npt.ArrayLike | None = None,
+    options: EvaluationOptions = EvaluationOptions(),
+) -> Comparison:
+    """Measure the patches of a job aligned and not aligned, and an embedding of the whole graph if it is given.
+
+    Parameters
+    ----------
+    job : Job
+        Embedded and aligned; its patches are opened one at a time.
+    graph : Graph, optional
+        With labels where accuracy is wanted; by default the graph of the job.
+    full : array (n, d), optional
+    options : EvaluationOptions
+    """
+    graph = _graph(job) if graph is None else graph
+    if job.patch_graph.n_nodes != graph.n_nodes:
+        raise JobError(f"{job.name} is a job of {job.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
+    return compare_routes(graph, job.patches, job.alignment, weights=job.weights, full=full, options=options)
+
+
+def _graph(job: Job) -> Graph:
+    if job.graph is None:
+        raise JobError(
+            f"{job.name} has an embedding but no graph to measure it with, because it was made from patches alone: in "
+            "Python, compare_job(job, graph=graph) measures it with a graph that you have."
+        )
+    return job.graph

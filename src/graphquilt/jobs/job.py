@@ -1,0 +1,392 @@
+"""Job: one class that owns a job, from its settings and its graph to its embedding."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import numpy as np
+
+from graphquilt.alignment import Alignment
+from graphquilt.arrays import Float64Array, FloatArray
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files import beside, explained
+from graphquilt.graph import Graph
+from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.graphs import keep_graph, open_graph
+from graphquilt.jobs.settings import JobSettings, check_change, keep_settings, readable_settings, stored_settings
+from graphquilt.patches import Patch, PatchGraph
+from graphquilt.pipeline.consensus import consensus_targets
+from graphquilt.pipeline.cutting import cut, stored_patch_graph
+from graphquilt.pipeline.description import differences, fingerprint
+from graphquilt.pipeline.embedding import embed_patches
+from graphquilt.pipeline.passes import share_name
+from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key, target_fingerprint
+from graphquilt.pipeline.stitching import row_weights, stitch
+from graphquilt.pipeline.store import Record, Store, locked, store_name
+from graphquilt.pipeline.stored import StoredPatches
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Job"]
+
+
+class Job:
+    """A job: its settings, the graph it is about, and a store with everything that has been made so far.
+
+    Make one with :meth:`begin`, which also goes on with a job that is there, or :meth:`open`. Then :meth:`cut`,
+    :meth:`embed` and :meth:`stitch`, or :meth:`run` for all three. Each does only what is missing.
+
+    Attributes
+    ----------
+    store : Store
+    settings : JobSettings
+    graph : Graph or None
+        None where the store has no graph, as in a job that was made from patches alone.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from graphquilt.embedders import SVD
+    >>> from graphquilt.pipeline import Cutting
+    >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
+    >>> job = Job.begin({}, JobSettings(embedder=SVD(2), cutting=Cutting(3)), ring)
+    >>> job.run()
+    >>> job.embedding.shape
+    (90, 2)
+    """
+
+    def __init__(self, store: Store, settings: JobSettings, graph: Graph | None) -> None:
+        self.store, self.settings, self.graph = store, settings, graph
+
+    def __repr__(self) -> str:
+        return f"Job({self.name})"
+
+    @property
+    def name(self) -> str:
+        """The job's folder, or what else it is kept in."""
+        return store_name(self.store)
+
+    @classmethod
+    def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
+        """Begin a job, or go on with the one that the store has.
+
+        Parameters
+        ----------
+        store : Store
+            A :class:`graphquilt.DirectoryStore` also gets a copy of the graph and the ids of its nodes.
+        settings : JobSettings
+            Defaults are filled in for the graph.
+        graph : Graph, optional
+            Without it, the graph is read from ``settings.source``, or opened where the store has it already. A store
+            with patches and neither is a job without a graph: its patches can be embedded and stitched.
+
+        Raises
+        ------
+        JobError
+            The store has a job with other input, or one that was cut or embedded in another way.
+        """
+        stored = readable_settings(store)
+        source = settings.source
+        if graph is None:
+            source = source.identified()
+            same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
+            if stored is not None and same:
+                graph = open_graph(store, stored.source)
+            if graph is None and (source.path is not None or "patch_graph" not in store):
+                graph = source.read()
+        source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
+        settings = replace(settings, source=source).resolved(graph)
+        if stored is not None and stored.source.fingerprint != source.fingerprint:
+            if "patch_graph" in store:
+                changes = differences(stored.source.input(), source.input()) or (
+                    f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
+                )
+                raise JobError(
+                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
+                    "first."
+                )
+            stored = None
+        if stored is not None:
+            settings = replace(settings, source=stored.source)
+        if stored is None and graph is not None and isinstance(store, DirectoryStore):
+            with locked(store):
+                settings = replace(settings, source=keep_graph(store, settings.source, graph))
+        job = cls(store, settings, graph)
+        job._revise(stored, settings, None)
+        return job
+
+    @classmethod
+    def open(cls, store: Store | str | os.PathLike[str]) -> Job:
+        """Open a job that has been begun.
+
+        Raises
+        ------
+        JobError
+            There is no job, or its graph is no longer the one that it was begun with.
+        """
+        store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
+        settings = stored_settings(store)
+        if settings is None and "patch_graph" in store:
+            raise JobError(
+                f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
+                "them once in Python: Job.begin(store, JobSettings(embedder=...))."
+            )
+        if settings is None:
+            raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).")
+        return cls(store, settings, open_graph(store, settings.source))
+
+    def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
+        """Return the job with other settings, which the store then keeps.
+
+        Parameters
+        ----------
+        settings : JobSettings
+        only : sequence of int, optional
+            The share of the patches that is going to be embedded: other shares may be at work meanwhile.
+
+        Raises
+        ------
+        JobError
+            Something has been made already that does not go with these settings.
+        """
+        job = Job(self.store, settings.resolved(self.graph), self.graph)
+        job._revise(self.settings, job.settings, only)
+        return job
+
+    def _revise(self, before: JobSettings | None, settings: JobSettings, only: Sequence[int] | None) -> None:
+        if before is not None and before.to_parameters() == settings.to_parameters():
+            return
+        with locked(self.store, share_name(only)):
+            stored = readable_settings(self.store)  # again: another run may have written them
+            if stored is not None:
+                check_change(self.store, stored, settings)
+            keep_settings(self.store, settings)
+
+    @property
+    def patch_graph(self) -> PatchGraph:
+        """The patch graph, of one run."""
+        return stored_patch_graph(self.store)
+
+    @property
+    def patches(self) -> StoredPatches:
+        """The embedded patches of all runs, as the last consensus round left them; each is opened when needed."""
+        recipe = self.settings.recipe
+        node_sets = self.patch_graph.repeat(recipe.runs).node_sets
+        return StoredPatches(self.store, node_sets, round_number=recipe.rounds)
+
+    @property
+    def weights(self) -> list[Float64Array] | None:
+        """What each row of each patch counts with, or None where all rows count alike."""
+        recipe = self.settings.recipe
+        return row_weights(self.patch_graph.repeat(recipe.runs), recipe, self.graph)
+
+    @property
+    def alignment(self) -> Alignment:
+        """The alignment of the patches.
+
+        Raises
+        ------
+        JobError
+            There is none, or it was made with other settings than the job has now.
+        """
+        if "alignment" not in self.store:
+            raise JobError(f"{self.name} is not aligned yet; align it first (graphquilt align).")
+        record = self.store["alignment"]
+        changes = differences(record.parameters, self.settings.stitching)
+        if changes:
+            raise JobError(f"{self.name} was aligned with {changes}; align it again (graphquilt align).")
+        return Alignment.from_arrays(record.arrays)
+
+    @property
+    def embedding(self) -> FloatArray:
+        """The embedding, one row per node.
+
+        Raises
+        ------
+        JobError
+            There is none, or it does not belong to the alignment that the job has now.
+        """
+        if "embedding" not in self.store:
+            raise JobError(f"{self.name} has no embedding yet; align it first (graphquilt align).")
+        record = self.store["embedding"]
+        _ = self.alignment
+        if record.parameters.get("alignment") != _alignment_fingerprint(self.store["alignment"]):
+            raise JobError(
+                f"the embedding in {self.name} does not belong to its alignment: an alignment was stopped before its "
+                "end. Align it again (graphquilt align)."
+            )
+        embedding: FloatArray = record.arrays["embedding"]
+        return embedding
+
+    def run(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> None:
+        """Cut, embed and stitch, as far as that has not been done."""
+        self.cut(progress=progress)
+        self.embed(executor=executor, progress=progress)
+        self.stitch(executor=executor, progress=progress)
+
+    def cut(self, *, progress: ProgressCallback | None = None) -> PatchGraph:
+        """Cut the graph into patches, or open the patches that were cut; see :func:`graphquilt.cut`."""
+        settings = self.settings
+        lock = contextlib.nullcontext() if "patch_graph" in self.store else locked(self.store)
+        with lock:
+            return cut(
+                self._need_graph(),
+                settings.cutting,
+                dim=settings.dim,
+                seed=settings.seed,
+                store=self.store,
+                progress=progress,
+            )
+
+    def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
+        """Write the data of every patch, so that each can be embedded on a machine that does not have the graph."""
+        patch_graph, graph = self.patch_graph, self._need_graph()
+        with locked(self.store):
+            for k, nodes in enumerate(patch_graph.node_sets):
+                if patch_key(k, "graph") not in self.store:
+                    self.store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
+                report(progress, "patch data", k + 1, patch_graph.n_patches)
+
+    def embed(
+        self,
+        *,
+        executor: Executor | None = None,
+        progress: ProgressCallback | None = None,
+        retries: int = 1,
+        only: Iterable[int] | None = None,
+    ) -> Sequence[Patch]:
+        """Embed the patches that are not embedded yet; see :func:`graphquilt.embed_patches`."""
+        settings, patch_graph = self.settings, self.patch_graph
+        patch_graph.check_dim(settings.dim)
+        only = None if only is None else list(only)
+        patches = embed_patches(
+            self.graph,
+            patch_graph,
+            settings.embedder,
+            seed=settings.seed,
+            recipe=settings.recipe,
+            executor=executor,
+            store=self.store,
+            progress=progress,
+            retries=retries,
+            only=only,
+        )
+        stored = None if only is None else stored_settings(self.store)
+        if stored is not None:
+            check_change(self.store, stored, settings)  # another share may have begun with other settings meanwhile
+        return patches
+
+    def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
+        """Align the embedded patches and average them into one embedding; see :func:`graphquilt.stitch`.
+
+        Where the store has the embedding of these settings already, that is all.
+        """
+        settings, patch_graph = self.settings, self.patch_graph
+        with contextlib.suppress(JobError, FormatError):
+            _ = self.embedding
+            return self.alignment
+        self._check_embedded()
+        with locked(self.store), self._room((patch_graph.n_nodes, settings.dim)) as out:
+            alignment, X = stitch(
+                patch_graph,
+                self.patches,
+                motions=settings.motions,
+                recipe=settings.recipe,
+                graph=self.graph,
+                executor=executor,
+                progress=progress,
+                out=out,
+            )
+            record = Record(alignment.to_arrays(), settings.stitching)
+            self.store["alignment"] = record
+            parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
+            self.store["embedding"] = Record({"embedding": X}, parameters)
+        report(progress, "embedding", 1, 1)
+        return alignment
+
+    def embedded(self) -> list[int]:
+        """Return how many patches are embedded in each round; the first embedding is round 0."""
+        recipe = self.settings.recipe
+        numbers = range(recipe.runs * self.patch_graph.n_patches)
+        return [
+            sum(patch_key(k, "embedding", number) in self.store for k in numbers) for number in range(recipe.rounds + 1)
+        ]
+
+    def _check_embedded(self) -> None:
+        recipe, patches = self.settings.recipe, self.patches
+        n_patches = len(patches)
+        counts = self.embedded()
+        if counts[-1] < n_patches:
+            key = next(k for k in range(n_patches) if patch_key(k, "embedding", recipe.rounds) not in self.store)
+            raise JobError(
+                f"{n_patches - counts[-1]} of {n_patches} patches are not embedded yet, the first is {key} "
+                f"({in_words(counts, n_patches)}); finish them first (graphquilt embed)."
+            )
+        if patches[0].dim != self.settings.dim:
+            raise InputError(
+                f"patch 0 has {patches[0].dim} dimensions, and the settings of {self.name} say {self.settings.dim}; "
+                "make them equal."
+            )
+        if recipe.rounds:
+            self._check_round(recipe.rounds)
+
+    def _check_round(self, number: int) -> None:
+        """Refuse a consensus round with other settings, or one that was begun again and not finished."""
+        settings, key = self.settings, f"rounds/{number}/consensus"
+        record = self.store[key] if key in self.store else Record({})
+        changes = differences(record.parameters, settings.recipe.consensus(settings.motions))
+        if changes:
+            raise JobError(
+                f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
+                "settings first (graphquilt embed)."
+            )
+        node_sets = self.patch_graph.repeat(settings.recipe.runs).node_sets
+        alignment, X = Alignment.from_arrays(record.arrays), record.arrays["centroid"]
+        for k, target in enumerate(consensus_targets(node_sets, alignment, X, pull=settings.recipe.pull)):
+            parameters = self.store[patch_key(k, "embedding", number)].parameters
+            if parameters.get("target") != target_fingerprint(target):
+                raise JobError(
+                    f"patch {k} of {self.name} is still that of an earlier consensus round {number}; finish the rounds "
+                    "first (graphquilt embed)."
+                )
+
+    def _need_graph(self) -> Graph:
+        if self.graph is None:
+            raise JobError(
+                f"{self.name} has no graph, because it was made from patches alone: in Python, Job(store, settings, "
+                "graph) is the job with a graph that you have."
+            )
+        return self.graph
+
+    @contextlib.contextmanager
+    def _room(self, shape: tuple[int, int]) -> Iterator[Float64Array | None]:
+        """Lend an array in a file, because the embedding of a large graph does not fit into memory."""
+        if not isinstance(self.store, DirectoryStore):
+            yield None
+            return
+        with beside(self.store.path / "centroid.npy") as part:
+            with explained(self.store.path):
+                out = np.lib.format.open_memmap(part, mode="w+", dtype=np.float64, shape=shape)
+            yield out
+
+
+def in_words(counts: Sequence[int], wanted: int) -> str:
+    """Say how many patches are embedded, round by round.
+
+    Examples
+    --------
+    >>> in_words([12], 12), in_words([12, 4], 12)
+    ('12 of 12', 'round 0: 12 of 12, round 1: 4 of 12')
+    """
+    words = [f"{count} of {wanted}" for count in counts]
+    return words[0] if len(words) == 1 else ", ".join(f"round {t}: {text}" for t, text in enumerate(words))
+
+
+def _alignment_fingerprint(record: Record) -> str:
+    """Return a digest of transforms and settings: the transforms alone do not decide the embedding."""
+    settings = np.frombuffer(json.dumps(record.parameters, sort_keys=True).encode(), dtype=np.uint8)
+    return fingerprint(*(record.arrays[name] for name in ("scales", "rotations", "translations")), settings)

@@ -1,0 +1,242 @@
+"""JobSettings: the one record of how a job is made, written and read here and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import graphquilt
+from graphquilt.embedders.contract import Embedder
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.graph import Graph
+from graphquilt.jobs.source import Source
+from graphquilt.linalg.motions import Motions
+from graphquilt.pipeline.cutting import Cutting, stored_patch_graph
+from graphquilt.pipeline.description import describe, differences, plain
+from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Parameters, Record, Store, store_name
+
+__all__ = ["JobSettings", "Unknown", "check_change", "keep_settings", "readable_settings", "stored_settings"]
+
+VERSION = 1
+_KEY = "settings"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
+
+    It is compared by its description, so that a job goes on with the object that it was begun with.
+    """
+
+    description: Mapping[str, object] = field(hash=False)
+    dim: int = 0
+    motions: Motions = Motions()
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse, and say how to go on."""
+        raise JobError(
+            f"this job was made with {self.description.get('name')}, which graphquilt cannot make by itself: name it "
+            "again (--embedder module:factory), or go on in Python with the same object."
+        )
+
+    def fit(self, graph: Graph, seed: int, *, progress: object = None, target: object = None) -> NoReturn:  # noqa: ARG002
+        """Refuse as well: whether the real embedder accepts a target is not known here."""
+        self(graph, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """How a job is made: from which graph, cut how, embedded by what, stitched how.
+
+    Attributes
+    ----------
+    embedder : Embedder or tuple of Embedder
+        One for all patches, or one for each.
+    cutting : Cutting
+    recipe : Recipe
+    seed : int
+        Seed of all random choices.
+    source : Source
+    """
+
+    embedder: Embedder | tuple[Embedder, ...]
+    cutting: Cutting = Cutting()
+    recipe: Recipe = Recipe()
+    seed: int = 0
+    source: Source = Source()
+
+    def __post_init__(self) -> None:
+        check_recipe(self.recipe)
+        for name, kind in (("cutting", Cutting), ("source", Source)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
+        dims = sorted({embedder.dim for embedder in self.embedders})
+        if len(dims) > 1:
+            raise InputError(f"the embedders have dims {dims}; patches need one in common.")
+
+    @property
+    def embedders(self) -> tuple[Embedder, ...]:
+        """The embedder, or all of them."""
+        return self.embedder if isinstance(self.embedder, tuple) else (self.embedder,)
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions of the embedding."""
+        return self.embedders[0].dim
+
+    @property
+    def motions(self) -> Motions:
+        """The motions that the embedders leave free."""
+        return common_motions(self.embedders)
+
+    @property
+    def stitching(self) -> dict[str, object]:
+        """What decides the outcome of stitching embedded patches."""
+        return self.recipe.stitching(self.motions)
+
+    def resolved(self, graph: Graph | None) -> JobSettings:
+        """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
+        tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
+        cutting = self.cutting
+        if graph is not None:
+            cutting = cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed)
+        return dataclasses.replace(
+            self,
+            embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],
+            cutting=cutting,
+            recipe=self.recipe.without_copies(tuned),
+        )
+
+    def to_parameters(self) -> dict[str, object]:
+        """Return the settings as plain values, for JSON."""
+        described = [describe(embedder) for embedder in self.embedders]
+        return {
+            "version": VERSION,
+            "source": _fields(self.source),
+            "cutting": _fields(self.cutting),
+            "embedder": described if isinstance(self.embedder, tuple) else described[0],
+            "dim": self.dim,
+            "motions": _fields(self.motions),
+            "recipe": _fields(self.recipe),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_parameters(cls, parameters: Parameters) -> JobSettings:
+        """Return the settings of plain values.
+
+        Raises
+        ------
+        JobError
+            A newer graphquilt wrote them.
+        FormatError
+            They are not settings of a job.
+        """
+        version = parameters.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise JobError(
+                f"the settings of this job have version {version}, and graphquilt {graphquilt.__version__} knows "
+                f"versions up to {VERSION}. Use the newer graphquilt that made it."
+            )
+        try:
+            motions = Motions(**_mapping(parameters["motions"]))  # type: ignore[arg-type]
+            dim = parameters["dim"]
+
+            def embedder(description: object) -> Embedder:
+                return _restored(_mapping(description), lambda text: Unknown(text, dim, motions))  # type: ignore[arg-type, return-value]
+
+            described = parameters["embedder"]
+            several = isinstance(described, list)
+            return cls(
+                embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
+                cutting=Cutting(**_values(parameters["cutting"])),  # type: ignore[arg-type]
+                recipe=Recipe(**_values(parameters["recipe"])),  # type: ignore[arg-type]
+                seed=int(parameters["seed"]),  # type: ignore[call-overload]
+                source=Source(**_values(parameters["source"])),  # type: ignore[arg-type]
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, InputError) as error:
+            raise FormatError(f"the settings of this job cannot be read ({error}); begin the job again.") from error
+
+
+def stored_settings(store: Store) -> JobSettings | None:
+    """Return the settings in a store, or None where it has none."""
+    try:
+        return JobSettings.from_parameters(store[_KEY].parameters)
+    except KeyError:
+        return None
+
+
+def readable_settings(store: Store) -> JobSettings | None:
+    """Return the settings in a store; unreadable ones of a job that has made nothing count as none."""
+    try:
+        return stored_settings(store)
+    except FormatError:
+        if "patch_graph" in store:
+            raise
+        return None
+
+
+def keep_settings(store: Store, settings: JobSettings) -> None:
+    """Write the settings into a store."""
+    store[_KEY] = Record({}, settings.to_parameters())
+
+
+def check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
+    """Refuse settings that do not go with what has been made."""
+    if "patch_graph" not in store:
+        return
+    old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
+    changes = differences(old, new)
+    if changes:
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+        )
+    old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
+    changes = differences(old, new)
+    if changes:
+        n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
+        if any(patch_key(k, "embedding") in store for k in range(n_patches)):
+            raise JobError(
+                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
+                "settings, or another folder."
+            )
+
+
+def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
+    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not a mapping")
+    return dict(value)
+
+
+def _values(parameters: object) -> dict[str, object]:
+    return {name: _value(value) for name, value in _mapping(parameters).items()}
+
+
+def _value(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(_value(item) for item in value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return _restored(value, Unknown)
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _restored(description: Mapping[str, object], unknown: Callable[[Mapping[str, object]], object]) -> object:
+    """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported."""
+    package, _, name = str(description["name"]).rpartition(".")
+    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return unknown(description)
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    values = {name: _value(value) for name, value in description.items() if name in names}
+    if any(isinstance(value, Unknown) for value in values.values()):
+        return unknown(description)
+    return kind(**values)

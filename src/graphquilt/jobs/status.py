@@ -1,0 +1,132 @@
+"""Status: what a job has, what it lacks, and what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphquilt.alignment import Alignment
+from graphquilt.errors import FormatError, JobError
+from graphquilt.jobs.job import Job
+from graphquilt.pipeline.description import fingerprint
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Store
+
+__all__ = ["JobStatus", "job_status"]
+
+_RECORDS = ("labels", "patch_graph", "alignment", "embedding", "evaluation")
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What a job has and what it lacks.
+
+    Attributes
+    ----------
+    job : str
+    settings : dict
+        See :class:`graphquilt.JobSettings`.
+    records : dict
+        The parameters of every record, None where there is none.
+    patches : dict or None
+        A summary of the patch graph.
+    embedded : list of int
+        How many patches are embedded in round 0 and in each consensus round after it.
+    wanted : int
+        How many patches there are to be in each round.
+    fit : list of str
+        How good the alignment is, in sentences.
+    damaged : list of str or None
+        What does not match its checksum; None where nobody looked.
+    next : str
+        The command that comes next.
+    """
+
+    job: str
+    settings: dict[str, object]
+    records: dict[str, dict[str, object] | None]
+    patches: dict[str, object] | None
+    embedded: list[int]
+    wanted: int
+    fit: list[str]
+    damaged: list[str] | None
+    next: str
+
+
+def job_status(job: Job, *, verify: bool = False) -> JobStatus:
+    """Return what a job has and what it lacks.
+
+    Parameters
+    ----------
+    verify : bool
+        Read every file and compare it with its checksum.
+    """
+    records = {name: _parameters(job.store, name) for name in _RECORDS}
+    evaluation = records["evaluation"]
+    if evaluation is not None and "damaged" not in evaluation:
+        measured = evaluation.pop("embedding", None)
+        if not _is_current(job, measured):
+            records["evaluation"] = {"of": "an earlier embedding", **evaluation}
+    alignment, cut = records["alignment"], records["patch_graph"]
+    whole = cut is not None and "damaged" not in cut
+    fit = []
+    if alignment is not None and "damaged" not in alignment:
+        fit = Alignment.from_arrays(job.store["alignment"].arrays).summary().splitlines()
+    return JobStatus(
+        job=job.name,
+        settings=job.settings.to_parameters(),
+        records=records,
+        patches=job.patch_graph.summary() if whole else None,
+        embedded=job.embedded() if whole else [],
+        wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
+        fit=fit,
+        damaged=[text for key in _keys(job) for text in _damage(job.store, key)] if verify and whole else None,
+        next=_next(job) if whole else "graphquilt patch",
+    )
+
+
+def _parameters(store: Store, key: str) -> dict[str, object] | None:
+    try:
+        return dict(store[key].parameters)
+    except KeyError:
+        return None
+    except FormatError as error:
+        return {"damaged": str(error)}
+
+
+def _is_current(job: Job, measured: object) -> bool:
+    """Return whether this is the fingerprint of the job's embedding."""
+    try:
+        return measured == fingerprint(job.store["embedding"].arrays["embedding"])
+    except (KeyError, FormatError):
+        return False
+
+
+def _keys(job: Job) -> Iterator[str]:
+    yield from _RECORDS
+    n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
+    yield from (patch_key(k, "graph") for k in range(n_data))
+    yield from (patch_key(k, "embedding") for k in range(recipe.runs * n_data))
+    for number in range(1, recipe.rounds + 1):
+        yield f"rounds/{number}/consensus"
+        for content in ("target", "embedding"):
+            yield from (patch_key(k, content, number) for k in range(recipe.runs * n_data))
+
+
+def _damage(store: Store, key: str) -> Iterator[str]:
+    try:
+        store[key]
+    except KeyError:
+        return
+    except FormatError as error:
+        yield str(error)
+
+
+def _next(job: Job) -> str:
+    if job.embedded()[-1] < job.settings.recipe.runs * job.patch_graph.n_patches:
+        return "graphquilt embed"
+    try:
+        _ = job.embedding
+    except (JobError, FormatError):
+        return "graphquilt align"
+    return "nothing"

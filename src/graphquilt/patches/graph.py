@@ -1,0 +1,326 @@
+"""PatchGraph: overlapping sets of nodes, and which pairs of them will be aligned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray, Int64Array, IntArray
+from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
+from graphquilt.files import explained, map_arrays, save_arrays
+from graphquilt.linalg import components
+from graphquilt.patches import kernels
+from graphquilt.patches.node_sets import NodeSets
+
+__all__ = ["PatchGraph", "disconnected"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PatchGraph:
+    """Overlapping sets of nodes, and which pairs of them will be aligned.
+
+    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
+    All that the attributes promise is checked when it is built.
+
+    Attributes
+    ----------
+    node_sets : sequence of int arrays
+        Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
+    edges : int array (m, 2)
+        Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` is "each".
+    n_nodes : int
+    components : {"error", "each"}
+        What to do when the edges do not connect all patches: raise, or accept several components, each of which can
+        only be aligned alone. See :attr:`placement_arbitrary`.
+    report : dict
+        How :func:`graphquilt.patch_graph` made the patches; empty for other patches.
+    overlaps : int array (m,)
+        Number of nodes that the two patches of each edge share.
+    component : int array (p,)
+        The component of each patch.
+
+    Examples
+    --------
+    >>> patches = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
+    >>> patches.edges.tolist(), patches.overlaps.tolist(), patches.n_nodes
+    ([[0, 1]], [2], 4)
+    """
+
+    node_sets: Sequence[IntArray]
+    edges: Int64Array
+    n_nodes: int
+    components: Literal["error", "each"] = "error"
+    report: dict[str, Any] = field(default_factory=dict)
+    overlaps: Int64Array = field(init=False)
+    component: Int64Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        sets = NodeSets.gather(self.node_sets)
+        edges = _ordered(self.edges, len(sets))
+        object.__setattr__(self, "node_sets", sets)
+        object.__setattr__(self, "edges", edges)
+        _check_cover(sets, self.n_nodes)
+        object.__setattr__(self, "overlaps", kernels.overlap_sizes(sets.nodes, sets.starts, edges))
+        if len(edges) and self.overlaps.min() == 0:
+            i, j = edges[self.overlaps.argmin()]
+            raise OverlapError(
+                f"patches {i} and {j} share no nodes but are joined by an edge. Drop the edge ({i}, {j}) or give "
+                "the two patches nodes in common."
+            )
+        object.__setattr__(self, "component", components(edges, len(sets)))
+        if self.placement_arbitrary and self.components == "error":
+            raise disconnected(self.component, self.sizes)
+
+    @classmethod
+    def from_patches(
+        cls,
+        patches: Iterable[object],
+        edges: npt.ArrayLike | None = None,
+        *,
+        n_nodes: int | None = None,
+        min_overlap: int = 1,
+        components: Literal["error", "each"] = "error",
+    ) -> PatchGraph:
+        """Make a patch graph of patches that come from elsewhere: federated data, snapshots.
+
+        Parameters
+        ----------
+        patches : iterable of int arrays, Patch or (nodes, coordinates) pairs
+        edges : int array (m, 2), optional
+            By default every pair of patches that shares at least ``min_overlap`` nodes.
+        n_nodes : int, optional
+            By default one more than the largest id.
+        min_overlap : int
+            d + 1 to align in d dimensions.
+        components : {"error", "each"}
+
+        Examples
+        --------
+        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3], [2, 3]], min_overlap=2).edges.tolist()
+        [[0, 1], [1, 2]]
+        """
+        sets = NodeSets.gather(patches)
+        if len(sets) == 0:
+            raise CoverError("there are no patches.")
+        n = int(sets.nodes.max()) + 1 if n_nodes is None else n_nodes
+        pairs = _sharing_pairs(sets, min_overlap) if edges is None else np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        return cls(sets, pairs, n, components)
+
+    @property
+    def n_patches(self) -> int:
+        """Number of patches."""
+        return len(self.node_sets)
+
+    @property
+    def sizes(self) -> Int64Array:
+        """Number of nodes of each patch, (p,)."""
+        return np.array([len(nodes) for nodes in self.node_sets], dtype=np.int64)
+
+    @property
+    def degrees(self) -> Int64Array:
+        """Number of patch edges at each patch, (p,)."""
+        return np.bincount(self.edges.ravel(), minlength=self.n_patches).astype(np.int64)
+
+    @property
+    def placement_arbitrary(self) -> bool:
+        """Whether the edges leave several components, whose places relative to each other mean nothing."""
+        return bool(len(self.component) and self.component.max() > 0)
+
+    def check_dim(self, dim: int) -> None:
+        """Raise unless every edge shares the ``dim + 1`` nodes that aligning in ``dim`` dimensions needs.
+
+        Examples
+        --------
+        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).check_dim(1)
+        """
+        if len(self.edges) and self.overlaps.min() <= dim:
+            k = int(self.overlaps.argmin())
+            i, j = self.edges[k]
+            raise OverlapError(
+                f"patches {i} and {j} share {self.overlaps[k]} nodes; aligning in {dim} dimensions needs at least "
+                f"{dim + 1}. Drop the edge ({i}, {j}), enlarge the overlap to at least {dim + 1}, or embed in at "
+                f"most {self.overlaps[k] - 1} dimensions."
+            )
+
+    def repeat(self, runs: int) -> PatchGraph:
+        """Return the patch graph of several runs: every patch ``runs`` times, so that each can be embedded anew.
+
+        Patch k of run r is number ``r * n_patches + k``, so that one more run adds patches at the end and renumbers
+        none. Its edges are those of this patch graph inside each run, and all pairs of runs of one patch.
+
+        Examples
+        --------
+        >>> repeated = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).repeat(2)
+        >>> repeated.n_patches, repeated.edges.tolist()
+        (4, [[0, 1], [2, 3], [0, 2], [1, 3]])
+        """
+        if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 1:
+            raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
+        if runs == 1:
+            return self
+        p, sets = self.n_patches, NodeSets.gather(self.node_sets)
+        starts = np.concatenate([[0], *(sets.starts[1:] + r * len(sets.nodes) for r in range(runs))])
+        inside = [self.edges + r * p for r in range(runs)]
+        between = [np.arange(p)[:, None] + np.array(pair) * p for pair in combinations(range(runs), 2)]
+        edges = np.concatenate([*inside, *between])
+        report = {**self.report, "runs": int(runs)}
+        return PatchGraph(NodeSets(np.tile(sets.nodes, runs), starts), edges, self.n_nodes, self.components, report)
+
+    def summary(self) -> dict[str, Any]:
+        """Return sizes, overlaps and oversampling as plain numbers, with the report of how the patches were made.
+
+        Examples
+        --------
+        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).summary()["node_oversampling"]
+        1.5
+        """
+        return {
+            "n_nodes": self.n_nodes,
+            "n_patches": self.n_patches,
+            "n_patch_edges": len(self.edges),
+            "n_components": int(self.component.max()) + 1,
+            "placement_arbitrary": self.placement_arbitrary,
+            "patch_size": _spread(self.sizes),
+            "patch_degree": _spread(self.degrees),
+            "overlap": _spread(self.overlaps) if len(self.edges) else None,
+            "node_oversampling": float(self.sizes.sum() / self.n_nodes),
+            **self.report,
+        }
+
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return everything as arrays; patch k is ``nodes[starts[k]:starts[k + 1]]`` and ``report`` is JSON."""
+        sets = NodeSets.gather(self.node_sets)
+        return {
+            "nodes": sets.nodes,
+            "starts": sets.starts,
+            "edges": self.edges,
+            "n_nodes": np.array(self.n_nodes),
+            "components": np.array(self.components),
+            "report": np.array(json.dumps(self.report)),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
+        """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
+
+        Examples
+        --------
+        >>> patches = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
+        >>> PatchGraph.from_arrays(patches.to_arrays())
+        PatchGraph(2 patches of 4 nodes, 1 edges)
+        """
+        return cls(
+            NodeSets(arrays["nodes"], arrays["starts"]),
+            np.array(arrays["edges"]),
+            int(arrays["n_nodes"]),
+            cast(Literal["error", "each"], str(arrays["components"])),
+            json.loads(str(arrays["report"])),
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""
+        with explained(Path(path)):
+            save_arrays(Path(path), self.to_arrays())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> PatchGraph:
+        """Open a file that :meth:`save` wrote; its node lists are read when they are used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> file = tempfile.mkdtemp() + "/patches.npz"
+        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).save(file)
+        >>> PatchGraph.load(file).n_patches
+        2
+        """
+        names = ("nodes", "starts", "edges", "n_nodes", "components", "report")
+        try:
+            return cls.from_arrays(map_arrays(Path(path), names))
+        except FileNotFoundError as error:
+            raise FormatError(f"{path} does not exist.") from error
+        except (ValueError, OSError) as error:
+            raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
+
+    def __repr__(self) -> str:
+        return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
+
+
+def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
+    """Return the error that names the components of a patch graph."""
+    patches = np.bincount(component)
+    nodes = np.bincount(component, weights=sizes).astype(np.int64)
+    order = np.argsort(-nodes, kind="stable")
+    named = "; ".join(f"patches {_some(np.flatnonzero(component == c))} with {nodes[c]} nodes" for c in order[:5])
+    more = f"; and {len(order) - 5} more" if len(order) > 5 else ""
+    return DisconnectedError(
+        f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
+        f"Keep the largest ({patches[order[0]]} patches): take graph.largest_component() before partitioning "
+        '(--largest-component); or pass components="each" and use align_components to align each alone, with their '
+        "placement arbitrary."
+    )
+
+
+def _some(patches: Int64Array) -> str:
+    shown = ", ".join(str(k) for k in patches[:4])
+    return shown if len(patches) <= 4 else f"{shown}, … ({len(patches)} in all)"
+
+
+def _spread(values: Int64Array) -> dict[str, float]:
+    return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
+
+
+def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
+    pairs = np.asarray(edges, dtype=np.int64)
+    if pairs.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InputError(f"patch edges are pairs, an array (m, 2); this one is {pairs.shape}.")
+    if pairs.min() < 0 or pairs.max() >= n_patches:
+        raise InputError(f"patch edges name patches 0..{n_patches - 1}; found {int(pairs.min())}..{int(pairs.max())}.")
+    loops = pairs[:, 0] == pairs[:, 1]
+    if loops.any():
+        raise InputError(f"patch {pairs[loops.argmax(), 0]} is joined to itself; drop that edge.")
+    pairs = np.sort(pairs, axis=1)
+    distinct, counts = np.unique(pairs, axis=0, return_counts=True)
+    if counts.max() > 1:
+        i, j = distinct[counts.argmax()]
+        raise InputError(f"the patch edge ({i}, {j}) is given {counts.max()} times; give each pair once.")
+    return pairs
+
+
+def _check_cover(sets: NodeSets, n_nodes: int) -> None:
+    for k, nodes in enumerate(sets):
+        if len(nodes) == 0 or nodes[0] < 0 or np.any(nodes[1:] <= nodes[:-1]):
+            raise CoverError(
+                f"patch {k} must list its nodes in ascending order, each once and none negative; its {len(nodes)} "
+                "nodes are not like that."
+            )
+    if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
+        k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1
+        raise CoverError(f"patch {k} holds node {int(sets.nodes.max())}, but there are only {n_nodes} nodes.")
+    covered = np.zeros(n_nodes, dtype=np.bool_)
+    covered[sets.nodes] = True
+    if not covered.all():
+        missing = np.flatnonzero(~covered)
+        raise CoverError(
+            f"{len(missing)} of {n_nodes} nodes are in no patch, the first is {missing[0]}. Add them to a patch, or "
+            "number the nodes that are there 0..n-1."
+        )
+
+
+def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
+    B = sp.csr_array((np.ones(len(sets.nodes), dtype=np.int64), sets.nodes, sets.starts))
+    shared = sp.triu(B @ B.T, k=1).tocoo()
+    enough = shared.data >= min_overlap
+    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]

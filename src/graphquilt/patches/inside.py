@@ -1,0 +1,64 @@
+"""Count the edges inside patches: the share of each node's edges that a patch contains, and the total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+from graphquilt.patches import kernels
+from graphquilt.patches.graph import PatchGraph
+
+__all__ = ["coverage", "coverage_weights", "entries_inside"]
+
+LEAST = 0.01  # taken as the coverage of a node without edges inside a patch, so that its row still counts
+
+
+def _degrees_inside(graph: Graph, node_sets: Sequence[IntArray]) -> Iterator[Int64Array]:
+    """Yield for each patch the number of neighbours of each of its nodes that lie inside the patch, (k,)."""
+    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
+    for nodes in node_sets:
+        yield kernels.degrees_inside((graph.indptr, graph.indices), nodes, mark)
+
+
+def entries_inside(graph: Graph, node_sets: Sequence[IntArray]) -> int:
+    """Count the entries of the induced subgraphs of all patches together."""
+    return sum(int(degrees.sum()) for degrees in _degrees_inside(graph, node_sets))
+
+
+def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:
+    """Return for each patch the share of each of its nodes' edges that lie inside the patch, (k,); 1 without edges.
+
+    Edges count in both directions, and not by their weights.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.diags_array([np.ones(3), np.ones(3)], offsets=[-1, 1]))
+    >>> [shares.tolist() for shares in coverage(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]))]
+    [[1.0, 1.0, 0.5], [0.5, 1.0]]
+    """
+    if graph.n_nodes != patch_graph.n_nodes:
+        raise InputError(f"the graph has {graph.n_nodes} nodes, the patches are of {patch_graph.n_nodes}.")
+    graph = graph.undirected()
+    totals = graph.degrees
+    return [
+        np.where(totals[nodes] > 0, inside / np.maximum(totals[nodes], 1), 1.0)
+        for nodes, inside in zip(patch_graph.node_sets, _degrees_inside(graph, patch_graph.node_sets), strict=True)
+    ]
+
+
+def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> list[Float64Array]:
+    """Return the weight of each row of each patch: its coverage, but at least 0.01, to the given power.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.diags_array([np.ones(3), np.ones(3)], offsets=[-1, 1]))
+    >>> coverage_weights(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]), power=2)[1].tolist()
+    [0.25, 1.0]
+    """
+    return [np.maximum(share, LEAST) ** power for share in coverage(graph, patch_graph)]

@@ -1,0 +1,232 @@
+"""cut(): from a graph to overlapping patches, in two steps that a store keeps: cluster labels, then the patch graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+
+from graphquilt.arrays import Int64Array
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.graph import Graph
+from graphquilt.partition import Metis, Partitioner, merge_small
+from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
+from graphquilt.pipeline.description import describe, differences
+from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
+from graphquilt.pipeline.store import Record, Store, store_name
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Cutting", "cut", "default_degree", "default_overlap", "keep_patch_graph", "stored_patch_graph"]
+
+
+def default_degree(n_patches: int) -> int:
+    """Return the default mean degree of the patch graph: log2 of the number of patches, but at least 4.
+
+    That gives the paper's 4 at 10 patches and 5 at 20.
+
+    Examples
+    --------
+    >>> default_degree(10), default_degree(20), default_degree(10_000)
+    (4, 5, 14)
+    """
+    return max(4, math.ceil(math.log2(max(n_patches, 2))))
+
+
+def default_overlap(dim: int, n_nodes: int, n_patches: int) -> tuple[int, int]:
+    """Return the default overlap (l, u).
+
+    l is as many nodes as a cluster has on average, but no more than 256 or 2 dim, whichever is larger, and never
+    below the dim + 1 that alignment needs; u is 4 l. At 10 patches of 250 nodes or more and 128 dimensions that is
+    about the paper's (256, 1024).
+
+    Examples
+    --------
+    >>> default_overlap(128, 2560, 10), default_overlap(8, 300, 10), default_overlap(300, 10**6, 10)
+    ((256, 1024), (30, 120), (600, 2400))
+    """
+    least = max(dim + 1, min(max(256, 2 * dim), n_nodes // n_patches))
+    return least, 4 * least
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How a graph is cut into overlapping patches.
+
+    Attributes
+    ----------
+    n_patches : int
+        How many clusters the graph is partitioned into. Clusters with less than half of the least overlap are merged
+        into neighbours, so that there can be fewer patches.
+    partitioner : Partitioner, optional
+        By default ``Metis(n_patches, seed)``.
+    degree : float, optional
+        Mean degree of the patch graph; by default :func:`default_degree`.
+    overlap : (l, u), optional
+        Least overlap of two joined patches, and the most that both grow for one edge; by default
+        :func:`default_overlap`.
+    edge_weight : Resistance or Conductance
+        By what patch edges are chosen.
+    limits : Limits
+        Bounds on the growth of a patch.
+
+    Examples
+    --------
+    >>> Cutting(20).resolved(dim=32, n_nodes=5000, seed=0).overlap
+    (250, 1000)
+    """
+
+    n_patches: int = 10
+    _: KW_ONLY
+    partitioner: Partitioner | None = None
+    degree: float | None = None
+    overlap: tuple[int, int] | None = None
+    edge_weight: Resistance | Conductance = Resistance()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        n = self.n_patches
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise InputError(f"n_patches is a whole number of at least 1, not {n!r}.")
+        object.__setattr__(self, "n_patches", int(n))
+        if self.overlap is not None:
+            object.__setattr__(self, "overlap", (int(self.overlap[0]), int(self.overlap[1])))
+
+    def resolved(self, *, dim: int, n_nodes: int, seed: int) -> Cutting:
+        """Return the same cutting with every default filled in for one graph."""
+        return dataclasses.replace(
+            self,
+            partitioner=Metis(self.n_patches, seed) if self.partitioner is None else self.partitioner,
+            degree=default_degree(self.n_patches) if self.degree is None else self.degree,
+            overlap=default_overlap(dim, n_nodes, self.n_patches) if self.overlap is None else self.overlap,
+        )
+
+
+def cut(
+    graph: Graph,
+    cutting: Cutting = Cutting(),
+    *,
+    dim: int,
+    seed: int = 0,
+    store: Store | None = None,
+    progress: ProgressCallback | None = None,
+) -> PatchGraph:
+    """Cut a graph into overlapping patches: partition, merge small clusters, build the patch graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        Connected; see :meth:`graphquilt.Graph.largest_component`.
+    cutting : Cutting
+    dim : int
+        The dimension that the patches will be embedded in. Overlaps must have at least dim + 1 nodes.
+    seed : int
+        Seed of the partition and of the patch graph.
+    store : Store, optional
+        Keeps the cluster labels as soon as they are known, and then the patch graph. What it has is not made again.
+    progress : callable, optional
+
+    Returns
+    -------
+    PatchGraph
+
+    Raises
+    ------
+    JobError
+        The store has patches of another graph, or patches that were cut in another way.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
+    >>> cut(ring, Cutting(3), dim=2).n_patches
+    3
+    """
+    store = {} if store is None else store
+    cutting = cutting.resolved(dim=dim, n_nodes=graph.n_nodes, seed=seed)
+    settings = {"cutting": describe(cutting), "seed": seed}
+    if "patch_graph" in store:
+        check_patch_graph(store, graph=graph, settings=settings)
+        return stored_patch_graph(store)
+    assert cutting.overlap is not None
+    assert cutting.degree is not None
+    labels = _labels(graph, cutting, settings, store)
+    report(progress, "partition", 1, 1)
+    patches = patch_graph(
+        graph,
+        labels,
+        degree=cutting.degree,
+        overlap=cutting.overlap,
+        edge_weight=cutting.edge_weight,
+        limits=cutting.limits,
+        seed=seed,
+        progress=progress,
+    )
+    patches.check_dim(dim)
+    keep_patch_graph(store, patches, graph, settings)
+    return patches
+
+
+def _labels(graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store) -> Int64Array:
+    """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
+    settings = settings | {"graph": graph_fingerprint(graph)}
+    try:
+        record = store["labels"]
+        if dict(record.parameters) == settings:
+            return np.asarray(record.arrays["labels"])
+    except (KeyError, FormatError):
+        pass
+    assert cutting.partitioner is not None
+    assert cutting.overlap is not None
+    labels = merge_small(graph, cutting.partitioner(graph), smallest_cluster(cutting.overlap))
+    store["labels"] = Record({"labels": labels}, settings)
+    return labels
+
+
+def keep_patch_graph(
+    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
+) -> None:
+    """Keep the patch graph in the store, or refuse if the store has another one."""
+    if "patch_graph" in store:
+        check_patch_graph(store, graph=graph, patches=patches)
+        return
+    parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
+    if graph is not None:
+        parameters["graph"] = graph_fingerprint(graph)
+    store["patch_graph"] = Record(patches.to_arrays(), parameters)
+
+
+def check_patch_graph(
+    store: Store,
+    *,
+    graph: Graph | None = None,
+    patches: PatchGraph | None = None,
+    settings: dict[str, object] | None = None,
+) -> None:
+    """Refuse a store whose patch graph is of another graph, has other patches, or was cut with other settings."""
+    parameters = store["patch_graph"].parameters
+    if settings is not None and "cutting" in parameters:
+        changes = differences({name: parameters.get(name) for name in settings}, settings)
+        if changes:
+            raise JobError(
+                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+            )
+    prints = {} if graph is None else {"graph": graph_fingerprint(graph)}
+    prints |= {} if patches is None else {"patches": patch_graph_fingerprint(patches)}
+    for name, value in prints.items():
+        if parameters.get(name, value) != value:
+            raise JobError(
+                f"{store_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
+                f"fingerprint {parameters[name]}, now {value}): its embeddings do not belong to these. Use another "
+                "folder, or remove this one first."
+            )
+
+
+def stored_patch_graph(store: Store) -> PatchGraph:
+    """Open the patch graph of a store; its node lists stay on disk until they are needed."""
+    try:
+        record = store["patch_graph"]
+    except KeyError:
+        raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).") from None
+    return PatchGraph.from_arrays(record.arrays)

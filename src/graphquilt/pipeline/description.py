@@ -1,0 +1,127 @@
+"""Descriptions: settings as plain values that can be written down, compared and explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from types import CodeType
+
+import numpy as np
+import scipy.sparse as sp
+
+__all__ = ["describe", "differences", "fingerprint", "plain"]
+
+_SAMPLES = 4096  # places of an array that a fingerprint looks at
+
+
+def fingerprint(*arrays: object) -> str:
+    """Return a short digest that differs for arrays that differ in type, shape or any of 4096 evenly spaced places.
+
+    It guards against resuming a job with another graph, at a cost that does not grow with the graph.
+
+    Examples
+    --------
+    >>> fingerprint(np.arange(5)) == fingerprint(np.arange(5)), fingerprint(np.arange(5)) == fingerprint(np.ones(5))
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    for array in arrays:
+        if isinstance(array, sp.csr_array):
+            digest.update(fingerprint(array.indptr, array.indices, array.data).encode())
+            continue
+        if array is None:
+            digest.update(b"-")
+            continue
+        values = np.asanyarray(array)
+        digest.update(f"{values.dtype.str}{values.shape}".encode())
+        if len(values):
+            places = np.unique(np.linspace(0, len(values) - 1, _SAMPLES).astype(np.int64))
+            digest.update(np.ascontiguousarray(values[places]).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def describe(value: object) -> dict[str, object]:
+    """Return the name and the settings of an object as plain values.
+
+    The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
+    lambda, or else the public attributes. An object with a ``description`` of its own keeps that.
+
+    Examples
+    --------
+    >>> describe(functools.partial(max, 3))
+    {'name': 'builtins.max', 'args': [3], 'keywords': {}}
+    >>> from graphquilt.embedders import SVD
+    >>> describe(SVD(4))["name"], describe(SVD(4))["dim"]
+    ('graphquilt.SVD', 4)
+    """
+    own = getattr(value, "description", None)
+    if isinstance(own, Mapping):
+        return dict(own)
+    if isinstance(value, functools.partial):
+        return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    # Where a class of ours lives inside the package does not count: files may move between versions.
+    module = "graphquilt" if kind.__module__.startswith("graphquilt.") else kind.__module__
+    name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
+    if kind.__qualname__.endswith("<lambda>"):
+        code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)
+        content = code.co_code + repr((code.co_consts, code.co_names)).encode()
+        return name | {"code": fingerprint(np.frombuffer(content, dtype=np.uint8))}
+    parameters = getattr(value, "named_parameters", None)
+    if parameters is not None:
+        return name | {"layers": repr(value), "parameters": {key: [*array.shape] for key, array in parameters()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return name | {field: plain(getattr(value, field)) for field in fields}
+    attributes = getattr(value, "__dict__", {})
+    return name | {key: plain(item) for key, item in attributes.items() if not key.startswith("_")}
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON can hold it; arrays become a short summary with a fingerprint, infinity becomes a word."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value) if value in (math.inf, -math.inf) else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.ndim == 0 else f"{value.dtype} {value.shape} {fingerprint(value)}"
+    return describe(value)
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
+    """Say in which entries two descriptions differ; nested descriptions are compared entry by entry.
+
+    Examples
+    --------
+    >>> differences({"dim": 8, "negatives": 2}, {"dim": 8, "negatives": 1})
+    'negatives 2 (now 1)'
+    >>> differences({"embedder": {"name": "SVD", "dim": 8}}, {"embedder": {"name": "SVD", "dim": 4}})
+    'dim 8 (now 4)'
+    """
+    changes = []
+    for name in dict.fromkeys((*before, *now)):
+        then, asked = before.get(name), now.get(name)
+        if then == asked:
+            continue
+        if isinstance(then, list) and isinstance(asked, list) and len(then) == len(asked):
+            then, asked = next(pair for pair in zip(then, asked, strict=True) if pair[0] != pair[1])
+        if isinstance(then, Mapping) and isinstance(asked, Mapping):
+            if then.get("name") == asked.get("name"):
+                changes.append(differences(then, asked))
+                continue
+            then, asked = then.get("name"), asked.get("name")
+        changes.append(f"{name.replace('_', ' ')} {_brief(then)} (now {_brief(asked)})")
+    return ", ".join(dict.fromkeys(changes))
+
+
+def _brief(value: object) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:16]}…"

@@ -1,0 +1,292 @@
+"""One pass over the patches of a job: which are done, which are left, and how an executor works on them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import socket
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+import numpy as np
+
+from graphquilt.embedders.contract import Embedder, Target
+from graphquilt.errors import FormatError, JobError
+from graphquilt.graph import Graph
+from graphquilt.patches import PatchGraph
+from graphquilt.pipeline.calls import Call, Outcome, embedding_parameters, patch_seed, perform
+from graphquilt.pipeline.consensus import Round
+from graphquilt.pipeline.description import differences, fingerprint
+from graphquilt.pipeline.records import graph_record, patch_key, target_record
+from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
+from graphquilt.progress import ProgressCallback
+
+__all__ = ["Pass", "share_name", "work_through"]
+
+_log = logging.getLogger(__name__)
+
+_AHEAD = 1024  # calls that an executor is given before the first has come back; each is a few hundred bytes …
+_AHEAD_WITH_DATA = 32  # … unless the patch itself travels with it
+
+
+def share_name(only: Sequence[int] | None) -> str | None:
+    """Return a name for the share of a job that these patches are; None for the whole job."""
+    return None if only is None else fingerprint(np.array(only, dtype=np.int64))
+
+
+@dataclass(eq=False)
+class Pass:
+    """One pass over the patches of all runs, in one consensus round.
+
+    The job is locked from the first record that has to be written until ``lock`` is closed. A job that lacks nothing is
+    not locked: it may be read while others work on it, and where nothing can be written.
+
+    Attributes
+    ----------
+    patch_graph : PatchGraph
+        The patches of all runs.
+    n_data : int
+        Patch k is another run of patch ``k % n_data``, and has its nodes and edges.
+    only : sequence of int, optional
+        The share of the job that is worked on, if not all of it.
+    """
+
+    graph: Graph | None
+    patch_graph: PatchGraph
+    embedders: Sequence[Embedder]
+    seed: int
+    store: Store
+    n_data: int
+    round: Round
+    only: Sequence[int] | None = None
+    retries: int = 1
+    lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    failures: dict[int, str] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    driver: tuple[str, int] = field(default_factory=lambda: (socket.gethostname(), os.getpid()))
+
+    def __post_init__(self) -> None:
+        self._shared = is_shared(self.store)
+        self._locked = False
+
+    def take_lock(self) -> None:
+        """Lock the job, or the share of it, once."""
+        if not self._locked:
+            self.lock.enter_context(locked(self.store, share_name(self.only)))
+            self._locked = True
+
+    def parameters(self, patch: int) -> dict[str, object]:
+        """Return what decides the embedding of a patch."""
+        return embedding_parameters(self.embedders[patch], patch_seed(self.seed, patch), self._target(patch))
+
+    def finished(self, patch: int) -> bool:
+        """Return whether the store has this patch's embedding, made with the same embedder, seed and target."""
+        try:
+            record = self.store[patch_key(patch, "embedding", self.round.number)]
+        except KeyError:
+            return False
+        except FormatError as error:
+            _log.warning("patch %d is embedded again: %s", patch, error)
+            return False
+        wanted = self.parameters(patch)
+        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+        if changes:
+            _log.warning("patch %d is embedded again: it was made with %s", patch, changes)
+            return False
+        shape = (len(self.patch_graph.node_sets[patch]), self.embedders[patch].dim)
+        embedding = record.arrays.get("embedding")
+        if embedding is None or embedding.shape != shape:
+            _log.warning("patch %d is embedded again: its embedding does not have the shape %s", patch, shape)
+            return False
+        return True
+
+    def call(self, patch: int, *, afresh: bool = False) -> Call:
+        """Return the call that embeds a patch; a shared store has the data of the patch by then."""
+        self.take_lock()
+        target, data = self._target(patch), patch % self.n_data
+        call = Call(
+            patch,
+            self.embedders[patch],
+            patch_seed(self.seed, patch),
+            self.driver,
+            self.parameters(patch),
+            data=data,
+            round=self.round.number,
+        )
+        if not self._shared:
+            return dataclasses.replace(call, graph=self._subgraph(patch), target=target)
+        if target is not None:
+            record = dataclasses.replace(target_record(target), durable=False)
+            self.store[patch_key(patch, "target", self.round.number)] = record
+        if self.graph is not None and (afresh or patch_key(data, "graph") not in self.store):
+            nodes = self.patch_graph.node_sets[patch]
+            # The data is cut from the graph again if the power fails, so nobody waits for the disk.
+            record = dataclasses.replace(graph_record(nodes, self._subgraph(patch)), durable=False)
+            self.store[patch_key(data, "graph")] = record
+        return dataclasses.replace(call, store=self.store)
+
+    def _target(self, patch: int) -> Target | None:
+        return None if self.round.targets is None else self.round.targets[patch]
+
+    def _subgraph(self, patch: int) -> Graph:
+        if self.graph is None:
+            raise JobError(
+                f"the data of patch {patch} is not in {store_name(self.store)} and no graph was given to cut it from."
+            )
+        return self.graph.subgraph(self.patch_graph.node_sets[patch])
+
+    def settle(self, patch: int, outcome: Outcome) -> bool:
+        """Take in the outcome of a call; return True if the patch has to be tried again."""
+        if outcome.error is None:
+            key = patch_key(patch, "embedding", self.round.number)
+            if outcome.embedding is not None:
+                parameters = {**self.parameters(patch), **outcome.facts}
+                self.store[key] = Record({"embedding": outcome.embedding}, parameters)
+            elif key not in self.store:
+                raise JobError(
+                    f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: a store that "
+                    "says it is shared must be reached by all workers, as a folder on a shared disk is."
+                )
+            return False
+        if outcome.kind == "fatal":
+            raise JobError(f"stopped at patch {patch}: {outcome.error}")
+        self.attempts[patch] = self.attempts.get(patch, 0) + 1
+        if outcome.kind == "input" and self.graph is not None and self.attempts[patch] <= self.retries + 1:
+            _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
+            self.call(patch, afresh=True)
+            return True
+        if outcome.kind != "final" and self.attempts[patch] <= self.retries:
+            _log.warning("patch %d is tried again: %s\n%s", patch, outcome.error, outcome.trace)
+            return True
+        self.failures[patch] = outcome.error
+        return False
+
+
+def work_through(
+    work: Pass, wanted: Iterable[int], executor: Executor | None, progress: ProgressCallback | None
+) -> Iterator[Mapping[str, float]]:
+    """Bring every patch to an end, good or bad, and yield a few facts about each."""
+    waiting = iter(wanted)
+    if executor is not None:
+        yield from _Dispatcher(work, executor).run(waiting)
+        return
+    for patch in waiting:
+        facts: Mapping[str, float] = {}
+        if not work.finished(patch):
+            again = True
+            while again:
+                outcome = perform(work.call(patch), progress)
+                again = work.settle(patch, outcome)
+                facts = outcome.facts
+        yield facts
+
+
+class _Dispatcher:
+    """The calls that an executor works on.
+
+    When a pool of processes breaks because a worker died, nothing tells whose work it was. The patches that can have
+    been under way then become suspects, and each suspect is tried again alone, so that the one that kills its worker
+    is found and reported while all others finish.
+    """
+
+    def __init__(self, work: Pass, executor: Executor) -> None:
+        self.work, self.executor = work, executor
+        self.under_way: dict[Future[Outcome], int] = {}
+        self.returned: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        self.again: deque[int] = deque()
+        self.suspects: deque[int] = deque()
+        self.n_workers = int(getattr(executor, "n_workers", getattr(executor, "_max_workers", 0)))
+
+    def run(self, waiting: Iterator[int]) -> Iterator[Mapping[str, float]]:
+        """Bring every waiting patch to an end and yield a few facts about each."""
+        ahead = _AHEAD if is_shared(self.work.store) else _AHEAD_WITH_DATA
+        more = True
+        try:
+            while more or self.again or self.suspects or self.under_way:
+                while len(self.under_way) < ahead and (more or self.again):
+                    patch = self.again.popleft() if self.again else next(waiting, None)
+                    if patch is None:
+                        more = False
+                    elif self.work.finished(patch):
+                        yield {}
+                    else:
+                        self._submit(patch)
+                    yield from self._take(block=False)
+                if self.suspects and not self.under_way:
+                    self._submit(self.suspects.popleft())
+                if self.under_way:
+                    yield from self._take(block=True)
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up the calls that nobody waits for any more."""
+        abandon = getattr(self.executor, "abandon", None)
+        if self.under_way and abandon is not None:
+            abandon()
+        else:
+            for future in list(self.under_way):
+                future.cancel()
+
+    def _submit(self, patch: int) -> None:
+        call = self.work.call(patch)
+        try:
+            future = self.executor.submit(perform, call)
+        except (BrokenExecutor, RuntimeError, OSError) as error:
+            raise self._gone(error) from error
+        self.under_way[future] = patch
+        future.add_done_callback(self.returned.put)
+
+    def _take(self, *, block: bool) -> Iterator[Mapping[str, float]]:
+        """Take in the calls that have returned; with ``block``, wait for the first."""
+        while self.under_way and (block or not self.returned.empty()):
+            block = False
+            future = self.returned.get()
+            if future not in self.under_way:
+                continue
+            alone = len(self.under_way) == 1
+            try:
+                outcome = future.result()
+            except BrokenExecutor:
+                if not alone:
+                    self._lose()
+                    continue
+                outcome = Outcome(error="its worker died: it was killed, or the memory did not suffice")
+            except CancelledError as error:
+                raise self._gone(error) from error
+            except Exception as error:
+                outcome = Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+            patch = self.under_way.pop(future)
+            if self.work.settle(patch, outcome):
+                (self.suspects if alone else self.again).append(patch)
+            else:
+                yield outcome.facts
+
+    def _lose(self) -> None:
+        """Take back the calls that went down with a broken pool."""
+        ended, _ = wait(self.under_way, timeout=30)  # a broken pool ends all its calls, one after the other
+        lost = [future for future in self.under_way if future in ended and _broken(future)]
+        patches = [self.under_way.pop(future) for future in lost]
+        # Pools begin calls in the order in which they were submitted.
+        n_suspects = self.n_workers or len(patches)
+        self.suspects.extend(patches[:n_suspects])
+        self.again.extend(patches[n_suspects:])
+        _log.warning("a worker died; %d patches are submitted again", len(patches))
+
+    def _gone(self, error: BaseException) -> JobError:
+        cause = f"{type(error).__name__}: {error}"
+        if isinstance(error, CancelledError):
+            cause = "calls were cancelled that nobody here cancelled: its scheduler went away or was shut down"
+        remedy = " What is finished is kept: run again, here or elsewhere, to go on."
+        remedy = remedy if is_shared(self.work.store) else ""
+        return JobError(f"the executor ({type(self.executor).__name__}) takes no more work ({cause}).{remedy}")
+
+
+def _broken(future: Future[Outcome]) -> bool:
+    return not future.cancelled() and isinstance(future.exception(), BrokenExecutor)

@@ -1,0 +1,212 @@
+"""Recipe: how often to train, how to regularise, what to trust and how to stitch, as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from graphquilt.alignment import AlignOptions
+from graphquilt.embedders.contract import Embedder, free_motions
+from graphquilt.errors import InputError
+from graphquilt.linalg.motions import Motions
+from graphquilt.pipeline.description import plain
+
+__all__ = ["Recipe", "check_recipe", "common_motions"]
+
+_log = logging.getLogger(__name__)
+E = TypeVar("E")
+
+_TRAINING = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
+
+
+def common_motions(embedders: Embedder | Sequence[Embedder]) -> Motions:
+    """Return the motions that any of the embedders leaves free.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> common_motions(SVD(4))
+    Motions(scale=True, rotate=True, translate=True)
+    """
+    first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
+    motions = free_motions(first)
+    for embedder in others:
+        motions |= free_motions(embedder)
+    return motions
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done around an embedder to make the stitched embedding good.
+
+    ``print`` shows it, a job keeps it, and :meth:`paper`, :meth:`best` and :meth:`reconstruction` are the ones that
+    docs/results/quality.md measures.
+
+    Attributes
+    ----------
+    name : str
+    runs : int
+        How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
+    rounds : int
+        How often all patches are trained again after that, each pulled towards the aligned centroid.
+    pull : float
+        How strongly they are pulled.
+    coverage : float
+        Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
+        power; 0 counts all rows alike.
+    refine : int
+        Sweeps of generalised Procrustes analysis after synchronization; see :func:`graphquilt.refine`.
+    robust : bool
+        Doubt overlaps that contradict the others; see :class:`graphquilt.AlignOptions`.
+    motions : Motions, optional
+        Which motions alignment undoes; by default those that the embedder leaves free.
+    branching : int, optional
+        Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
+    dropout, weight_decay, validation, negatives, init_seed : optional
+        Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> Recipe.best().tuned(SVD(8)) == SVD(8)
+    True
+    """
+
+    name: str = "own"
+    _: KW_ONLY
+    runs: int = 1
+    rounds: int = 0
+    pull: float = 1.0
+    coverage: float = 0.0
+    refine: int = 0
+    robust: bool = False
+    motions: Motions | None = None
+    branching: int | None = None
+    dropout: float | None = None
+    weight_decay: float | None = None
+    validation: float | None = None
+    negatives: int | None = None
+    init_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, least in (("runs", 1), ("rounds", 0), ("refine", 0), ("branching", 2)):
+            value = getattr(self, field)
+            if field == "branching" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
+            object.__setattr__(self, field, int(value))
+        if not (0 <= self.coverage < math.inf and 0 < self.pull < math.inf):
+            raise InputError(f"coverage is at least 0 and pull above 0; they are {self.coverage} and {self.pull}.")
+
+    @classmethod
+    def paper(cls) -> Recipe:
+        """Return the paper's way: one training of each patch, as many non-edges as edges, all rows count alike.
+
+        Examples
+        --------
+        >>> Recipe.paper().runs, Recipe.paper().negatives
+        (1, 1)
+        """
+        return cls("paper", negatives=1)
+
+    @classmethod
+    def best(cls) -> Recipe:
+        """Return what classified best, chosen on Cora, Citeseer and Amazon photo."""
+        return cls("best", runs=6, coverage=2.0, refine=3, dropout=0.25, negatives=1, init_seed=0)
+
+    @classmethod
+    def reconstruction(cls) -> Recipe:
+        """Return what separates edges from non-edges best: consensus rounds, without dropout."""
+        return cls("reconstruction", rounds=2, coverage=2.0, refine=3, negatives=1)
+
+    @classmethod
+    def named(cls, name: str) -> Recipe:
+        """Return the recipe of a name.
+
+        Examples
+        --------
+        >>> Recipe.named("paper") == Recipe.paper()
+        True
+        """
+        known = {recipe.name: recipe for recipe in (cls.paper(), cls.best(), cls.reconstruction())}
+        if name not in known:
+            raise InputError(f"'{name}' is not a recipe; choose one of {', '.join(known)}.")
+        return known[name]
+
+    def changed(self, **changes: object) -> Recipe:
+        """Return the recipe with other values; its name then says that it was changed.
+
+        Examples
+        --------
+        >>> Recipe.paper().changed(runs=3).runs, Recipe.paper().changed() == Recipe.paper()
+        (3, True)
+        """
+        differing = {name: value for name, value in changes.items() if getattr(self, name) != value}
+        if not differing:
+            return self
+        name = self.name if self.name == "own" else f"{self.name.removesuffix(', changed')}, changed"
+        return dataclasses.replace(self, **{"name": name, **differing})  # type: ignore[arg-type]
+
+    def tuned(self, embedder: E) -> E:
+        """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.
+
+        Examples
+        --------
+        >>> from graphquilt.embedders import VGAE
+        >>> recipe = Recipe("own", dropout=0.5)
+        >>> recipe.tuned(VGAE(8)).dropout, recipe.tuned(VGAE(8, dropout=0.1)).dropout
+        (0.5, 0.1)
+        """
+        if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
+            return embedder
+        changes: dict[str, object] = {}
+        for field in dataclasses.fields(embedder):
+            wanted = getattr(self, field.name) if field.name in _TRAINING else None
+            if wanted is not None and getattr(embedder, field.name) == field.default:
+                changes[field.name] = wanted
+        return dataclasses.replace(embedder, **changes) if changes else embedder
+
+    def without_copies(self, embedders: Sequence[Embedder]) -> Recipe:
+        """Return the recipe with one run if the embedders ignore the seed, because more runs would be copies.
+
+        Examples
+        --------
+        >>> from graphquilt.embedders import SVD
+        >>> Recipe(runs=4).without_copies([SVD(4)]).runs
+        1
+        """
+        if self.runs == 1 or not all(getattr(embedder, "deterministic", False) for embedder in embedders):
+            return self
+        name = type(embedders[0]).__name__
+        _log.warning("%s does not depend on the seed, so %d runs would be equal: one is made", name, self.runs)
+        return self.changed(runs=1)
+
+    def align_options(self, free: Motions) -> AlignOptions:
+        """Return the options of alignment for embeddings with these free motions."""
+        return AlignOptions(motions=free if self.motions is None else self.motions, robust=self.robust)
+
+    def stitching(self, free: Motions) -> dict[str, object]:
+        """Return what decides the outcome of stitching embedded patches, as plain values."""
+        names = ("robust", "branching", "coverage", "refine", "runs", "rounds", "pull")
+        motions = dataclasses.asdict(self.align_options(free).motions)
+        return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
+
+    def consensus(self, free: Motions) -> dict[str, object]:
+        """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
+        return {name: value for name, value in self.stitching(free).items() if name != "rounds"}
+
+
+def check_recipe(recipe: object) -> None:
+    """Refuse what is not a recipe, such as the name of one."""
+    if not isinstance(recipe, Recipe):
+        raise InputError(
+            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
+            "of your own."
+        )

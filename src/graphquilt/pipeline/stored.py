@@ -1,0 +1,88 @@
+"""Embedded patches that stay in their store until they are needed."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
+
+from graphquilt.alignment.overlap import checked_patch
+from graphquilt.arrays import IntArray
+from graphquilt.errors import FormatError, JobError
+from graphquilt.patches import LazySequence, Patch
+from graphquilt.pipeline.cutting import stored_patch_graph
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Store, is_shared
+
+__all__ = ["StoredPatches"]
+
+
+class StoredPatches(LazySequence[Patch]):
+    """The embedded patches of a store, each opened when it is asked for.
+
+    Parameters
+    ----------
+    store : Store
+    node_sets : sequence of int arrays
+        Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
+    which : sequence of int, optional
+        The numbers of the patches; by default all of them in order.
+    keep : int
+        How many of the patches opened last stay open.
+    round_number : int
+        The consensus round whose embeddings to open; 0 is the first embedding.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node_sets: Sequence[IntArray],
+        *,
+        which: Sequence[int] | None = None,
+        keep: int = 64,
+        round_number: int = 0,
+    ) -> None:
+        self._store, self._node_sets, self._keep, self._round = store, node_sets, keep, round_number
+        self._which = range(len(node_sets)) if which is None else which
+        self._open: OrderedDict[int, Patch] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Callable[..., Sequence[Patch]], tuple[object, ...]]:
+        if not is_shared(self._store):
+            return list, (list(self),)
+        # The node lists are in the store as well: a worker opens them there, so that they do not travel.
+        record = self._store["patch_graph"]
+        runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
+        which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
+        version = record.parameters["patches"]
+        return _reopen, (self._store, version, runs, {"which": which, "keep": self._keep, "round_number": self._round})
+
+    def __len__(self) -> int:
+        return len(self._which)
+
+    def _item(self, index: int) -> Patch:
+        k = self._which[index]
+        patch = self._open.get(k)
+        if patch is None:
+            try:
+                arrays = self._store[patch_key(k, "embedding", self._round)].arrays
+            except KeyError:
+                raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
+            if "embedding" not in arrays:
+                raise FormatError(f"the embedding of patch {k} has no array 'embedding', but {', '.join(arrays)}.")
+            patch = self._open[k] = checked_patch((self._node_sets[k], arrays["embedding"]), k)
+            while len(self._open) > self._keep:
+                self._open.popitem(last=False)
+        return patch
+
+
+def _reopen(store: Store, version: str, runs: int, options: dict[str, Any]) -> StoredPatches:
+    opened, node_sets = _opened(cast(Hashable, store), version, runs)
+    return StoredPatches(opened, node_sets, **options)
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(store: Hashable, version: str, runs: int) -> tuple[Store, Sequence[IntArray]]:  # noqa: ARG001
+    """Open the node lists once per worker, not once per call; ``version`` is the fingerprint of the patches."""
+    opened = cast(Store, store)
+    return opened, stored_patch_graph(opened).repeat(runs).node_sets

@@ -1,0 +1,37 @@
+"""Skip a test where an optional package is missing, and name the extra that brings it."""
+
+import pytest
+
+# Every optional package that a test may ask for, and the extra of graphquilt that installs it.
+EXTRAS = {
+    "torch": "torch",
+    "safetensors": "torch",
+    "torch_geometric": "pyg",
+    "dask": "dask",
+    "distributed": "dask",
+    "sknetwork": "partition",
+    "kaminpar": "partition",
+    "sklearn": "eval",
+    "matplotlib": "viz",
+    "umap": "viz",
+    "networkx": "all",
+}
+
+# The public names whose doctest needs an optional package.
+DOCTESTS = {
+    "VGAE": "torch",
+    "GAE": "torch",
+    "DGI": "torch",
+    "mlp_grid": "torch",
+    "KaMinPar": "kaminpar",
+    "Louvain": "sknetwork",
+    "Leiden": "sknetwork",
+    "from_networkx": "networkx",
+    "to_networkx": "networkx",
+    "draw_patch_graph": "matplotlib",
+}
+
+
+def needs(module):
+    """Import and return an optional module; skip the test, or the test file, where its package is not installed."""
+    return pytest.importorskip(module, reason=f"needs the extra graphquilt[{EXTRAS[module.partition('.')[0]]}]")

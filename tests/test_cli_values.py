@@ -1,0 +1,96 @@
+"""Flags that become values: workers, embedders, cuttings, and what Dask workers must have."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import graphquilt as gq
+from extras import needs
+from graphquilt.cli import values
+from graphquilt.cli.values import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, Workers, job_settings
+from graphquilt.errors import InputError
+from graphquilt.jobs import JobSettings, Processes, Source
+from graphquilt.jobs.settings import keep_settings
+
+
+@pytest.mark.parametrize("text", ["GPU=x", "GPU=", "GPU"])
+def test_a_resource_is_a_name_and_a_number(text):
+    needs("distributed")
+    workers = Workers(dask="tcp://127.0.0.1:1", dask_resource=(text,))
+    with pytest.raises(InputError, match="as GPU=1"), workers.executor(1):
+        pass
+
+
+def test_one_worker_is_a_plain_loop_and_more_are_processes(monkeypatch):
+    monkeypatch.setattr(values.os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
+    for n_workers, n_tasks, expected in ((None, 0, 1), (None, 1, 1), (None, 2, 2), (None, 9, 3), (1, 9, 1), (5, 1, 5)):
+        workers = Workers(workers=n_workers)
+        assert workers.count(n_tasks) == expected
+        with workers.executor(n_tasks) as pool:
+            assert (pool.n_workers if isinstance(pool, Processes) else 1) == expected
+
+
+def embedder(word, *settings, dim=8, recipe=gq.Recipe(), current=gq.SVD(64)):
+    flags = EmbedderFlags(embedder=word, dim=dim, set=settings)
+    return flags.applied(JobSettings(embedder=current), recipe)
+
+
+@pytest.mark.parametrize("setting", ["max_epochs=abc", "hidden=16.5", "dropout", "init_seed=x", "lr=true", "dropout="])
+def test_settings_of_another_kind_are_refused_before_any_patch(setting):
+    with pytest.raises(InputError, match=rf"{setting.partition('=')[0]} of vgae takes .* as --set|NAME=VALUE"):
+        embedder("vgae", setting)
+
+
+def test_settings_are_read_as_they_are_meant():
+    model = embedder("vgae", "init_seed=none", "hidden=16", "lr=1", "featureless=degree")
+    assert (model.init_seed, model.hidden, model.lr, model.featureless) == (None, 16, 1, "degree")
+
+
+def test_settings_change_the_embedder_that_a_job_has():
+    current = gq.VGAE(4, dropout=0.5)
+    assert embedder(None, "lr=1", current=current) == gq.VGAE(8, dropout=0.5, lr=1)
+    assert embedder(None, dim=None, current=current) == current
+    assert embedder("vgae", dim=None, current=current) == gq.VGAE(4)
+    with pytest.raises(InputError, match="cannot change 2 embedders"):
+        embedder(None, current=(gq.SVD(4), gq.SVD(4)))
+
+
+def test_flags_of_a_cutting_change_what_they_name_and_nothing_else():
+    before = gq.Cutting(10, partitioner=gq.Fennel(10, seed=0, passes=3), degree=3, overlap=(20, 80))
+    assert CuttingFlags().applied(before, 0) == before
+    assert CuttingFlags(patches=10, seed=0).applied(before, 0) == before
+    changed = CuttingFlags(seed=4).applied(before, 4)
+    assert changed == gq.Cutting(10, partitioner=gq.Fennel(10, seed=4, passes=3), degree=3, overlap=(20, 80))
+    changed = CuttingFlags(patches=5).applied(before, 0)
+    assert (changed.partitioner.n_patches, changed.degree, changed.overlap) == (5, None, None)
+    assert CuttingFlags(partition="louvain").applied(before, 7).partitioner == gq.Louvain(seed=7)
+
+
+def test_flags_of_a_source_change_what_they_name_and_nothing_else():
+    before = Source(path="a.csv", columns=(1, 0), features="x.npy", directed=True)
+    assert SourceFlags().applied(before, Path("b.csv")) == Source(
+        path="b.csv", columns=(1, 0), features="x.npy", directed=True
+    )
+    flags = SourceFlags(columns="u,v", features=Path("y.npy"), directed=False)
+    assert flags.applied(before, Path("a.csv")) == Source(path="a.csv", columns=("u", "v"), features="y.npy")
+
+
+def test_settings_come_from_the_job_and_then_from_the_flags():
+    store = {}
+    assert job_settings(store) == JobSettings(embedder=gq.SVD(64))
+    stored = JobSettings(embedder=gq.SVD(3), cutting=gq.Cutting(4), recipe=gq.Recipe(robust=True), seed=9)
+    keep_settings(store, stored)
+    assert job_settings(store) == stored
+    changed = job_settings(store, stitching=StitchingFlags(refine=2, scale=False))
+    assert changed.recipe == gq.Recipe(robust=True, refine=2, motions=gq.Motions(scale=False))
+
+
+@dataclass(frozen=True)
+class Loose:
+    """Comes from this file, which belongs to no package."""
+
+
+def test_only_modules_of_one_file_are_sent_to_a_cluster():
+    assert values._loose_modules([gq.SVD(4), gq.VGAE(4)]) == []
+    assert values._loose_modules([Loose()]) == [__file__]
