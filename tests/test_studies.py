@@ -240,7 +240,6 @@ def test_best_of_several_runs_is_never_worse_in_auc(quality):
         if row["model"] == "vgae"
     }
     assert rows["full, best run"]["auc"] >= rows["full"]["auc"]
-    assert rows["+ runs"]["cost"] > rows["l2g"]["cost"]
 
 
 @pytest.mark.parametrize("part", ["full", "patches"])
