@@ -212,28 +212,19 @@ def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
     assert "cannot be read as TOML" in err
 
 
-def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
+def test_runs_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
     needs("torch")
     out = tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--workers", 1, "--json")
-    code, printed, _ = gq(*words, "--out", out, "--recipe", "best", "--runs", 2, "--rounds", 1)
+    code, printed, _ = gq(*words, "--out", out, "--recipe", "best", "--runs", 2)
     assert code == 0
-    assert {key: json.loads(printed)[key] for key in ("recipe", "runs", "rounds")} == {
-        "recipe": "best, changed",
-        "runs": 2,
-        "rounds": 1,
-    }
+    assert {key: json.loads(printed)[key] for key in ("recipe", "runs")} == {"recipe": "best, changed", "runs": 2}
     status = inspected(gq, out)
-    assert (status["embedded"], status["wanted"]) == ([8, 8], 8)
+    assert (status["embedded"], status["wanted"]) == (8, 8)
     assert status["settings"]["embedder"]["dropout"] == graphquilt.Recipe.best().dropout
     assert status["settings"]["recipe"]["name"] == "best, changed"
     assert status["records"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
-    before = inspected(gq, out)
-    code, _, err = gq("embed", out, "--rounds", 2, "--shard", "1/2")
-    assert code == 2
-    assert "--shard" in err
-    assert inspected(gq, out) == before  # nothing is half-written
-    more = ("embed", out, "--runs", 3, "--rounds", 0, "--workers", 1)
+    more = ("embed", out, "--runs", 3, "--workers", 1)
     assert gq(*more, "--shard", "1/2")[0] == 0
     assert inspected(gq, out)["next"] == "graphquilt embed"
     assert gq(*more, "--shard", "2/2")[0] == 0
@@ -241,11 +232,11 @@ def test_runs_rounds_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_p
     assert (status["next"], status["settings"]["recipe"]["coverage"]) == ("graphquilt align", 2.0)
     code, _, err = gq("evaluate", out, "--diagnose")
     assert code == 2
-    assert "was aligned with runs 2 (now 3), rounds 1 (now 0); align it again" in err
+    assert "was aligned with runs 2 (now 3); align it again" in err
     assert gq("align", out, "--workers", 1)[0] == 0
     assert inspected(gq, out)["records"]["alignment"]["coverage"] == 2.0
-    assert gq(*words, "--out", out, "--runs", 3, "--rounds", 0)[0] == 0
-    assert inspected(gq, out)["embedded"] == [12]
+    assert gq(*words, "--out", out, "--runs", 3)[0] == 0
+    assert inspected(gq, out)["embedded"] == 12
     assert gq("align", out, "--coverage", 0, "--workers", 1)[0] == 0
     assert inspected(gq, out)["settings"]["recipe"]["coverage"] == 0
     code, _, err = gq(*words, "--recipe", "best", "--runs", 1, "--set", "dropout=0", "--out", tmp_path / "other")
@@ -288,15 +279,16 @@ def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, gq, t
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 3)))
     words = ("run", edges, "--out", tmp_path / "job", "--workers", 1, "--json")
     first = ("--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--features", tmp_path / "x.npy")
-    assert gq(*words, *first, "--seed", 3, "--runs", 2, "--rounds", 1)[0] == 0
+    assert gq(*words, *first, "--seed", 3, "--runs", 2, "--coverage", 1)[0] == 0
     before = inspected(gq, tmp_path / "job")["settings"]
     code, printed, err = gq(*words)
     assert code == 0, err
-    assert {key: json.loads(printed)[key] for key in ("runs", "rounds", "dim")} == {"runs": 2, "rounds": 1, "dim": 2}
+    assert {key: json.loads(printed)[key] for key in ("runs", "dim")} == {"runs": 2, "dim": 2}
     assert "goes on with its own settings" in err
     assert len(err.splitlines()) == 1
     assert inspected(gq, tmp_path / "job")["settings"] == before
-    assert json.loads(gq(*words, "--runs", 1)[1])["rounds"] == 1
+    assert json.loads(gq(*words, "--runs", 1)[1])["runs"] == 1
+    assert inspected(gq, tmp_path / "job")["settings"]["recipe"]["coverage"] == 1
 
 
 def test_runs_of_svd_are_one(edges, gq, tmp_path):
@@ -390,9 +382,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("inspect", "EMPTY"), "has no patches yet"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
-        (("embed", "JOB", "--rounds", "1"), "SVD cannot be pulled towards a target"),
         (("run", "EDGES", "--recipe", "secret"), "choose one of paper, best, reconstruction"),
-        (("run", "EDGES", "--rounds", "1", "--out", "none"), "SVD cannot be pulled towards a target"),
         (("embed", "JOB", "--seed", "9"), "Unknown option: --seed"),
         (("run", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
         (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),

@@ -279,7 +279,7 @@ def test_a_patch_on_disk_is_self_contained(ring, tmp_path):
     graph, quilt = ring
     store = DirectoryStore(tmp_path / "job")
     embed_patches(graph, quilt, Toy(3), seed=7, store=store)
-    nodes, cut = graph_of(DirectoryStore(store.path)[patch_key(4, "graph")])
+    nodes, cut, _ = graph_of(DirectoryStore(store.path)[patch_key(4, "graph")])
     there = graph.subgraph(quilt.node_sets[4])
     assert np.array_equal(nodes, quilt.node_sets[4])
     assert np.array_equal(cut.indptr, there.indptr)
@@ -298,7 +298,7 @@ def test_sparse_features_and_weights_come_along(tmp_path):
     graph = Graph(A, sp.csr_array([[0, 1.0], [0, 0], [3, 0]]))
     store = DirectoryStore(tmp_path / "job")
     store["g"] = graph_record(np.arange(3), graph)
-    _, back = graph_of(store["g"])
+    _, back, _ = graph_of(store["g"])
     assert (back.adjacency != A).nnz == 0
     assert back.features.toarray().tolist() == [[0, 1], [0, 0], [3, 0]]
 

@@ -89,11 +89,11 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     assert np.isfinite([stage["seconds"] for stage in estimate["stages"]]).all()
 
 
-def test_runs_and_rounds_cost_as_often(job, probed):
+def test_runs_cost_as_often(job, probed):
     once = plan_job(job)
-    often = plan_job(with_recipe(job, runs=3, rounds=1))
-    assert often.stages[0].disk == 6 * once.stages[0].disk
-    assert often.stages[0].seconds == pytest.approx(6 * once.stages[0].seconds)
+    often = plan_job(with_recipe(job, runs=3))
+    assert often.stages[0].disk == 3 * once.stages[0].disk
+    assert often.stages[0].seconds == pytest.approx(3 * once.stages[0].seconds)
     assert often.stages[1].memory > once.stages[1].memory
 
 
@@ -112,9 +112,9 @@ def test_what_is_embedded_already_takes_no_time(job, probed):
 def test_recipe_embedder_and_seed_are_those_of_the_job(tmp_path, probed, monkeypatch):
     graph, patch_graph = ring_of_patches(20)
     store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, graph, patch_graph, embedder=SVD(2), recipe=Recipe(rounds=2), seed=5)
+    job_of_patches(store, graph, patch_graph, embedder=SVD(2), recipe=Recipe(refine=2), seed=5)
     disk = plan_job(Job.open(store)).stages[0].disk
-    assert disk == 3 * 2 * 8 * patch_graph.sizes.sum()
+    assert disk == 2 * 8 * patch_graph.sizes.sum()
     monkeypatch.undo()
     calls = []
 

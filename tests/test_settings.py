@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt import partition
-from graphquilt.embedders.contract import Fit
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline import Record
@@ -33,7 +32,7 @@ CUTTINGS = {
 }
 RECIPES = {
     "best": gq.Recipe.best(),
-    "own": gq.Recipe("mine", rounds=2, pull=0.5, robust=True, motions=gq.Motions(scale=True), branching=3),
+    "own": gq.Recipe("mine", start=False, robust=True, motions=gq.Motions(scale=True), branching=3),
 }
 SOURCE = Source(
     path="/data/edges.csv", columns=("from", 1), directed=True, checksums={"edges": "0" * 64}, graph="graph"
@@ -101,25 +100,17 @@ def test_what_graphquilt_cannot_make_is_compared_and_not_made(make):
             unknown(None, 0)
 
 
-@dataclass(frozen=True)
-class Pulled(Toy):
-    """A toy that consensus rounds can pull."""
-
-    def fit(self, graph, seed, progress=None, target=None):
-        return Fit(self(graph, seed), np.empty(0))
-
-
 def test_a_finished_job_of_an_unknown_embedder_goes_on_without_it(tmp_path):
     store = DirectoryStore(tmp_path / "job")
-    job = job_of_patches(store, *ring_of_patches(6), embedder=Pulled(2), recipe=gq.Recipe(runs=2, rounds=1))
+    job = job_of_patches(store, *ring_of_patches(6), embedder=Toy(2), recipe=gq.Recipe(runs=2))
     job.embed()
     opened = Job.open(store)
     assert len(opened.embed()) == 12
     opened.stitch()
-    more = opened.revise(replace(opened.settings, recipe=gq.Recipe(runs=2, rounds=2)))
-    with pytest.raises(JobError, match=r"test_settings.Pulled, which graphquilt cannot make"):
+    more = opened.revise(replace(opened.settings, recipe=gq.Recipe(runs=3)))
+    with pytest.raises(JobError, match=r"toy_embedders.Toy, which graphquilt cannot make"):
         more.embed()
-    again = Job.begin(store, JobSettings(embedder=Pulled(2), recipe=gq.Recipe(runs=2, rounds=2)), opened.graph)
+    again = Job.begin(store, JobSettings(embedder=Toy(2), recipe=gq.Recipe(runs=3)), opened.graph)
     again.run()
     assert again.embedding.shape == (72, 2)
 

@@ -72,7 +72,7 @@ def test_shares_that_start_together_all_finish(ring, tmp_path):
     errors = [share.communicate(timeout=300)[1] for share in shares]
     assert [share.returncode for share in shares] == [0] * 8, errors
     job = Job.open(store)
-    assert (job_status(job).embedded, job.settings.recipe.refine) == ([6], 2)
+    assert (job_status(job).embedded, job.settings.recipe.refine) == (6, 2)
 
 
 def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):

@@ -218,7 +218,7 @@ def test_the_study_of_quality_leaves_tables_a_figure_and_raw_numbers(quality):
 
 
 def test_columns_share_their_trainings(quality):
-    """One job for no-trans, l2g, + runs, + coverage, + refine, + rounds and reconstruction together."""
+    """One job for no-trans, l2g, + runs, + coverage, + refine and reconstruction together."""
     out, _, _ = quality
     trainings = out / "trainings"
     names = {path.name for path in trainings.glob("blocks-vgae-d002*patches")} - {"blocks-vgae-d002-links-run0-patches"}
@@ -228,7 +228,6 @@ def test_columns_share_their_trainings(quality):
     n_patches = len(store["patch_graph"].arrays["starts"]) - 1
     numbers = range(gq.Recipe.best().runs * n_patches)
     assert all(f"patches/{k:05d}/embedding" in store for k in numbers)
-    assert all(f"rounds/2/patches/{k:05d}/embedding" in store for k in range(n_patches))
     assert not list(store.path.glob("patches/*/graph.*"))  # it can be cut again
 
 

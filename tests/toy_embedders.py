@@ -3,12 +3,14 @@
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from graphquilt.embedders.contract import Context, Fit
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.patches import PatchGraph
@@ -81,6 +83,54 @@ class Whereabouts(Toy):
         with open(self.log, "a") as file:
             file.write(f"{os.getpid()} {threads} {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}\n")
         return np.zeros((graph.n_nodes, self.dim))
+
+
+@dataclass(frozen=True)
+class Framed:
+    """Smoothed features in one basis for all patches, which a shared start of one or two steps finds."""
+
+    dim: int = 2
+    steps: int = 1
+    context: Context | None = Context(1, 3)
+    log: str | None = field(default=None, compare=False)
+    start: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def unfinished(self):
+        return self.start is not None and int(self.start["step"]) < self.steps
+
+    def _signal(self, graph, surroundings):
+        degrees = graph.degrees if surroundings is None else surroundings.survey.get("degree", graph.degrees)
+        X = np.asarray(graph.features, dtype=np.float64)
+        H = (graph.adjacency @ X + X) / (1 + np.asarray(degrees))[:, None]
+        return H if surroundings is None else H[: surroundings.n_inner]
+
+    def survey(self, graph, seed):
+        return {"degree": graph.degrees}
+
+    def offer(self, graph, seed, surroundings=None):
+        if self.log:
+            with open(self.log, "a") as file:
+                file.write(f"{seed}\n")
+        if self.start is not None:
+            assert surroundings.offered is not None
+        H = self._signal(graph, surroundings)
+        return {"rows": H[np.random.default_rng(seed).integers(0, len(H), 5)]}
+
+    def started(self, offers, seed):
+        rows = np.concatenate([offer["rows"] for offer in offers])
+        basis = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][: self.dim]
+        step = 1 if self.start is None else int(self.start["step"]) + 1
+        return replace(self, start={"basis": basis * step, "mean": rows.mean(axis=0), "step": np.array(step)})
+
+    def fit(self, graph, seed, progress=None, surroundings=None):
+        H = self._signal(graph, surroundings)
+        if self.start is None:
+            return Fit(np.linalg.svd(H - H.mean(axis=0), full_matrices=False)[0][:, : self.dim], np.empty(0))
+        return Fit((H - self.start["mean"]) @ self.start["basis"].T, np.empty(0))
+
+    def __call__(self, graph, seed):
+        return self.fit(graph, seed).embedding
 
 
 class Pretender(dict):

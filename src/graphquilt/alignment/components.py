@@ -35,8 +35,8 @@ def align_components(
 ) -> tuple[Alignment, Int64Array]:
     """Align each component of a patch graph alone, for patch graphs made with ``components="each"``.
 
-    The parameters are those of :func:`align`. Nothing relates one component to another: each has a position, rotation
-    and scale of its own. Compare positions only within a component.
+    The parameters are those of :func:`align`. Where a motion is free, nothing relates one component to another: each
+    has a position, rotation and scale of its own. Compare positions only within a component.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def align_components(
         align(part.patches, part.edges, options=options, weights=part.weights, executor=executor, progress=progress)
         for part in parts
     ]
-    if len(parts) > 1:
+    if len(parts) > 1 and options.motions.free:
         logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", len(parts))
     largest = max(alignments, key=lambda alignment: alignment.n_patches)
     whole = join_parts(parts, alignments, pairs)

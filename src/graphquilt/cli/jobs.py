@@ -23,7 +23,6 @@ from graphquilt.cli.values import (
     job_settings,
     share,
 )
-from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job
@@ -96,7 +95,7 @@ def run(
     graph = job.graph
     assert graph is not None
     result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
-    result |= {"dim": job.settings.dim, "recipe": training.name, "runs": training.runs, "rounds": training.rounds}
+    result |= {"dim": job.settings.dim, "recipe": training.name, "runs": training.runs}
     show(result | _fit(job), as_json=output.json)
 
 
@@ -136,17 +135,11 @@ def embed(
     settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = share(shard, total)
-    if only is not None and settings.recipe.rounds:
-        raise InputError(
-            f"--shard: {settings.recipe.rounds} consensus rounds need all patches aligned between them; embed all "
-            "patches from one place, or add --rounds 0."
-        )
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    rounds = opened.settings.recipe.rounds
-    show({"job": str(job), "embedded": n_patches, "patches": total, "rounds": rounds}, as_json=output.json)
+    show({"job": str(job), "embedded": n_patches, "patches": total}, as_json=output.json)
 
 
 @app.command(help_epilogue="Example: graphquilt align job --robust")

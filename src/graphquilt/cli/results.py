@@ -54,13 +54,12 @@ def inspect(
 ) -> None:
     """Report what a job holds, how it was made, and what comes next."""
     from graphquilt.jobs import Job, job_status
-    from graphquilt.jobs.job import in_words
 
     status = asdict(job_status(Job.open(job), verify=verify))
     if output.json:
         show(status, as_json=True)
         return
-    status["embedded"] = in_words(status["embedded"], status.pop("wanted")) if status["embedded"] else "not yet"
+    status["embedded"] = f"{status['embedded']} of {status.pop('wanted')} patches"
     records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
     for record in (records["labels"], records["patch_graph"]):
         if isinstance(record, dict):  # the settings have these too

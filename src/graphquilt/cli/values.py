@@ -237,15 +237,15 @@ class RecipeFlags:
     """paper, best or reconstruction. [default: train each patch once, with the embedder as it is]"""
     runs: int | None = None
     """Train every patch this often and align all runs together. [default: the recipe's]"""
-    rounds: int | None = None
-    """Train again this often, pulled towards the consensus. [default: the recipe's]"""
+    start: bool | None = None
+    """Give all patches a shared start, where the embedder has one. [default: the recipe's]"""
 
     def applied(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
         from graphquilt.pipeline import Recipe
 
         base = recipe if self.recipe is None else Recipe.named(self.recipe)
-        return base.changed(**_values(self, "runs", "rounds"))
+        return base.changed(**_values(self, "runs", "start"))
 
 
 @Parameter(name="*")
@@ -327,7 +327,6 @@ def job_settings(
 ) -> JobSettings:
     """Return the settings of the job in the store, or those of a new job, with what the flags change."""
     from graphquilt.embedders import SVD
-    from graphquilt.embedders.contract import check_accepts_target
     from graphquilt.jobs import JobSettings
     from graphquilt.jobs.settings import stored_settings
 
@@ -347,9 +346,6 @@ def job_settings(
         seed=seed,
         source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
     )
-    if settings.recipe.rounds:
-        for one_embedder in settings.embedders:
-            check_accepts_target(one_embedder)
     old, new = ((s.dim, s.source.directed, s.source.largest_component) for s in (before, settings))
     if old != new and cutting.overlap is None and "patch_graph" not in store:  # the default depends on these
         settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})

@@ -2,7 +2,7 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
 from graphquilt.embedders.bipartite import bipartite_svd
-from graphquilt.embedders.contract import Embedder, Fit, Target, checked_fit, free_motions
+from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.svd import SVD
@@ -13,12 +13,13 @@ __all__ = [
     "GAE",
     "SVD",
     "VGAE",
+    "Context",
     "Embedder",
     "Encoder",
     "Fit",
     "FunctionEmbedder",
     "PyGEmbedder",
-    "Target",
+    "Surroundings",
     "TransformerEmbedder",
     "bipartite_svd",
     "checked_fit",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from inspect import signature
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 
@@ -17,7 +17,23 @@ if TYPE_CHECKING:
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Embedder", "Fit", "Target", "check_accepts_target", "check_dim", "checked_fit", "free_motions"]
+__all__ = [
+    "Context",
+    "Embedder",
+    "Fit",
+    "Surroundings",
+    "can_start",
+    "check_dim",
+    "checked_fit",
+    "checked_offer",
+    "free_motions",
+    "needs_start",
+    "started",
+    "with_start",
+]
+
+Offer = Mapping[str, AnyArray]
+_NONE = Motions(rotate=False, translate=False)
 
 
 @runtime_checkable
@@ -28,6 +44,17 @@ class Embedder(Protocol):
     :class:`graphquilt.Motions` that its embeddings are free in; ``deterministic``, which is True where the seed changes
     nothing; and ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`. Calling the embedder is then the
     short form of ``fit(...).embedding``.
+
+    An embedder with a *shared start* gives all patches one frame before they are embedded. It is a dataclass with:
+
+    - ``start``, a mapping of str to array, or None as long as there is no shared start;
+    - ``offer(graph, seed, surroundings=None)``, which returns a few small arrays of a patch by name;
+    - ``started(offers, seed)``, which takes the offers of all patches and returns the embedder with its ``start``, with
+      which every patch is then embedded. If the start takes another step, ``unfinished`` of that embedder is True;
+    - ``fit`` with a parameter ``surroundings``, which is None or a :class:`Surroundings`;
+    - optionally ``context``, a :class:`Context`; ``survey(graph, seed)``, which returns arrays with one row per node of
+      the whole graph, each patch then gets its rows; and ``motions_started``, the motions that stay free after the
+      start (by default none).
 
     Run :func:`graphquilt.conformance.check_embedder` on your own embedder.
     """
@@ -60,31 +87,51 @@ class Fit:
     encoder: Encoder | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """Positions that a training pulls some nodes of a graph towards.
+@dataclass(frozen=True)
+class Context:
+    """How much of the graph around a patch travels with it, where the graph is at hand.
 
     Attributes
     ----------
-    rows : int array (k,)
-        The nodes that are pulled.
-    coordinates : float array (k, dim)
-        The positions that they are pulled towards.
-    weight : float
-        The factor of the squared distances, which are added to the loss of the embedder. They are summed over
-        dimensions, averaged over nodes, and divided by the same sum for the targets around their mean: the sum is 1
-        where the mean distance is as large as the spread of the targets.
+    hops : int
+        How many steps from the patch the outermost nodes are.
+    neighbours : int
+        At most so many neighbours of each node are followed, so that a hub does not bring in the whole graph.
     """
 
-    rows: Int64Array
-    coordinates: FloatArray
-    weight: float
+    hops: int = 2
+    neighbours: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise InputError(f"{name} of a Context is a whole number of at least 1, not {value!r}.")
 
 
-def free_motions(embedder: Embedder) -> Motions:
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What a patch knows of the graph around it.
+
+    Attributes
+    ----------
+    n_inner : int
+        The first ``n_inner`` nodes of the graph are embedded; the others only pass messages on.
+    survey : mapping of str to array
+        The rows of the embedder's survey of the whole graph, for all nodes of this one; empty where there is none.
+    offered : mapping of str to array, optional
+        What the patch offered last, from the second step of a shared start on.
+    """
+
+    n_inner: int
+    survey: Mapping[str, AnyArray]
+    offered: Offer | None = None
+
+
+def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
     """Return the motions that the embeddings are free in, which alignment has to undo.
 
-    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper.
+    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. ``start`` says
+    that patches get a shared start where the embedder has one.
 
     Examples
     --------
@@ -93,6 +140,8 @@ def free_motions(embedder: Embedder) -> Motions:
     Motions(scale=True, rotate=True, translate=True)
     """
     motions = getattr(embedder, "motions", Motions())
+    if start and can_start(embedder):
+        motions = getattr(embedder, "motions_started", _NONE)
     if not isinstance(motions, Motions):
         raise InputError(
             f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
@@ -107,7 +156,7 @@ def checked_fit(
     *,
     where: str = "the graph",
     progress: ProgressCallback | None = None,
-    target: Target | None = None,
+    surroundings: Surroundings | None = None,
 ) -> Fit:
     """Embed ``graph`` and refuse a result that is not an (n, dim) array of finite numbers.
 
@@ -117,8 +166,8 @@ def checked_fit(
         Its ``fit`` is used if it has one.
     where : str
         What is being embedded, for the error message: ``"patch 17"``.
-    target : Target, optional
-        Positions to pull some of its nodes towards; ``fit`` of the embedder must have a parameter of that name.
+    surroundings : Surroundings, optional
+        What a patch knows of the graph around it; for embedders with a shared start only.
 
     Examples
     --------
@@ -130,16 +179,15 @@ def checked_fit(
     (4, 1)
     """
     fit = getattr(embedder, "fit", None)
-    options = {} if target is None else {"target": target}
-    if target is not None:
-        check_accepts_target(embedder)
+    options = {} if surroundings is None else {"surroundings": surroundings}
+    n_nodes = graph.n_nodes if surroundings is None else surroundings.n_inner
     if callable(fit):
         result = fit(graph, seed, progress=progress, **options)
         if not isinstance(result, Fit):
             raise InputError(f"fit of {embedder!r} returned {type(result).__name__} for {where}, not a Fit.")
     else:
         result = Fit(np.asarray(embedder(graph, seed)), np.empty(0))
-    X, shape = np.asarray(result.embedding), (graph.n_nodes, embedder.dim)
+    X, shape = np.asarray(result.embedding), (n_nodes, embedder.dim)
     if X.shape != shape:
         raise InputError(
             f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
@@ -156,14 +204,55 @@ def checked_fit(
     return result
 
 
-def check_accepts_target(embedder: Embedder) -> None:
-    """Refuse an embedder whose ``fit`` does not accept a target."""
-    fit = getattr(embedder, "fit", None)
-    if fit is None or "target" not in signature(fit).parameters:
-        raise InputError(
-            f"{type(embedder).__name__} cannot be pulled towards a target, which consensus rounds need; use rounds=0, "
-            "VGAE, GAE or DGI, or an embedder of your own with fit(graph, seed, progress=None, target=None)."
-        )
+def can_start(embedder: Embedder) -> bool:
+    """Return whether an embedder has a shared start.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> can_start(SVD(8))
+    False
+    """
+    return callable(getattr(embedder, "offer", None)) and callable(getattr(embedder, "started", None))
+
+
+def needs_start(embedder: Embedder) -> bool:
+    """Return whether patches have to make offers before they can be embedded."""
+    return getattr(embedder, "start", None) is None or bool(getattr(embedder, "unfinished", False))
+
+
+def with_start(embedder: Embedder, start: Mapping[str, AnyArray]) -> Embedder:
+    """Return the embedder with a shared start that was made before."""
+    changed: Embedder = replace(embedder, start=start)  # type: ignore[type-var]
+    return changed
+
+
+def checked_offer(
+    embedder: Embedder, graph: Graph, seed: int, *, where: str, surroundings: Surroundings | None = None
+) -> Offer:
+    """Return what one patch offers to the shared start, and refuse what is not named arrays of finite numbers."""
+    offer = embedder.offer(graph, seed, surroundings=surroundings)  # type: ignore[attr-defined]
+    return _checked_arrays(offer, f"offer of {type(embedder).__name__} for {where}")
+
+
+def started(embedder: Embedder, offers: Sequence[Offer], seed: int) -> Embedder:
+    """Return the embedder with the shared start of all offers, and refuse a start that cannot be kept."""
+    result: Embedder = embedder.started(offers, seed)  # type: ignore[attr-defined]
+    name = type(embedder).__name__
+    if not isinstance(result, Embedder) or result.dim != embedder.dim:
+        raise InputError(f"started of {name} returned {result!r}; it returns a {name} with the same dim and a start.")
+    _checked_arrays(getattr(result, "start", None), f"start of {name}")
+    return result
+
+
+def _checked_arrays(arrays: object, what: str) -> Offer:
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise InputError(f"the {what} is {arrays!r}; it is a mapping of names to arrays, with at least one of them.")
+    for name, array in arrays.items():
+        values = np.asarray(array)
+        if values.dtype.hasobject or (np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all()):
+            raise InputError(f"the {what} has values in '{name}' that are not finite numbers.")
+    return arrays
 
 
 def check_dim(dim: int, name: str) -> None:

@@ -16,7 +16,6 @@ from graphquilt.graph import Graph
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders.contract import Target
     from graphquilt.embedders.gcn import Inputs
     from graphquilt.embedders.losses import Task
 
@@ -51,10 +50,8 @@ class DGI(Network):
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights
 
-    def _task(
-        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
-    ) -> Task:
-        from graphquilt.embedders.losses import Pull, Task, infomax
+    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+        from graphquilt.embedders.losses import Task, infomax
 
         whole = inputs(graph)
-        return Task(whole, infomax(whole, generator, dropout=self.dropout, pull=Pull.towards(target, whole)))
+        return Task(whole, infomax(whole, generator, dropout=self.dropout))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from graphquilt.embedders.contract import Target
 from graphquilt.embedders.elementwise import Workspace, pair_gradient
 from graphquilt.embedders.gcn import Context, Inputs, finish, project_twice
 from graphquilt.embedders.pairs import NonEdges
 
-__all__ = ["Pull", "Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
+__all__ = ["Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
 
 Weights = Mapping[str, Tensor]
 
@@ -88,30 +86,6 @@ class _Sampled(torch.autograd.Function):
 sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tensor]] = _Sampled.apply
 
 
-@dataclass(frozen=True, eq=False)
-class Pull:
-    """A loss that pulls some rows z of an embedding towards targets t: weight · Σ ‖z - t‖² / Σ ‖t - mean of t‖²."""
-
-    rows: Tensor
-    coordinates: Tensor
-    share: float
-
-    @classmethod
-    def towards(cls, target: Target | None, inputs: Inputs) -> Pull | None:
-        """Return the pull towards a target, or None where the target is empty."""
-        if target is None or len(target.rows) == 0:
-            return None
-        device, dtype = inputs.space.device, inputs.space.dtype
-        coordinates = torch.as_tensor(np.array(target.coordinates), dtype=dtype, device=device)
-        spread = float((coordinates - coordinates.mean(dim=0)).square().sum())
-        rows = torch.as_tensor(np.array(target.rows), dtype=torch.int64, device=device)
-        return cls(rows, coordinates, target.weight / spread if spread > 0 else 0.0)
-
-    def __call__(self, Z: Tensor) -> Tensor:
-        """Return the weighted squared distance of the rows of Z from their targets."""
-        return self.share * (Z.index_select(0, self.rows) - self.coordinates).square().sum()
-
-
 def reconstruction(
     space: Workspace,
     out: Tensor,
@@ -121,7 +95,6 @@ def reconstruction(
     *,
     dim: int,
     negatives: int = 1,
-    pull: Pull | None = None,
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
@@ -130,12 +103,10 @@ def reconstruction(
     """
     others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
     if out.shape[1] == dim:
-        loss = reconstruction_loss(space, out, edges, others)
-    else:
-        noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
-        Z, divergence = sample_and_divergence(space, out, noise)
-        loss = reconstruction_loss(space, Z, edges, others) + divergence / len(out)
-    return loss if pull is None else loss + pull(out[:, :dim])
+        return reconstruction_loss(space, out, edges, others)
+    noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
+    Z, divergence = sample_and_divergence(space, out, noise)
+    return reconstruction_loss(space, Z, edges, others) + divergence / len(out)
 
 
 class _Discrimination(torch.autograd.Function):
@@ -169,9 +140,7 @@ class _Discrimination(torch.autograd.Function):
 discrimination_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Discrimination.apply
 
 
-def infomax(
-    inputs: Inputs, generator: torch.Generator, *, dropout: float, pull: Pull | None = None
-) -> Callable[[Weights], Tensor]:
+def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Callable[[Weights], Tensor]:
     """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features."""
 
     def loss_of(weights: Weights) -> Tensor:
@@ -182,7 +151,6 @@ def infomax(
             finish(inputs, weights, P, key=number, dropout=dropout, generator=generator)
             for number, P in enumerate(products)
         )
-        loss = discrimination_loss(inputs.space, H, shuffled, weights["discriminator"])
-        return loss if pull is None else loss + pull(H)
+        return discrimination_loss(inputs.space, H, shuffled, weights["discriminator"])
 
     return loss_of

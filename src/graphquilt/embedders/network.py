@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphquilt.arrays import FloatArray
-from graphquilt.embedders.contract import Fit, Target, check_dim
+from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.features import Features, check_substitute, features_of
 from graphquilt.errors import InputError, needs_extra
@@ -104,25 +104,16 @@ class Network:
         """Train on the graph and return its embedding, (n, dim)."""
         return self.fit(graph, seed).embedding
 
-    def fit(
-        self, graph: Graph, seed: int, progress: ProgressCallback | None = None, *, target: Target | None = None
-    ) -> Fit:
+    def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
 
         ``progress`` is called after every epoch with its loss; an exception that it raises ends the training.
-        ``target`` pulls some nodes towards given positions, as consensus rounds do.
         """
         name = type(self).__name__
         with needs_extra(name, "torch"):
             import torch  # noqa: F401
         from graphquilt.embedders.training import device_for, out_of_memory_explained, threads
 
-        if target is not None:
-            rows, shape = target.rows, (len(target.rows), self.dim)
-            if len(rows) and not 0 <= min(rows) <= max(rows) < graph.n_nodes:
-                raise InputError(f"a target names rows {min(rows)} to {max(rows)} of a graph of {graph.n_nodes} nodes.")
-            if target.coordinates.shape != shape:
-                raise InputError(f"the array of a target has shape {target.coordinates.shape}, not {shape}.")
         if graph.n_nodes == 0:
             raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
         device = device_for(self.device)
@@ -130,7 +121,7 @@ class Network:
         width = graph.n_nodes if features is None else int(features.shape[1])
         with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
             seeds = np.random.SeedSequence(seed).spawn(self.restarts)
-            fits = (self._train(graph, features, child, target, progress) for child in seeds)
+            fits = (self._train(graph, features, child, progress) for child in seeds)
             return next(fits) if self.restarts == 1 else self._best(graph, fits, seed)
 
     @property
@@ -150,9 +141,7 @@ class Network:
             weights[f"bias{layer}"] = np.zeros(columns * count)
         return weights
 
-    def _task(
-        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
-    ) -> Task:
+    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
         """Return the loss to minimise on the graph; ``inputs`` prepares a graph for the network."""
         raise NotImplementedError
 
@@ -161,7 +150,6 @@ class Network:
         graph: Graph,
         features: Features | None,
         seeds: np.random.SeedSequence,
-        target: Target | None,
         progress: ProgressCallback | None,
     ) -> Fit:
         import torch
@@ -183,7 +171,7 @@ class Network:
             return prepared[-1]
 
         try:
-            task = self._task(graph, inputs, torch.Generator().manual_seed(second), target)
+            task = self._task(graph, inputs, torch.Generator().manual_seed(second))
             schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
             losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
             whole = task.inputs if task.watch is None else inputs(graph)

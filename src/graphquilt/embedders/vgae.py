@@ -17,7 +17,6 @@ from graphquilt.graph import Graph
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders.contract import Target
     from graphquilt.embedders.gcn import Inputs
     from graphquilt.embedders.losses import Task
 
@@ -67,13 +66,11 @@ class GAE(Network):
         if not 0 <= self.validation < 1:
             raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
 
-    def _task(
-        self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator, target: Target | None = None
-    ) -> Task:
+    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
         import torch
 
         from graphquilt.embedders.gcn import encode
-        from graphquilt.embedders.losses import Pull, Task, Weights, reconstruction, reconstruction_loss
+        from graphquilt.embedders.losses import Task, Weights, reconstruction, reconstruction_loss
         from graphquilt.embedders.pairs import NonEdges, undirected_edges
 
         pairs = undirected_edges(graph)
@@ -86,12 +83,12 @@ class GAE(Network):
             edges = edges[:, order[n_held_out:].sort().values]
             training_graph = without(graph, held_out.numpy())
         training = inputs(training_graph)
-        edges, pull = edges.to(self.device), Pull.towards(target, training)
+        edges = edges.to(self.device)
 
         def loss(weights: Weights) -> torch.Tensor:
             out = encode(training, weights, dropout=self.dropout, generator=generator)
             return reconstruction(
-                training.space, out, edges, non_edges, generator, dim=self.dim, negatives=self.negatives, pull=pull
+                training.space, out, edges, non_edges, generator, dim=self.dim, negatives=self.negatives
             )
 
         if not n_held_out:

@@ -84,7 +84,7 @@ def _value(scores: Quality) -> float:
 
 _ADVICE = {
     "local training": "Local training loses most: make patches larger, regularise, average runs (--recipe best).",
-    "averaging": "Averaging loses most: weight rows by coverage (align --coverage 2), or try consensus rounds.",
+    "averaging": "Averaging loses most: weight rows by coverage (align --coverage 2).",
     "alignment": "Alignment loses most: refine it (align --refine 3), or cut with larger overlaps or a higher degree.",
 }
 

@@ -75,9 +75,9 @@ class DirectoryStore:
     def __hash__(self) -> int:
         return hash(self.path)
 
-    def lock(self, *, share: str | None = None) -> contextlib.AbstractContextManager[None]:
+    def lock(self, *, share: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
         """Lock the job, or a share of it, for this thread; see :func:`graphquilt.jobs.lock.job_lock`."""
-        return job_lock(self.path, share=share)
+        return job_lock(self.path, share=share, wait=wait)
 
     def __repr__(self) -> str:
         return f"DirectoryStore({str(self.path)!r})"

@@ -20,12 +20,12 @@ from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import keep_graph, open_graph
 from graphquilt.jobs.settings import JobSettings, check_change, keep_settings, readable_settings, stored_settings
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline.consensus import consensus_targets
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
 from graphquilt.pipeline.passes import share_name
-from graphquilt.pipeline.records import graph_fingerprint, graph_record, patch_key, target_fingerprint
+from graphquilt.pipeline.patch_data import PatchData, surveyed
+from graphquilt.pipeline.records import graph_fingerprint, patch_key
 from graphquilt.pipeline.stitching import row_weights, stitch
 from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
@@ -173,10 +173,10 @@ class Job:
 
     @property
     def patches(self) -> StoredPatches:
-        """The embedded patches of all runs, as the last consensus round left them; each is opened when needed."""
+        """The embedded patches of all runs, each opened when needed."""
         recipe = self.settings.recipe
         node_sets = self.patch_graph.repeat(recipe.runs).node_sets
-        return StoredPatches(self.store, node_sets, round_number=recipe.rounds)
+        return StoredPatches(self.store, node_sets)
 
     @property
     def weights(self) -> list[Float64Array] | None:
@@ -237,6 +237,7 @@ class Job:
                 self._need_graph(),
                 settings.cutting,
                 dim=settings.dim,
+                motions=settings.motions,
                 seed=settings.seed,
                 store=self.store,
                 progress=progress,
@@ -244,12 +245,16 @@ class Job:
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
         """Write the data of every patch, so that each can be embedded on a machine that does not have the graph."""
-        patch_graph, graph = self.patch_graph, self._need_graph()
+        settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
+        embedder, start = settings.embedders[0], settings.recipe.start
         with locked(self.store):
-            for k, nodes in enumerate(patch_graph.node_sets):
-                if patch_key(k, "graph") not in self.store:
-                    self.store[patch_key(k, "graph")] = graph_record(nodes, graph.subgraph(nodes))
-                report(progress, "patch data", k + 1, patch_graph.n_patches)
+            survey = surveyed(self.store, graph, embedder, settings.seed) if start else None
+            data = PatchData.of(graph, node_sets, embedder, start=start, survey=survey)
+            for k in range(len(node_sets)):
+                key = patch_key(k, "graph")
+                if key not in self.store or not data.suits(self.store[key].parameters):
+                    self.store[key] = data.record(k)
+                report(progress, "patch data", k + 1, len(node_sets))
 
     def embed(
         self,
@@ -308,50 +313,39 @@ class Job:
         report(progress, "embedding", 1, 1)
         return alignment
 
-    def embedded(self) -> list[int]:
-        """Return how many patches are embedded in each round; the first embedding is round 0."""
-        recipe = self.settings.recipe
-        numbers = range(recipe.runs * self.patch_graph.n_patches)
-        return [
-            sum(patch_key(k, "embedding", number) in self.store for k in numbers) for number in range(recipe.rounds + 1)
-        ]
+    def embedded(self) -> int:
+        """Return how many patches of all runs are embedded."""
+        numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches)
+        return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
     def _check_embedded(self) -> None:
-        recipe, patches = self.settings.recipe, self.patches
-        n_patches = len(patches)
-        counts = self.embedded()
-        if counts[-1] < n_patches:
-            key = next(k for k in range(n_patches) if patch_key(k, "embedding", recipe.rounds) not in self.store)
+        patches = self.patches
+        n_patches, done = len(patches), self.embedded()
+        if done < n_patches:
+            key = next(k for k in range(n_patches) if patch_key(k, "embedding") not in self.store)
             raise JobError(
-                f"{n_patches - counts[-1]} of {n_patches} patches are not embedded yet, the first is {key} "
-                f"({in_words(counts, n_patches)}); finish them first (graphquilt embed)."
+                f"{n_patches - done} of {n_patches} patches are not embedded yet, the first is {key}; finish them "
+                "first (graphquilt embed)."
             )
         if patches[0].dim != self.settings.dim:
             raise InputError(
                 f"patch 0 has {patches[0].dim} dimensions, and the settings of {self.name} say {self.settings.dim}; "
                 "make them equal."
             )
-        if recipe.rounds:
-            self._check_round(recipe.rounds)
+        self._check_starts()
 
-    def _check_round(self, number: int) -> None:
-        """Refuse a consensus round with other settings, or one that was begun again and not finished."""
-        settings, key = self.settings, f"rounds/{number}/consensus"
-        record = self.store[key] if key in self.store else Record({})
-        changes = differences(record.parameters, settings.recipe.consensus(settings.motions))
-        if changes:
-            raise JobError(
-                f"the consensus rounds of {self.name} were stitched with {changes}; embed them again with these "
-                "settings first (graphquilt embed)."
-            )
-        node_sets = self.patch_graph.repeat(settings.recipe.runs).node_sets
-        alignment, X = Alignment.from_arrays(record.arrays), record.arrays["centroid"]
-        for k, target in enumerate(consensus_targets(node_sets, alignment, X, pull=settings.recipe.pull)):
-            parameters = self.store[patch_key(k, "embedding", number)].parameters
-            if parameters.get("target") != target_fingerprint(target):
+    def _check_starts(self) -> None:
+        """Refuse patches of one run that were embedded from different shared starts, or some from none."""
+        n_data = self.patch_graph.n_patches
+        for run in range(self.settings.recipe.runs):
+            starts: dict[object, int] = {}
+            for k in range(run * n_data, (run + 1) * n_data):
+                starts.setdefault(self.store[patch_key(k, "embedding")].parameters.get("start"), k)
+            if len(starts) > 1:
+                first, other, *_ = starts.values()
                 raise JobError(
-                    f"patch {k} of {self.name} is still that of an earlier consensus round {number}; finish the rounds "
-                    "first (graphquilt embed)."
+                    f"patches {first} and {other} of {self.name} were embedded from different shared starts; embed "
+                    "them again (graphquilt embed)."
                 )
 
     def _need_graph(self) -> Graph:
@@ -372,18 +366,6 @@ class Job:
             with explained(self.store.path):
                 out = np.lib.format.open_memmap(part, mode="w+", dtype=np.float64, shape=shape)
             yield out
-
-
-def in_words(counts: Sequence[int], wanted: int) -> str:
-    """Say how many patches are embedded, round by round.
-
-    Examples
-    --------
-    >>> in_words([12], 12), in_words([12, 4], 12)
-    ('12 of 12', 'round 0: 12 of 12, round 1: 4 of 12')
-    """
-    words = [f"{count} of {wanted}" for count in counts]
-    return words[0] if len(words) == 1 else ", ".join(f"round {t}: {text}" for t, text in enumerate(words))
 
 
 def _alignment_fingerprint(record: Record) -> str:

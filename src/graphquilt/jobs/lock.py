@@ -20,7 +20,7 @@ _locks: set[tuple[str, int]] = set()  # folder and thread of every lock that thi
 
 
 @contextlib.contextmanager
-def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Iterator[None]:
+def job_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bool = False) -> Iterator[None]:
     """Lock a job for this thread, so that two runs do not work on it at once.
 
     Parameters
@@ -30,6 +30,8 @@ def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Itera
     share : str, optional
         The name of the share of the job that is worked on. Different shares may be worked on at the same time, but the
         whole job may not be worked on beside any of them.
+    wait : bool
+        Wait until the other run has gone, instead of raising an error.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Itera
         yield
         return
     with explained(folder):
-        lock = _acquire(folder, share)
+        lock = _acquire(folder, share, wait=wait)
     _locks.add(own)
     try:
         with lock:
@@ -64,7 +66,7 @@ def job_lock(path: str | os.PathLike[str], *, share: str | None = None) -> Itera
         _locks.discard(own)
 
 
-def _acquire(folder: Path, share: str | None) -> contextlib.ExitStack:
+def _acquire(folder: Path, share: str | None, *, wait: bool) -> contextlib.ExitStack:
     import fcntl
 
     names = [("lock", fcntl.LOCK_EX)]
@@ -76,7 +78,7 @@ def _acquire(folder: Path, share: str | None) -> contextlib.ExitStack:
             handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
             stack.callback(os.close, handle)
             try:
-                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+                fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JobError(_being_worked_on(folder, os.pread(handle, 4096, 0))) from None
             owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}

@@ -95,9 +95,8 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
     order = np.argsort(sizes, kind="stable")
     picked = list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
     probes = _probe(job, picked, progress)
-    repeated, trainings = patch_graph.repeat(recipe.runs), recipe.runs * (1 + recipe.rounds)
-    keys = [patch_key(k, "embedding", t) for t in range(recipe.rounds + 1) for k in range(repeated.n_patches)]
-    missing = sum(key not in job.store for key in keys)
+    repeated = patch_graph.repeat(recipe.runs)
+    missing = sum(patch_key(k, "embedding") not in job.store for k in range(repeated.n_patches))
     seconds = _line([int(sizes[k]) for k in picked], [probe[0] for probe in probes], sizes)
     memory = _line([int(sizes[k]) for k in picked], [probe[1] for probe in probes], sizes)
     item = probes[0][2]
@@ -106,20 +105,12 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
         "embedding",
         float(seconds.sum()) * missing / patch_graph.n_patches / lanes,
         float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
-        float(sizes.sum()) * embedder.dim * item * trainings,
+        float(sizes.sum()) * embedder.dim * item * recipe.runs,
     )
-    between = (
-        8.0 * patch_graph.n_nodes * embedder.dim * bool(recipe.refine or recipe.rounds)
-    )  # the centroid, between sweeps
+    between = 8.0 * patch_graph.n_nodes * embedder.dim * bool(recipe.refine)  # the centroid, between sweeps
     between += 8.0 * float(repeated.sizes.sum()) * bool(recipe.coverage)
-    rounds = 1 + recipe.rounds
-    stages = (
-        embedding,
-        *(
-            replace(each, seconds=each.seconds * rounds, disk=each.disk * rounds, memory=each.memory + between)
-            for each in _alignment(repeated, embedder.dim, lanes)
-        ),
-    )
+    aligning = _alignment(repeated, embedder.dim, lanes)
+    stages = (embedding, *(replace(each, memory=each.memory + between) for each in aligning))
     available, free = _memory_available(), _disk_available(job)
     advice = _advice(stages, memory, available, free)
     return Plan(stages, available, free, tuple(advice))

@@ -43,10 +43,6 @@ class Unknown:
             "again (--embedder module:factory), or go on in Python with the same object."
         )
 
-    def fit(self, graph: Graph, seed: int, *, progress: object = None, target: object = None) -> NoReturn:  # noqa: ARG002
-        """Refuse as well: whether the real embedder accepts a target is not known here."""
-        self(graph, seed)
-
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
@@ -92,7 +88,7 @@ class JobSettings:
     @property
     def motions(self) -> Motions:
         """The motions that the embedders leave free."""
-        return common_motions(self.embedders)
+        return common_motions(self.embedders, start=self.recipe.start)
 
     @property
     def stitching(self) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from graphquilt.pipeline.store import Store
 
 __all__ = ["JobStatus", "job_status"]
 
-_RECORDS = ("labels", "patch_graph", "alignment", "embedding", "evaluation")
+_RECORDS = ("labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class JobStatus:
         The parameters of every record, None where there is none.
     patches : dict or None
         A summary of the patch graph.
-    embedded : list of int
-        How many patches are embedded in round 0 and in each consensus round after it.
+    embedded : int
+        How many patches of all runs are embedded.
     wanted : int
-        How many patches there are to be in each round.
+        How many patches there are to be.
     fit : list of str
         How good the alignment is, in sentences.
     damaged : list of str or None
@@ -46,7 +47,7 @@ class JobStatus:
     settings: dict[str, object]
     records: dict[str, dict[str, object] | None]
     patches: dict[str, object] | None
-    embedded: list[int]
+    embedded: int
     wanted: int
     fit: list[str]
     damaged: list[str] | None
@@ -77,7 +78,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         settings=job.settings.to_parameters(),
         records=records,
         patches=job.patch_graph.summary() if whole else None,
-        embedded=job.embedded() if whole else [],
+        embedded=job.embedded() if whole else 0,
         wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
         fit=fit,
         damaged=[text for key in _keys(job) for text in _damage(job.store, key)] if verify and whole else None,
@@ -107,10 +108,12 @@ def _keys(job: Job) -> Iterator[str]:
     n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
     yield from (patch_key(k, "graph") for k in range(n_data))
     yield from (patch_key(k, "embedding") for k in range(recipe.runs * n_data))
-    for number in range(1, recipe.rounds + 1):
-        yield f"rounds/{number}/consensus"
-        for content in ("target", "embedding"):
-            yield from (patch_key(k, content, number) for k in range(recipe.runs * n_data))
+    for step in itertools.count():
+        starts = [f"starts/{run}/{step}" for run in range(recipe.runs)]
+        if not any(key in job.store for key in starts):
+            return
+        yield from starts
+        yield from (patch_key(k, f"offer{step}") for k in range(recipe.runs * n_data))
 
 
 def _damage(store: Store, key: str) -> Iterator[str]:
@@ -123,7 +126,7 @@ def _damage(store: Store, key: str) -> Iterator[str]:
 
 
 def _next(job: Job) -> str:
-    if job.embedded()[-1] < job.settings.recipe.runs * job.patch_graph.n_patches:
+    if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
         return "graphquilt embed"
     try:
         _ = job.embedding

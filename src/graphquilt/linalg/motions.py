@@ -37,6 +37,11 @@ class Motions:
         """Return the motions that are free in either of two."""
         return Motions(**{name: value or getattr(other, name) for name, value in vars(self).items()})
 
+    @property
+    def free(self) -> bool:
+        """Whether any motion is free; otherwise all embeddings lie in one frame and there is nothing to align."""
+        return self.scale or self.rotate or self.translate
+
     def points_needed(self, dim: int) -> int:
         """Return how many shared points two patches need in ``dim`` dimensions.
 

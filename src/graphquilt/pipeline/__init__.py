@@ -2,7 +2,7 @@
 
 Each step takes any :class:`Store`, a plain dict included, and knows nothing of disks. ``cutting``, ``embedding`` and
 ``stitching`` hold the steps, ``recipe`` says how they go; ``passes`` and ``calls`` work through the patches on an
-executor, ``consensus`` holds what rounds add; ``store``, ``records``, ``stored`` and ``description`` are about keeping.
+executor, ``patch_data`` cuts what each needs; ``store``, ``records``, ``stored`` and ``description`` are about keeping.
 """
 
 from graphquilt.pipeline.calls import patch_seed

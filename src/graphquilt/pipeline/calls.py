@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
-from graphquilt.arrays import FloatArray
-from graphquilt.embedders.contract import Embedder, Target, checked_fit
+from graphquilt.arrays import AnyArray
+from graphquilt.embedders.contract import Embedder, Surroundings, checked_fit, checked_offer, with_start
 from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
 from graphquilt.pipeline.description import describe
-from graphquilt.pipeline.records import graph_of, patch_key, target_fingerprint, target_of
+from graphquilt.pipeline.patch_data import stored_data
+from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["Call", "Outcome", "embedder_of_run", "embedding_parameters", "patch_seed", "perform"]
+__all__ = ["Call", "Outcome", "Start", "embedder_of_run", "embedding_parameters", "patch_seed", "perform"]
 
 
 def patch_seed(seed: int, patch: int) -> int:
@@ -48,44 +50,56 @@ def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     return changed
 
 
-def embedding_parameters(embedder: Embedder, seed: int, target: Target | None = None) -> dict[str, object]:
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The shared start of one run: its arrays, their fingerprint, and the key under which the store has them."""
+
+    arrays: Mapping[str, AnyArray]
+    fingerprint: str
+    key: str
+
+
+def embedding_parameters(embedder: Embedder, seed: int, start: Start | None = None) -> dict[str, object]:
     """Return what decides a patch's embedding, as its marker holds it."""
     parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    if target is not None:
-        parameters["target"] = target_fingerprint(target)
+    if start is not None:
+        parameters["start"] = start.fingerprint
     return parameters
 
 
 @dataclass(frozen=True)
 class Call:
-    """One patch to be embedded, here or in another process.
+    """One patch to be embedded, or to make its offer for the shared start, here or in another process.
 
     With a ``store`` the worker reads the patch from it and writes the embedding to it; otherwise the patch travels
     with the call and the embedding with the outcome.
     """
 
     patch: int
+    content: str  # "embedding", or "offer0" for the first step of the shared start
     embedder: Embedder
     seed: int
     driver: tuple[str, int]  # host and process id
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
     data: int = 0  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
-    round: int = 0
+    surrounded: bool = False  # whether the embedder uses what lies around the patch
+    start: tuple[str, str] | None = None  # key and fingerprint of the shared start in the store
+    offered: str | None = None  # the content of the last offer of this patch, if it made one
     store: Store | None = None
     graph: Graph | None = None
-    target: Target | None = None
+    surroundings: Surroundings | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call; small where a shared store holds the embedding.
+    """What came of a call; small where a shared store holds the arrays.
 
     ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
     damaged, the error is "final" because it would come again, or it is "fatal" because no patch can succeed.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)
-    embedding: FloatArray | None = None
+    arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
     kind: Literal["failed", "input", "final", "fatal"] = "failed"
     trace: str = ""
@@ -95,28 +109,33 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     """Embed one patch. Never raises: an exception that cannot be pickled would take the whole pool with it."""
     if call.driver != (socket.gethostname(), os.getpid()):
         settle_worker()
-    graph, target = call.graph, call.target
+    graph, surroundings, embedder = call.graph, call.surroundings, call.embedder
     try:
         if call.store is not None:
-            graph = graph_of(call.store[patch_key(call.data, "graph")])[1]
-            if call.round:
-                target = target_of(call.store[patch_key(call.patch, "target", call.round)])
+            graph, surroundings = stored_data(call.store, patch_key(call.data, "graph"), surrounded=call.surrounded)
+            if surroundings is not None and call.offered is not None:
+                offered = call.store[patch_key(call.patch, call.offered)].arrays
+                surroundings = dataclasses.replace(surroundings, offered=offered)
+            if call.start is not None:
+                embedder = with_start(embedder, _stored_start(cast(Hashable, call.store), *call.start))
         assert graph is not None
     except (FormatError, KeyError) as error:
         return Outcome(error=f"{type(error).__name__}: {error}", kind="input")
+    where = f"patch {call.patch}"
     try:
-        start = time.perf_counter()
-        fit = checked_fit(
-            call.embedder, graph, call.seed, where=f"patch {call.patch}", progress=progress, target=target
-        )
-        facts: dict[str, float] = {"seconds": round(time.perf_counter() - start, 6)}
-        if len(fit.losses):
-            facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
-        X = np.asarray(fit.embedding)
+        begin = time.perf_counter()
+        facts: dict[str, float] = {}
+        if call.content == "embedding":
+            fit = checked_fit(embedder, graph, call.seed, where=where, progress=progress, surroundings=surroundings)
+            if len(fit.losses):
+                facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
+            arrays: Mapping[str, AnyArray] = {"embedding": np.asarray(fit.embedding)}
+        else:
+            arrays = checked_offer(embedder, graph, call.seed, where=where, surroundings=surroundings)
+        facts["seconds"] = round(time.perf_counter() - begin, 6)
         if call.store is None:
-            return Outcome(facts, X)
-        key = patch_key(call.patch, "embedding", call.round)
-        call.store[key] = Record({"embedding": X}, {**call.parameters, **facts})
+            return Outcome(facts, arrays)
+        call.store[patch_key(call.patch, call.content)] = Record(arrays, {**call.parameters, **facts})
         return Outcome(facts)
     except (JobError, MissingExtraError) as error:
         return Outcome(error=str(error), kind="fatal")
@@ -124,3 +143,9 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome(error=str(error).removesuffix("."), kind="final")
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+
+
+@functools.lru_cache(maxsize=2)
+def _stored_start(store: Hashable, key: str, version: str) -> Mapping[str, AnyArray]:  # noqa: ARG001
+    """Open the shared start once per worker, not once per call; ``version`` is its fingerprint."""
+    return cast(Store, store)[key].arrays

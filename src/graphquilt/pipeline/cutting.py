@@ -11,6 +11,7 @@ import numpy as np
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
 from graphquilt.pipeline.description import describe, differences
@@ -108,6 +109,7 @@ def cut(
     cutting: Cutting = Cutting(),
     *,
     dim: int,
+    motions: Motions = Motions(),
     seed: int = 0,
     store: Store | None = None,
     progress: ProgressCallback | None = None,
@@ -117,10 +119,13 @@ def cut(
     Parameters
     ----------
     graph : Graph
-        Connected; see :meth:`graphquilt.Graph.largest_component`.
+        Connected, unless nothing is free in ``motions``; see :meth:`graphquilt.Graph.largest_component`.
     cutting : Cutting
     dim : int
-        The dimension that the patches will be embedded in. Overlaps must have at least dim + 1 nodes.
+        The dimension that the patches will be embedded in.
+    motions : Motions
+        The motions that alignment will have to undo. They decide how many nodes overlaps need: dim + 1 where patches
+        are rotated.
     seed : int
         Seed of the partition and of the patch graph.
     store : Store, optional
@@ -160,10 +165,12 @@ def cut(
         overlap=cutting.overlap,
         edge_weight=cutting.edge_weight,
         limits=cutting.limits,
+        components="error" if motions.free else "each",
         seed=seed,
         progress=progress,
     )
-    patches.check_dim(dim)
+    if motions.rotate:
+        patches.check_dim(dim)
     keep_patch_graph(store, patches, graph, settings)
     return patches
 

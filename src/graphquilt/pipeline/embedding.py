@@ -1,9 +1,10 @@
-"""embed_patches(): every patch is embedded on its own, in several runs and rounds, on any executor."""
+"""embed_patches(): a shared start, then every patch is embedded on its own, in several runs, on any executor."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
@@ -11,21 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphquilt.alignment import Alignment
-from graphquilt.arrays import FloatArray
-from graphquilt.embedders.contract import Embedder, check_accepts_target
+from graphquilt.embedders.contract import Embedder, can_start, needs_start, started, with_start
 from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline.calls import embedder_of_run, embedding_parameters, patch_seed
-from graphquilt.pipeline.consensus import Round, consensus_targets
+from graphquilt.pipeline.calls import Start, embedder_of_run, embedding_parameters, patch_seed
 from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.description import differences
+from graphquilt.pipeline.description import describe, differences, fingerprint
 from graphquilt.pipeline.passes import Pass, share_name, work_through
-from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.stitching import stitch
+from graphquilt.pipeline.patch_data import PatchData, surveyed
+from graphquilt.pipeline.recipe import Recipe, check_recipe
+from graphquilt.pipeline.records import patch_graph_fingerprint, patch_key
 from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
@@ -50,6 +48,9 @@ def embed_patches(
 ) -> Sequence[Patch]:
     """Embed the induced subgraph of every patch, each with a seed of its own.
 
+    Where the embedder has a shared start and the recipe wants it, every patch first makes a small offer, and all
+    patches are then embedded from what the offers give together. Otherwise no patch knows anything of another.
+
     The result does not depend on the executor, the order, the number of workers, or on whether the work was
     interrupted and resumed.
 
@@ -65,8 +66,7 @@ def embed_patches(
     recipe : Recipe
         With ``runs``, every patch is embedded that often with other seeds, and the result has the patches of
         ``patch_graph.repeat(runs)``, whose edges align them; a store that has some of the runs already gets the others.
-        An embedder with an ``init_seed`` starts run r from ``init_seed + r``. With ``rounds``, all runs are stitched
-        and embedded again that often, each patch pulled to where the stitched embedding puts its shared nodes.
+        An embedder with an ``init_seed`` starts run r from ``init_seed + r``. ``start`` allows the shared start.
     executor : concurrent.futures.Executor, optional
         Threads, :class:`graphquilt.Processes`, ``Client(...).get_executor(pure=False)`` of Dask,
         ``MPIPoolExecutor`` of mpi4py; None is a plain loop in this process.
@@ -74,12 +74,12 @@ def embed_patches(
         Where patches and embeddings are kept. What it has already, made with the same embedder and seed, is not made
         again. Workers read and write a shared store themselves; only a few numbers per patch travel.
     progress : callable, optional
-        Called with a :class:`graphquilt.progress.Progress` after each patch (stage ``"patches"``).
+        Called with a :class:`graphquilt.progress.Progress` after each patch (stages ``"offers"`` and ``"patches"``).
     retries : int
         How often a patch that fails is tried again, unless its input is wrong (:class:`graphquilt.errors.InputError`).
     only : iterable of int, optional
         Embed only these patches, for instance the share of one machine; they count to ``recipe.runs * n_patches``.
-        Not together with rounds, which need all patches.
+        The shared start needs the offers of all patches: the first share makes them, and the others wait for it.
 
     Returns
     -------
@@ -116,15 +116,9 @@ def embed_patches(
         progress=progress,
         retries=retries,
     )
-    work.check()
     with one_thread(), contextlib.ExitStack() as lock:
         work.begin(lock)
-        patches = work.embed(Round(), lock)
-        for number in range(1, recipe.rounds + 1):
-            alignment, X = work.consensus(number, patches, lock)
-            targets = consensus_targets(work.repeated.node_sets, alignment, X, pull=recipe.pull)
-            patches = work.embed(Round(number, targets), lock)
-    return patches
+        return work.embed(work.start(lock), lock)
 
 
 def _one_for_each(embedder: Embedder | Sequence[Embedder], patch_graph: PatchGraph, recipe: Recipe) -> list[Embedder]:
@@ -173,23 +167,6 @@ class _Work:
     def _only(self) -> Sequence[int] | None:
         return self.wanted if self.share else None
 
-    def check(self) -> None:
-        """Refuse before any training what would fail after it."""
-        if not self.recipe.rounds:
-            return
-        self.repeated.check_dim(self.embedders[0].dim)
-        for embedder in self.embedders:
-            check_accepts_target(embedder)
-        if self.share:
-            raise InputError(
-                f"{self.recipe.rounds} consensus rounds need all patches aligned between them and cannot go by shares "
-                "(--shard): embed all from one place, or use rounds=0."
-            )
-        if self.patch_graph.placement_arbitrary:
-            raise InputError("consensus rounds need one connected patch graph, and this one has several components.")
-        if self.graph is None and self.recipe.coverage:
-            raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
-
     def begin(self, lock: contextlib.ExitStack) -> None:
         """Keep the patch graph, and refuse a store with other patches or embeddings."""
         self.refuse_other_settings()
@@ -226,54 +203,124 @@ class _Work:
                 "same settings, or another folder."
             )
 
-    def embed(self, consensus: Round, lock: contextlib.ExitStack) -> StoredPatches:
-        """Embed all wanted patches in one round."""
+    @functools.cached_property
+    def data(self) -> PatchData:
+        """The data of the patches; the survey of the whole graph is made, or opened, when this is first asked for."""
+        embedder = self.embedders[0]
+        survey = surveyed(self.store, self.graph, embedder, self.seed) if self._starts else None
+        return PatchData.of(self.graph, self.patch_graph.node_sets, embedder, start=self._starts, survey=survey)
+
+    @property
+    def _starts(self) -> bool:
+        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder."""
+        first = self.embedders[0]
+        alike = all(one == first for one in self.embedders[: self.patch_graph.n_patches])
+        return self.recipe.start and can_start(first) and alike
+
+    def start(self, lock: contextlib.ExitStack) -> list[Start | None]:
+        """Return the shared start of each run, from the store as far as that has it; None where there is none."""
+        starts: list[Start | None] = [None] * self.recipe.runs
+        if not (self._starts and self.wanted):
+            return starts
+        for step in itertools.count():
+            kept = [self._kept_start(run, step, starts[run]) for run in range(self.recipe.runs)]
+            if not all(kept):
+                with self._starting(step, lock):
+                    kept = [self._make_start(run, step, starts[run], lock) for run in range(self.recipe.runs)]
+            starts = [*kept]
+            if not any(needs_start(self._embedder(run, starts[run])) for run in range(self.recipe.runs)):
+                return starts
+        raise AssertionError("unreachable")
+
+    def _starting(self, step: int, lock: contextlib.ExitStack) -> contextlib.AbstractContextManager[None]:
+        """Lock what a step of the shared start writes: the whole job, or a share of it, until the end.
+
+        The first offers are cheap, so one share makes those of all patches while the others wait.
+        """
+        if self.share and step == 0:
+            return locked(self.store, "start", wait=True)
+        lock.enter_context(locked(self.store, share_name(self._only)))
+        return contextlib.nullcontext()
+
+    def _embedder(self, run: int, start: Start | None) -> Embedder:
+        embedder = self.embedders[run * self.patch_graph.n_patches]
+        return embedder if start is None else with_start(embedder, start.arrays)
+
+    def _start_parameters(self, run: int, before: Start | None) -> dict[str, object]:
+        """Return what decides a shared start: it is made again where any of this has changed."""
+        return {
+            "embedder": describe(self._embedder(run, None)),
+            "seed": self.seed,
+            "patches": patch_graph_fingerprint(self.patch_graph),
+            "survey": None if self.data.survey is None else self.data.survey.fingerprint,
+            "before": None if before is None else before.fingerprint,
+        }
+
+    def _kept_start(self, run: int, step: int, before: Start | None) -> Start | None:
+        key = f"starts/{run}/{step}"
+        try:
+            record = self.store[key]
+        except KeyError:
+            return None
+        except FormatError as error:
+            _log.warning("the shared start is made again: %s", error)
+            return None
+        wanted = self._start_parameters(run, before)
+        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+        if changes:
+            _log.warning("the shared start is made again: it was made with %s", changes)
+            return None
+        return Start(record.arrays, str(record.parameters["start"]), key)
+
+    def _make_start(self, run: int, step: int, before: Start | None, lock: contextlib.ExitStack) -> Start:
+        """Collect the offers of all patches of a run and make the shared start of them, unless it is there by now."""
+        kept = self._kept_start(run, step, before)
+        if kept is not None:
+            return kept
+        p, content = self.patch_graph.n_patches, f"offer{step}"
+        wanted = range(run * p, (run + 1) * p)
+        own = wanted if step == 0 else [patch for patch in wanted if patch in self.wanted]
+        self._go_through(content, own, [before] * self.recipe.runs, lock)
+        missing = sum(patch_key(patch, content) not in self.store for patch in wanted)
+        if missing:
+            raise JobError(
+                f"the shared start of {store_name(self.store)} needs what all {p} patches offer in step {step + 1}, "
+                f"and {missing} of them are not done yet. This share is: run the others, and then every share again."
+            )
+        offers = [self.store[patch_key(patch, content)].arrays for patch in wanted]
+        start = getattr(started(self._embedder(run, before), offers, self.seed), "start")  # noqa: B009
+        arrays = dict(sorted(start.items()))
+        digest, key = fingerprint(*map(np.atleast_1d, arrays.values())), f"starts/{run}/{step}"
+        self.store[key] = Record(arrays, {**self._start_parameters(run, before), "start": digest})
+        return Start(arrays, digest, key)
+
+    def embed(self, starts: list[Start | None], lock: contextlib.ExitStack) -> StoredPatches:
+        """Embed all wanted patches, from the shared start of each run."""
+        self._go_through("embedding", self.wanted, starts, lock)
+        return StoredPatches(self.store, self.repeated.node_sets, which=self._only)
+
+    def _go_through(
+        self, content: str, wanted: Sequence[int], starts: list[Start | None], lock: contextlib.ExitStack
+    ) -> None:
+        """Let each wanted patch make its offer, or its embedding."""
+        offers = content != "embedding"
+        start = starts[0]
         todo = Pass(
-            self.graph,
+            content,
+            self.data,
             self.repeated,
             self.embedders,
             self.seed,
             self.store,
-            n_data=self.patch_graph.n_patches,
-            round=consensus,
-            only=self._only,
+            starts,
+            offered=None if start is None else f"offer{start.key.rpartition('/')[2]}",
             retries=self.retries,
+            only=self._only,
             lock=lock,
+            locked=offers,
         )
-        for done, facts in enumerate(work_through(todo, self.wanted, self.executor, self.progress), 1):
-            report(self.progress, "patches", done, len(self.wanted), values=facts)
+        for done, facts in enumerate(work_through(todo, wanted, self.executor, self.progress), 1):
+            report(self.progress, "offers" if offers else "patches", done, len(wanted), values=facts)
         if todo.failures:
-            n_done = len(self.wanted) - len(todo.failures)
+            n_done = len(wanted) - len(todo.failures)
             raise PatchesFailedError(todo.failures, n_done=n_done, kept=is_shared(self.store))
-        return StoredPatches(self.store, self.repeated.node_sets, which=self._only, round_number=consensus.number)
-
-    def consensus(
-        self, number: int, patches: Sequence[Patch], lock: contextlib.ExitStack
-    ) -> tuple[Alignment, FloatArray]:
-        """Stitch what the round before embedded, or open what the store has of that.
-
-        Stitching again elsewhere could differ in the last bits and undo the round, so the store keeps it.
-        """
-        motions = common_motions(self.embedders)
-        settings = self.recipe.consensus(motions)
-        key = f"rounds/{number}/consensus"
-        try:
-            record = self.store[key]
-            if dict(record.parameters) == settings:
-                return Alignment.from_arrays(record.arrays), np.asarray(record.arrays["centroid"])
-        except KeyError:
-            pass
-        except FormatError as error:
-            _log.warning("a consensus round is begun again: %s", error)
-        lock.enter_context(locked(self.store))
-        alignment, X = stitch(
-            self.patch_graph,
-            patches,
-            motions=motions,
-            recipe=self.recipe,
-            graph=self.graph,
-            executor=self.executor,
-            progress=self.progress,
-        )
-        self.store[key] = Record({**alignment.to_arrays(), "centroid": X}, settings)
-        return alignment, X

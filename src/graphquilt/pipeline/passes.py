@@ -16,15 +16,14 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder, Target
+from graphquilt.embedders.contract import Embedder, with_start
 from graphquilt.errors import FormatError, JobError
-from graphquilt.graph import Graph
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline.calls import Call, Outcome, embedding_parameters, patch_seed, perform
-from graphquilt.pipeline.consensus import Round
+from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
 from graphquilt.pipeline.description import differences, fingerprint
-from graphquilt.pipeline.records import graph_record, patch_key, target_record
-from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
+from graphquilt.pipeline.patch_data import PatchData
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Record, Store, is_shared, locked
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Pass", "share_name", "work_through"]
@@ -42,63 +41,70 @@ def share_name(only: Sequence[int] | None) -> str | None:
 
 @dataclass(eq=False)
 class Pass:
-    """One pass over the patches of all runs, in one consensus round.
+    """One pass over the patches of all runs, in which each makes an offer for the shared start, or is embedded.
 
     The job is locked from the first record that has to be written until ``lock`` is closed. A job that lacks nothing is
     not locked: it may be read while others work on it, and where nothing can be written.
 
     Attributes
     ----------
+    content : str
+        What every patch makes: "embedding", or "offer0" in the first step of the shared start.
+    data : PatchData
+        Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
     patch_graph : PatchGraph
         The patches of all runs.
-    n_data : int
-        Patch k is another run of patch ``k % n_data``, and has its nodes and edges.
+    starts : sequence of Start or None
+        The shared start of each run, as far as it has come.
     only : sequence of int, optional
         The share of the job that is worked on, if not all of it.
     """
 
-    graph: Graph | None
+    content: str
+    data: PatchData
     patch_graph: PatchGraph
     embedders: Sequence[Embedder]
     seed: int
     store: Store
-    n_data: int
-    round: Round
+    starts: Sequence[Start | None]
+    offered: str | None = None  # the content of the last offers
     only: Sequence[int] | None = None
     retries: int = 1
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     failures: dict[int, str] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     driver: tuple[str, int] = field(default_factory=lambda: (socket.gethostname(), os.getpid()))
+    locked: bool = False  # whether the caller has locked what this pass writes
 
     def __post_init__(self) -> None:
         self._shared = is_shared(self.store)
-        self._locked = False
 
     def take_lock(self) -> None:
         """Lock the job, or the share of it, once."""
-        if not self._locked:
+        if not self.locked:
             self.lock.enter_context(locked(self.store, share_name(self.only)))
-            self._locked = True
+            self.locked = True
 
     def parameters(self, patch: int) -> dict[str, object]:
-        """Return what decides the embedding of a patch."""
-        return embedding_parameters(self.embedders[patch], patch_seed(self.seed, patch), self._target(patch))
+        """Return what decides what a patch makes."""
+        return embedding_parameters(self.embedders[patch], patch_seed(self.seed, patch), self._start(patch))
 
     def finished(self, patch: int) -> bool:
-        """Return whether the store has this patch's embedding, made with the same embedder, seed and target."""
+        """Return whether the store has what this patch makes, made with the same embedder, seed and start."""
         try:
-            record = self.store[patch_key(patch, "embedding", self.round.number)]
+            record = self.store[patch_key(patch, self.content)]
         except KeyError:
             return False
         except FormatError as error:
-            _log.warning("patch %d is embedded again: %s", patch, error)
+            _log.warning("patch %d makes its %s again: %s", patch, self.content, error)
             return False
         wanted = self.parameters(patch)
         changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
         if changes:
-            _log.warning("patch %d is embedded again: it was made with %s", patch, changes)
+            _log.warning("patch %d makes its %s again: it was made with %s", patch, self.content, changes)
             return False
+        if self.content != "embedding":
+            return True
         shape = (len(self.patch_graph.node_sets[patch]), self.embedders[patch].dim)
         embedding = record.arrays.get("embedding")
         if embedding is None or embedding.shape != shape:
@@ -109,45 +115,48 @@ class Pass:
     def call(self, patch: int, *, afresh: bool = False) -> Call:
         """Return the call that embeds a patch; a shared store has the data of the patch by then."""
         self.take_lock()
-        target, data = self._target(patch), patch % self.n_data
+        data, start = patch % len(self.data.node_sets), self._start(patch)
         call = Call(
             patch,
+            self.content,
             self.embedders[patch],
             patch_seed(self.seed, patch),
             self.driver,
             self.parameters(patch),
             data=data,
-            round=self.round.number,
+            surrounded=self.data.surrounded,
         )
         if not self._shared:
-            return dataclasses.replace(call, graph=self._subgraph(patch), target=target)
-        if target is not None:
-            record = dataclasses.replace(target_record(target), durable=False)
-            self.store[patch_key(patch, "target", self.round.number)] = record
-        if self.graph is not None and (afresh or patch_key(data, "graph") not in self.store):
-            nodes = self.patch_graph.node_sets[patch]
+            _, graph, surroundings = self.data.cut(data)
+            if surroundings is not None and self.offered is not None:
+                offered = self.store[patch_key(patch, self.offered)].arrays
+                surroundings = dataclasses.replace(surroundings, offered=offered)
+            embedder = call.embedder if start is None else with_start(call.embedder, start.arrays)
+            return dataclasses.replace(call, embedder=embedder, graph=graph, surroundings=surroundings)
+        if self.data.graph is not None and (afresh or not self._has_data(data)):
             # The data is cut from the graph again if the power fails, so nobody waits for the disk.
-            record = dataclasses.replace(graph_record(nodes, self._subgraph(patch)), durable=False)
-            self.store[patch_key(data, "graph")] = record
-        return dataclasses.replace(call, store=self.store)
+            self.store[patch_key(data, "graph")] = dataclasses.replace(self.data.record(data), durable=False)
+        kept = None if start is None else (start.key, start.fingerprint)
+        return dataclasses.replace(call, store=self.store, start=kept, offered=self.offered)
 
-    def _target(self, patch: int) -> Target | None:
-        return None if self.round.targets is None else self.round.targets[patch]
+    def _start(self, patch: int) -> Start | None:
+        return self.starts[patch // len(self.data.node_sets)]
 
-    def _subgraph(self, patch: int) -> Graph:
-        if self.graph is None:
-            raise JobError(
-                f"the data of patch {patch} is not in {store_name(self.store)} and no graph was given to cut it from."
-            )
-        return self.graph.subgraph(self.patch_graph.node_sets[patch])
+    def _has_data(self, data: int) -> bool:
+        key = patch_key(data, "graph")
+        if not self.data.surrounded:
+            return key in self.store
+        try:
+            return key in self.store and self.data.suits(self.store[key].parameters)
+        except FormatError:
+            return False
 
     def settle(self, patch: int, outcome: Outcome) -> bool:
         """Take in the outcome of a call; return True if the patch has to be tried again."""
         if outcome.error is None:
-            key = patch_key(patch, "embedding", self.round.number)
-            if outcome.embedding is not None:
-                parameters = {**self.parameters(patch), **outcome.facts}
-                self.store[key] = Record({"embedding": outcome.embedding}, parameters)
+            key = patch_key(patch, self.content)
+            if outcome.arrays is not None:
+                self.store[key] = Record(outcome.arrays, {**self.parameters(patch), **outcome.facts})
             elif key not in self.store:
                 raise JobError(
                     f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: a store that "
@@ -157,7 +166,7 @@ class Pass:
         if outcome.kind == "fatal":
             raise JobError(f"stopped at patch {patch}: {outcome.error}")
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
-        if outcome.kind == "input" and self.graph is not None and self.attempts[patch] <= self.retries + 1:
+        if outcome.kind == "input" and self.data.graph is not None and self.attempts[patch] <= self.retries + 1:
             _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
             self.call(patch, afresh=True)
             return True

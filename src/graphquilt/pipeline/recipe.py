@@ -25,8 +25,8 @@ E = TypeVar("E")
 _TRAINING = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
 
 
-def common_motions(embedders: Embedder | Sequence[Embedder]) -> Motions:
-    """Return the motions that any of the embedders leaves free.
+def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
+    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start.
 
     Examples
     --------
@@ -35,9 +35,9 @@ def common_motions(embedders: Embedder | Sequence[Embedder]) -> Motions:
     Motions(scale=True, rotate=True, translate=True)
     """
     first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
-    motions = free_motions(first)
+    motions = free_motions(first, start=start)
     for embedder in others:
-        motions |= free_motions(embedder)
+        motions |= free_motions(embedder, start=start)
     return motions
 
 
@@ -53,10 +53,8 @@ class Recipe:
     name : str
     runs : int
         How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
-    rounds : int
-        How often all patches are trained again after that, each pulled towards the aligned centroid.
-    pull : float
-        How strongly they are pulled.
+    start : bool
+        Whether patches get a shared start, where the embedder has one; see :class:`graphquilt.embedders.Embedder`.
     coverage : float
         Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
         power; 0 counts all rows alike.
@@ -81,8 +79,7 @@ class Recipe:
     name: str = "own"
     _: KW_ONLY
     runs: int = 1
-    rounds: int = 0
-    pull: float = 1.0
+    start: bool = True
     coverage: float = 0.0
     refine: int = 0
     robust: bool = False
@@ -95,26 +92,26 @@ class Recipe:
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
-        for field, least in (("runs", 1), ("rounds", 0), ("refine", 0), ("branching", 2)):
+        for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):
             value = getattr(self, field)
             if field == "branching" and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
             object.__setattr__(self, field, int(value))
-        if not (0 <= self.coverage < math.inf and 0 < self.pull < math.inf):
-            raise InputError(f"coverage is at least 0 and pull above 0; they are {self.coverage} and {self.pull}.")
+        if not 0 <= self.coverage < math.inf:
+            raise InputError(f"coverage of a recipe is a number of at least 0, not {self.coverage}.")
 
     @classmethod
     def paper(cls) -> Recipe:
-        """Return the paper's way: one training of each patch, as many non-edges as edges, all rows count alike.
+        """Return the paper's way: patches trained apart, as many non-edges as edges, all rows count alike.
 
         Examples
         --------
         >>> Recipe.paper().runs, Recipe.paper().negatives
         (1, 1)
         """
-        return cls("paper", negatives=1)
+        return cls("paper", start=False, negatives=1)
 
     @classmethod
     def best(cls) -> Recipe:
@@ -123,8 +120,8 @@ class Recipe:
 
     @classmethod
     def reconstruction(cls) -> Recipe:
-        """Return what separates edges from non-edges best: consensus rounds, without dropout."""
-        return cls("reconstruction", rounds=2, coverage=2.0, refine=3, negatives=1)
+        """Return what separates edges from non-edges best."""
+        return cls("reconstruction", coverage=2.0, refine=3, negatives=1)
 
     @classmethod
     def named(cls, name: str) -> Recipe:
@@ -194,13 +191,9 @@ class Recipe:
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
-        names = ("robust", "branching", "coverage", "refine", "runs", "rounds", "pull")
+        names = ("robust", "branching", "coverage", "refine", "runs")
         motions = dataclasses.asdict(self.align_options(free).motions)
         return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
-
-    def consensus(self, free: Motions) -> dict[str, object]:
-        """Return what decides the outcome of each consensus round; more rounds leave the first ones as they are."""
-        return {name: value for name, value in self.stitching(free).items() if name != "rounds"}
 
 
 def check_recipe(recipe: object) -> None:

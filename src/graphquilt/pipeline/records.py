@@ -1,4 +1,4 @@
-"""Records: how graphs, patch graphs, alignments and targets are kept in a store."""
+"""Records: how the data of patches is kept in a store, and the fingerprints of graphs and patch graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray, IntArray
-from graphquilt.embedders.contract import Target
+from graphquilt.embedders.contract import Surroundings
 from graphquilt.errors import FormatError
 from graphquilt.graph import Graph
 from graphquilt.patches import NodeSets, PatchGraph
@@ -19,23 +19,18 @@ __all__ = [
     "graph_record",
     "patch_graph_fingerprint",
     "patch_key",
-    "target_fingerprint",
-    "target_of",
-    "target_record",
 ]
 
 
-def patch_key(patch: int, content: str, round_number: int = 0) -> str:
-    """Return the key of one patch's record; consensus rounds after the first embedding have keys of their own.
+def patch_key(patch: int, content: str) -> str:
+    """Return the key of one patch's record.
 
     Examples
     --------
     >>> patch_key(17, "embedding")
     'patches/00017/embedding'
-    >>> patch_key(17, "embedding", 2)
-    'rounds/2/patches/00017/embedding'
     """
-    return (f"rounds/{round_number}/" if round_number else "") + f"patches/{patch:05d}/{content}"
+    return f"patches/{patch:05d}/{content}"
 
 
 def graph_fingerprint(graph: Graph) -> str:
@@ -54,8 +49,11 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
     return fingerprint(sets.starts, sums, patch_graph.edges)
 
 
-def graph_record(nodes: IntArray, graph: Graph) -> Record:
-    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
+def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | None = None) -> Record:
+    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features.
+
+    With ``surroundings``, the nodes around the patch follow its own.
+    """
     arrays: dict[str, AnyArray] = {
         "nodes": np.asarray(nodes, dtype=np.int64),
         "indptr": np.asarray(graph.indptr),
@@ -71,16 +69,20 @@ def graph_record(nodes: IntArray, graph: Graph) -> Record:
     elif graph.features is not None:
         arrays["features"] = np.asarray(graph.features)
         shape = [int(size) for size in graph.features.shape]
-    return Record(arrays, {"directed": graph.directed, "features": shape})
+    parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
+    if surroundings is not None:
+        arrays |= {f"survey_{name}": np.asarray(array) for name, array in surroundings.survey.items()}
+        parameters["n_inner"] = surroundings.n_inner
+    return Record(arrays, parameters)
 
 
-def graph_of(record: Record) -> tuple[AnyArray, Graph]:
-    """Return the nodes and the graph of a patch's record.
+def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
+    """Return the nodes and the graph of a patch's record, and what is known of its surroundings.
 
     Examples
     --------
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
-    >>> nodes, graph = graph_of(graph_record(np.array([4, 5, 9]), path))
+    >>> nodes, graph, _ = graph_of(graph_record(np.array([4, 5, 9]), path))
     >>> nodes.tolist(), graph.n_edges
     ([4, 5, 9], 4)
     """
@@ -105,22 +107,12 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph]:
         node_ids=arrays["nodes"],
         directed=bool(parameters.get("directed", False)),
     )
-    return arrays["nodes"], graph
-
-
-def target_fingerprint(target: Target) -> str:
-    """Return what the marker of an embedding says about the target that the patch was pulled to."""
-    return f"{fingerprint(target.rows, target.coordinates)} weight {target.weight:g}"
-
-
-def target_record(target: Target) -> Record:
-    """Return where a consensus round pulls a patch's nodes, as a record."""
-    return Record({"rows": target.rows, "coordinates": target.coordinates}, {"weight": target.weight})
-
-
-def target_of(record: Record) -> Target:
-    """Return the target of a record."""
-    weight = record.parameters.get("weight")
-    if not isinstance(weight, int | float):
-        raise FormatError(f"a target's record has the weight {weight!r}; a number belongs there.")
-    return Target(record.arrays["rows"], record.arrays["coordinates"], float(weight))
+    n_inner = parameters.get("n_inner")
+    if n_inner is None:
+        return arrays["nodes"], graph, None
+    if isinstance(n_inner, bool) or not isinstance(n_inner, int) or not 0 <= n_inner <= graph.n_nodes:
+        raise FormatError(f"a patch's record says that {n_inner!r} of its {graph.n_nodes} nodes are its own.")
+    survey = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
+    if any(len(array) != graph.n_nodes for array in survey.values()):
+        raise FormatError(f"the survey in a patch's record does not have one row for each of {graph.n_nodes} nodes.")
+    return arrays["nodes"], graph, Surroundings(n_inner, survey)

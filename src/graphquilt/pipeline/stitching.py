@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from graphquilt.alignment import Alignment, align, align_hierarchical, centroid, refine
+from graphquilt.alignment import Alignment, align, align_components, align_hierarchical, centroid, refine
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -66,7 +66,11 @@ def stitch(
     repeated = patch_graph.repeat(recipe.runs)
     weights = row_weights(repeated, recipe, graph)
     options = recipe.align_options(motions)
-    if recipe.branching is None:
+    if repeated.placement_arbitrary and not options.motions.free:
+        alignment, _ = align_components(
+            patches, repeated.edges, options=options, weights=weights, executor=executor, progress=progress
+        )
+    elif recipe.branching is None:
         alignment = align(
             patches, repeated.edges, options=options, weights=weights, executor=executor, progress=progress
         )

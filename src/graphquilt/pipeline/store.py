@@ -44,8 +44,8 @@ class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``shared = True``, which says that a pickled copy of it in another process reaches the same
-    records; workers then read and write it themselves. And it may have ``lock(share=None)``, a context manager that
-    keeps other runs away.
+    records; workers then read and write it themselves. And it may have ``lock(share=None, wait=False)``, a context
+    manager that keeps other runs away; with ``wait`` it waits until they have gone.
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -77,7 +77,7 @@ def store_name(store: Store) -> str:
     return "this store" if isinstance(store, dict) else str(store)
 
 
-def locked(store: Store, share: str | None = None) -> contextlib.AbstractContextManager[None]:
+def locked(store: Store, share: str | None = None, *, wait: bool = False) -> contextlib.AbstractContextManager[None]:
     """Lock a store for this run, or one share of it; stores without a lock are left as they are."""
     lock = getattr(store, "lock", None)
-    return contextlib.nullcontext() if lock is None else lock(share=share)
+    return contextlib.nullcontext() if lock is None else lock(share=share, wait=wait)

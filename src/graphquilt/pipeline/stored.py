@@ -30,8 +30,6 @@ class StoredPatches(LazySequence[Patch]):
         The numbers of the patches; by default all of them in order.
     keep : int
         How many of the patches opened last stay open.
-    round_number : int
-        The consensus round whose embeddings to open; 0 is the first embedding.
     """
 
     def __init__(
@@ -41,9 +39,8 @@ class StoredPatches(LazySequence[Patch]):
         *,
         which: Sequence[int] | None = None,
         keep: int = 64,
-        round_number: int = 0,
     ) -> None:
-        self._store, self._node_sets, self._keep, self._round = store, node_sets, keep, round_number
+        self._store, self._node_sets, self._keep = store, node_sets, keep
         self._which = range(len(node_sets)) if which is None else which
         self._open: OrderedDict[int, Patch] = OrderedDict()
 
@@ -55,7 +52,7 @@ class StoredPatches(LazySequence[Patch]):
         runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
         which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
         version = record.parameters["patches"]
-        return _reopen, (self._store, version, runs, {"which": which, "keep": self._keep, "round_number": self._round})
+        return _reopen, (self._store, version, runs, {"which": which, "keep": self._keep})
 
     def __len__(self) -> int:
         return len(self._which)
@@ -65,7 +62,7 @@ class StoredPatches(LazySequence[Patch]):
         patch = self._open.get(k)
         if patch is None:
             try:
-                arrays = self._store[patch_key(k, "embedding", self._round)].arrays
+                arrays = self._store[patch_key(k, "embedding")].arrays
             except KeyError:
                 raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
             if "embedding" not in arrays:

@@ -70,7 +70,6 @@ COLUMNS: Mapping[str, Column] = {
     "+ same start": Column(_paper(init_seed=0)),
     "+ coverage": Column(_paper(coverage=2.0)),
     "+ refine": Column(_paper(refine=10)),
-    "+ rounds": Column(_paper(rounds=2)),
     "best": Column(Recipe.best()),
     "reconstruction": Column(Recipe.reconstruction()),
 }

@@ -61,7 +61,7 @@ def trained(
     Parameters
     ----------
     path : path
-        The folder. Recipes that differ in runs, rounds or stitching may share one.
+        The folder. Recipes that differ in runs or stitching may share one.
     graph : Graph
     patch_graph : PatchGraph or None
         None trains the whole graph as one patch.
@@ -88,11 +88,9 @@ def trained(
 
 def training_fact(job: Job, fact: str) -> float:
     """Return the sum over all trainings of a job of a fact that their records hold, as ``seconds`` or ``epochs``."""
-    recipe = job.settings.recipe
     total = 0.0
-    for number in range(recipe.rounds + 1):
-        for patch in range(recipe.runs * job.patch_graph.n_patches):
-            value = job.store[patch_key(patch, "embedding", number)].parameters.get(fact, 0)
-            assert isinstance(value, int | float)
-            total += value
+    for patch in range(job.settings.recipe.runs * job.patch_graph.n_patches):
+        value = job.store[patch_key(patch, "embedding")].parameters.get(fact, 0)
+        assert isinstance(value, int | float)
+        total += value
     return total

@@ -1,4 +1,4 @@
-"""Aligned runs, coverage and consensus rounds: what they promise, on every route, and after an interruption."""
+"""Aligned runs and coverage: what they promise, on every route, and after an interruption."""
 
 import pickle
 import subprocess
@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.embedders.contract import Target
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.jobs import Job, compare_job, job_status
 from graphquilt.linalg.procrustes import centred
 from graphquilt.pipeline import patch_seed
-from graphquilt.pipeline.consensus import consensus_targets
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
@@ -184,127 +182,7 @@ def test_weights_that_do_not_fit_are_named(weights, message):
         gq.align(patches, weights=weights)
 
 
-# Consensus rounds
-
-
-def test_targets_lie_in_the_coordinates_of_each_patch():
-    rng = np.random.default_rng(2)
-    Z = rng.normal(size=(30, 2))
-    nodes = [np.arange(20), np.arange(10, 30)]
-    patches = [gq.Patch(nodes[0], Z[:20]), gq.Patch(nodes[1], Z[10:] @ np.array([[0.0, 1.0], [1.0, 0.0]]) - 7)]
-    alignment = gq.align(patches)
-    targets = consensus_targets(patches, alignment, gq.centroid(patches, alignment))
-    for patch, target in zip(patches, targets, strict=True):
-        shared = np.isin(patch.nodes, np.arange(10, 20))
-        assert np.array_equal(target.rows, np.flatnonzero(shared))
-        assert np.allclose(target.coordinates, patch.coordinates[shared], atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [gq.VGAE, gq.GAE, gq.DGI])
-def test_a_strong_pull_moves_nodes_towards_their_targets(blocks, kind):
-    needs("torch")
-    embedder = kind(4, max_epochs=300, lr=0.01, **({"featureless": "degree"} if kind is gq.DGI else {}))
-    graph = gq.Graph(blocks.adjacency, sp.csr_array(np.eye(blocks.n_nodes)))
-    free = embedder.fit(graph, 0).embedding
-    rows = np.arange(0, graph.n_nodes, 2)
-    wanted = free[rows] + 0.3 * np.random.default_rng(0).normal(size=(len(rows), 4)) * free.std()
-    pulled = embedder.fit(graph, 1, target=Target(rows, wanted, 100.0)).embedding
-    other = embedder.fit(graph, 1).embedding
-    spread = np.linalg.norm(wanted - wanted.mean(axis=0))
-    assert np.linalg.norm(pulled[rows] - wanted) < 0.5 * spread
-    assert np.linalg.norm(pulled[rows] - wanted) < 0.7 * np.linalg.norm(other[rows] - wanted)
-
-
-def test_rounds_make_patches_agree_better(blocks):
-    needs("torch")
-    options = {
-        "dim": 4,
-        "cutting": gq.Cutting(4, overlap=(40, 120)),
-        "embedder": gq.VGAE(4, max_epochs=60, lr=0.01),
-        "seed": 0,
-    }
-    before = gq.embed(blocks, **options).alignment.edge_errors.mean()
-    after = gq.embed(blocks, **options, recipe=gq.Recipe(rounds=2)).alignment.edge_errors.mean()
-    assert after < before
-
-
-def test_rounds_resume_where_they_stopped(blocks, blocks_quilt, tmp_path, monkeypatch):
-    recipe = gq.Recipe(runs=2, rounds=2, coverage=2.0)
-    expected = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
-    store = gq.DirectoryStore(tmp_path / "job")
-
-    def stop(event):
-        if event.stage == "patches" and event.done == 3 and "rounds/2/consensus" in store:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store, progress=stop)
-    done = sorted(store.path.glob("rounds/*/patches/*/embedding.json"))
-    assert len(done) == 11
-    times = [path.stat().st_mtime_ns for path in done]
-    monkeypatch.setattr("graphquilt.pipeline.embedding.stitch", None)  # what was aligned is kept, too
-    patches = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3, store=store)
-    assert times == [path.stat().st_mtime_ns for path in done]
-    assert same(patches, expected)
-
-
-def test_a_damaged_consensus_is_made_again(blocks, blocks_quilt, tmp_path):
-    store = gq.DirectoryStore(tmp_path / "job")
-    settings = {"embedder": quick(), "recipe": gq.Recipe(rounds=1), "seed": 3}
-    expected = list(job_of_patches(store, blocks, blocks_quilt, **settings).embed())
-    path = store.path / "rounds" / "1" / "consensus.npz"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    again = Job.open(store.path)
-    assert len(job_status(again, verify=True).damaged) == 1
-    assert same(again.embed(), expected)
-
-
-def test_an_interrupted_round_does_not_look_finished(blocks, blocks_quilt, tmp_path):
-    store = gq.DirectoryStore(tmp_path / "job")
-    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=gq.Recipe(rounds=1), seed=3)
-
-    def stop(event):
-        if event.stage == "patches" and event.done == blocks_quilt.n_patches:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        job.embed(progress=stop)
-    status = job_status(Job.open(store))
-    assert (status.embedded, status.wanted, status.next) == ([4, 0], 4, "graphquilt embed")
-    with pytest.raises(gq.errors.JobError, match=r"4 of 4 .* the first is 0 \(round 0: 4 of 4, round 1: 0 of 4\)"):
-        job.stitch()
-    assert status.settings["recipe"]["rounds"] == 1
-
-
-@pytest.mark.parametrize(("kind", "setting"), [(dict, ("pull", 3.0)), (gq.DirectoryStore, ("coverage", 2.0))])
-def test_rounds_with_other_settings_are_done_again_before_they_are_stitched(
-    blocks, blocks_quilt, tmp_path, kind, setting
-):
-    name, value = setting
-    store = kind() if kind is dict else kind(tmp_path / "job")
-    recipe = gq.Recipe(rounds=2)
-    job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
-    job.run()
-    before = np.array(job.embedding)
-    job = job.revise(replace(job.settings, recipe=recipe.changed(**{name: value})))
-    with pytest.raises(gq.errors.JobError, match=f"consensus rounds of .* were stitched with {name}"):
-        job.stitch()
-
-    def stop(event):
-        if event.stage == "patches" and event.done == 2 and store["rounds/2/consensus"].parameters[name] == value:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        job.embed(progress=stop)
-    with pytest.raises(gq.errors.JobError, match=r"patch 2 of .* is still that of an earlier consensus round 2"):
-        job.stitch()
-    job.run()
-    fresh = job_of_patches({}, blocks, blocks_quilt, embedder=quick(), recipe=recipe.changed(**{name: value}), seed=3)
-    fresh.run()
-    assert np.array_equal(job.embedding, fresh.embedding)
-    assert not np.array_equal(job.embedding, before)
+# Jobs with runs
 
 
 def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
@@ -328,34 +206,8 @@ def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, t
     assert len(pickle.loads(pickle.dumps(two))) == 2 * blocks_quilt.n_patches
 
 
-def test_targets_follow_the_order_of_the_patch_graph():
-    rng = np.random.default_rng(0)
-    nodes = [rng.permutation(20), rng.permutation(np.arange(10, 30))]
-    patches = [(each, rng.normal(size=(20, 2))) for each in nodes]
-    X = rng.normal(size=(30, 2))
-    targets = consensus_targets(patches, gq.Alignment.identity(2, 2), X)
-    assert np.allclose(targets[0].coordinates, X[10:20])
-    assert np.array_equal(targets[0].rows, np.arange(10, 20))
-
-
-def test_what_rounds_would_fail_at_is_refused_before_training(blocks, blocks_quilt):
-    log = []
-    for arguments, message in (
-        ((None, blocks_quilt, gq.VGAE(4)), "coverage is counted in the graph"),
-        ((blocks, blocks_quilt, gq.SVD(4)), "SVD cannot be pulled"),
-    ):
-        with pytest.raises(InputError, match=message):
-            gq.embed_patches(*arguments, recipe=gq.Recipe(rounds=1, coverage=2.0), seed=0, progress=log.append)
-    assert not log
-
-
-def test_an_embedder_that_accepts_no_target_is_refused(blocks):
-    with pytest.raises(InputError, match=r"SVD cannot be pulled .* rounds=0"):
-        gq.embed(blocks, dim=4, n_patches=3, recipe=gq.Recipe(rounds=1))
-
-
-def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path):
-    recipe = gq.Recipe(runs=2, rounds=1, coverage=1.0)
+def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path):
+    recipe = gq.Recipe(runs=2, coverage=1.0)
     store = gq.DirectoryStore(tmp_path / "job")
     job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
     patches = job.embed()
@@ -366,7 +218,7 @@ def test_a_job_with_runs_and_rounds_is_the_same_as_in_memory(blocks, blocks_quil
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
     status = job_status(Job.open(store))
-    assert (status.embedded, status.next, status.settings["recipe"]["runs"]) == ([8, 8], "nothing", 2)
+    assert (status.embedded, status.next, status.settings["recipe"]["runs"]) == (8, "nothing", 2)
     comparison = compare_job(Job.open(store), options=EvaluationOptions(splits=2))
     assert set(comparison) == {"l2g", "no-trans"}
     assert comparison["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
@@ -399,8 +251,7 @@ def test_a_recipe_gives_back_an_embedder_that_it_does_not_change():
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"coverage": float("nan")}, {"pull": float("inf")}, {"runs": 0}, {"rounds": -1}, {"coverage": -1}, {"pull": 0}],
+    "wrong", [{"coverage": float("nan")}, {"coverage": float("inf")}, {"runs": 0}, {"refine": -1}, {"coverage": -1}]
 )
 def test_a_wrong_recipe_is_refused(wrong):
     with pytest.raises(InputError):
@@ -410,7 +261,7 @@ def test_a_wrong_recipe_is_refused(wrong):
 # Real kills and a real cluster
 
 
-def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
+def test_a_killed_command_with_runs_goes_on(tmp_path):
     needs("torch")
     edges = tmp_path / "edges.csv"
     right = [(20 * i + j, 20 * i + j + 1) for i in range(20) for j in range(19)]
@@ -419,7 +270,7 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
 
     def command(out):
         words = ["run", edges, "--dim", "2", "--patches", "4", "-e", "vgae", "--set", "max_epochs=150"]
-        words += ["--runs", "2", "--rounds", "2", "--workers", "1", "--out", tmp_path / out]
+        words += ["--runs", "6", "--workers", "1", "--out", tmp_path / out]
         return [sys.executable, "-c", "from graphquilt.cli import main; main()", *map(str, words)]
 
     subprocess.run(command("whole"), check=True, capture_output=True)
@@ -439,9 +290,9 @@ def test_a_killed_command_with_runs_and_rounds_goes_on(tmp_path):
     assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_a_dask_cluster_does_runs_and_rounds(blocks, blocks_quilt, tmp_path):
+def test_a_dask_cluster_does_runs(blocks, blocks_quilt, tmp_path):
     distributed = needs("distributed")
-    recipe = gq.Recipe(runs=2, rounds=1)
+    recipe = gq.Recipe(runs=2)
     expected = gq.embed_patches(blocks, blocks_quilt, quick(), recipe=recipe, seed=3)
     store = gq.DirectoryStore(tmp_path / "job")
     with (

@@ -1,0 +1,223 @@
+"""The shared start: offers of all patches, one frame for all of them, on every route and after an interruption."""
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphquilt as gq
+from extras import needs
+from graphquilt.embedders import Context
+from graphquilt.errors import DisconnectedError, InputError, JobError
+from graphquilt.jobs import Job, job_status
+from graphquilt.patches.context import surrounding_nodes
+from toy_embedders import Framed, job_of_patches, ring_of_patches
+
+
+def same(one, other):
+    return all(np.array_equal(a.coordinates, b.coordinates) for a, b in zip(one, other, strict=True))
+
+
+# What surrounds a patch
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_without_a_cap_the_surroundings_are_the_ball(seed, hops):
+    rng = np.random.default_rng(seed)
+    A = sp.random_array((30, 30), density=0.05, rng=rng).tocsr()
+    graph = gq.Graph(A + A.T)
+    nodes = rng.choice(30, 4, replace=False)
+    reach = np.zeros(30)
+    reach[nodes] = 1
+    for _ in range(hops):
+        reach += graph.adjacency.astype(bool) @ reach
+    outer = surrounding_nodes(graph, nodes, hops=hops, neighbours=30)
+    assert outer.tolist() == sorted(set(np.flatnonzero(reach)) - set(nodes))
+
+
+def test_a_hub_brings_in_no_more_than_the_cap():
+    star = sp.lil_array((1000, 1000))
+    star[0, 1:] = 1
+    star[1:, 0] = 1
+    outer = surrounding_nodes(gq.Graph(star.tocsr()), [0, 5], hops=2, neighbours=8)
+    assert 7 <= len(outer) <= 8
+
+
+# One frame
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_patches_agree_wherever_their_context_covers_what_they_need(steps):
+    graph, ring = ring_of_patches(6)
+    patches = gq.embed_patches(graph, ring, Framed(2, steps=steps))
+    alignment, _ = gq.stitch(ring, patches, motions=gq.Motions(rotate=False, translate=False))
+    assert alignment.edge_errors.max() < 1e-12
+    assert np.array_equal(alignment.rotations, np.broadcast_to(np.eye(2), (6, 2, 2)))
+    apart = gq.embed_patches(graph, ring, Framed(2, steps=steps), recipe=gq.Recipe(start=False))
+    assert not same(patches, apart)
+    without = gq.embed_patches(graph, ring, Framed(2, context=None, steps=steps))
+    assert gq.stitch(ring, without, motions=gq.Motions(rotate=False, translate=False))[0].edge_errors.max() > 1e-3
+
+
+def test_the_alignment_still_finds_a_patch_that_does_not_fit():
+    graph, ring = ring_of_patches(8)
+    patches = [*gq.embed_patches(graph, ring, Framed(2))]
+    patches[3] = gq.Patch(patches[3].nodes, patches[3].coordinates[::-1].copy())
+    alignment, _ = gq.stitch(ring, patches, motions=gq.Motions(rotate=False, translate=False))
+    bad = alignment.edges[alignment.edge_errors > 0.1]
+    assert len(bad)
+    assert (bad == 3).any(axis=1).all()
+
+
+def test_a_graph_in_several_components_is_embedded_whole():
+    graph, _ = ring_of_patches(6)
+    n = graph.n_nodes
+    A = sp.block_diag([graph.adjacency, graph.adjacency, sp.csr_array((5, 5))], format="csr")
+    features = np.concatenate([graph.features, graph.features + 1, np.ones((5, 3), dtype=np.float32)])
+    whole = gq.Graph(A, features)
+    result = gq.embed(whole, dim=2, n_patches=6, embedder=Framed(2))
+    assert result.embedding.shape == (2 * n + 5, 2)
+    assert np.isfinite(result.embedding).all()
+    two = whole.subgraph(np.arange(2 * n))
+    assert gq.embed(two, dim=2, n_patches=2, embedder=Framed(2)).patch_graph.placement_arbitrary
+    with pytest.raises(DisconnectedError):
+        gq.embed(two, dim=2, n_patches=2, embedder=Framed(2), recipe=gq.Recipe.paper())
+
+
+# Every route
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_loop_a_dict_a_folder_processes_and_shares_give_the_same_bits(tmp_path, steps):
+    graph, ring = ring_of_patches(6)
+    embedder, recipe = Framed(2, steps=steps), gq.Recipe()
+    expected = gq.embed_patches(graph, ring, embedder, seed=3, recipe=recipe)
+    assert same(gq.embed_patches(graph, ring, embedder, seed=3, store={}), expected)
+    store = gq.DirectoryStore(tmp_path / "loop")
+    assert same(gq.embed_patches(graph, ring, embedder, seed=3, store=store), expected)
+    assert same(gq.embed_patches(None, ring, embedder, seed=3, store=store), expected)
+    with gq.Processes(2) as pool:
+        assert same(gq.embed_patches(graph, ring, embedder, seed=3, executor=pool), expected)
+        store = gq.DirectoryStore(tmp_path / "pool")
+        assert same(gq.embed_patches(graph, ring, embedder, seed=3, store=store, executor=pool), expected)
+    job = job_of_patches(gq.DirectoryStore(tmp_path / "shares"), graph, ring, embedder=embedder, seed=3)
+    shares = [range(k, 6, 2) for k in range(2)]
+    if steps == 2:  # the second step needs what every share has made
+        for share in shares[:1]:
+            with pytest.raises(JobError, match=r"3 of them are not done yet\. This share is"):
+                job.embed(only=share)
+        job.embed(only=shares[1])
+    for share in shares:
+        job.embed(only=share)
+    assert same(job.patches, expected)
+    job.stitch()
+    assert job_status(Job.open(job.store), verify=True).damaged == []
+
+
+def test_shares_that_begin_at_once_make_one_start(tmp_path):
+    graph, ring = ring_of_patches(6)
+    job = job_of_patches(
+        gq.DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2, log=str(tmp_path / "log"))
+    )
+    threads = [threading.Thread(target=job.embed, kwargs={"only": range(k, 6, 3)}) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len((tmp_path / "log").read_text().split()) == 6
+    assert same(job.patches, gq.embed_patches(graph, ring, Framed(2)))
+
+
+def test_what_is_there_is_not_made_again_and_what_is_damaged_is(tmp_path):
+    graph, ring = ring_of_patches(6)
+    log, store = tmp_path / "log", gq.DirectoryStore(tmp_path / "job")
+    embedder = Framed(2, log=str(log))
+    expected = gq.embed_patches(graph, ring, embedder, store=store)
+    assert len(log.read_text().split()) == 6
+    gq.embed_patches(graph, ring, embedder, store=store)
+    assert len(log.read_text().split()) == 6
+    (store.path / "starts" / "0" / "0.npz").write_bytes(b"damaged")
+    (store.path / "patches" / "00003" / "offer0.npy").write_bytes(b"damaged")
+    assert same(gq.embed_patches(graph, ring, embedder, store=store), expected)
+    assert len(log.read_text().split()) == 7
+    other = gq.embed_patches(graph, ring, embedder, store={}, seed=1)
+    assert not same(other, expected)
+
+
+def test_patches_from_different_starts_are_not_stitched(tmp_path):
+    graph, ring = ring_of_patches(6)
+    job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2))
+    job.embed()
+    key = "patches/00002/embedding"
+    record = job.store[key]
+    job.store[key] = replace(record, parameters={**record.parameters, "start": "another"})
+    with pytest.raises(JobError, match=r"patches 0 and 2 .* from different shared starts"):
+        job.stitch()
+    job.embed()
+    job.stitch()
+
+
+def test_patch_data_written_ahead_has_the_surroundings(tmp_path):
+    graph, ring = ring_of_patches(6)
+    job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2))
+    job.write_patches()
+    expected = gq.embed_patches(graph, ring, Framed(2))
+    assert same(gq.embed_patches(None, ring, Framed(2), store=job.store), expected)
+
+
+def test_an_offer_that_is_no_arrays_is_refused():
+    class Odd(Framed):
+        def offer(self, graph, seed, surroundings=None):
+            return {"rows": np.array([np.nan])}
+
+    graph, ring = ring_of_patches(6)
+    with pytest.raises(gq.errors.PatchesFailedError, match="'rows' that are not finite"):
+        gq.embed_patches(graph, ring, Odd(2))
+    with pytest.raises(InputError, match="hops of a Context"):
+        Context(hops=0)
+
+
+def test_a_dask_cluster_makes_the_same_start(tmp_path):
+    distributed = needs("distributed")
+    graph, ring = ring_of_patches(6)
+    store = gq.DirectoryStore(tmp_path / "job")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
+        distributed.Client(workers) as client,
+        client.get_executor(pure=False) as pool,
+    ):
+        client.run(sys.path.insert, 0, str(__file__).rpartition("/")[0])
+        patches = gq.embed_patches(graph, ring, Framed(2), store=store, executor=pool)
+        assert same(patches, gq.embed_patches(graph, ring, Framed(2)))
+
+
+KILL = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+from graphquilt import DirectoryStore, embed_patches
+from toy_embedders import Framed, ring_of_patches
+write = DirectoryStore.__setitem__
+def killed(store, name, record):
+    write(store, name, record)
+    if name == sys.argv[2]:
+        os.kill(os.getpid(), 9)
+DirectoryStore.__setitem__ = killed
+embed_patches(*ring_of_patches(6), Framed(2, steps=2), store=DirectoryStore(sys.argv[1]))
+"""
+
+
+def test_a_start_that_is_killed_at_each_step_gives_the_same_bits(tmp_path):
+    folder = str(__file__).rpartition("/")[0]
+    for key in ("survey", "patches/00002/offer0", "starts/0/0", "patches/00004/offer1", "starts/0/1"):
+        run = subprocess.run([sys.executable, "-c", KILL, tmp_path / "job", key, folder], check=False)
+        assert run.returncode == -9
+    graph, ring = ring_of_patches(6)
+    patches = gq.embed_patches(graph, ring, Framed(2, steps=2), store=gq.DirectoryStore(tmp_path / "job"))
+    assert same(patches, gq.embed_patches(graph, ring, Framed(2, steps=2)))
