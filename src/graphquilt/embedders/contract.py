@@ -54,7 +54,7 @@ class Embedder(Protocol):
     - ``fit`` with a parameter ``surroundings``, which is None or a :class:`Surroundings`;
     - optionally ``context``, a :class:`Context`; ``survey(graph, seed)``, which returns arrays with one row per node of
       the whole graph, each patch then gets its rows; and ``motions_started``, the motions that stay free after the
-      start (by default none).
+      start (by default none); and ``starts_on(graph)``, which says whether there can be a shared start on a graph.
 
     Run :func:`graphquilt.conformance.check_embedder` on your own embedder.
     """
@@ -116,6 +116,8 @@ class Surroundings:
     ----------
     n_inner : int
         The first ``n_inner`` nodes of the graph are embedded; the others only pass messages on.
+    n_nodes : int
+        The number of nodes of the whole graph.
     survey : mapping of str to array
         The rows of the embedder's survey of the whole graph, for all nodes of this one; empty where there is none.
     offered : mapping of str to array, optional
@@ -123,6 +125,7 @@ class Surroundings:
     """
 
     n_inner: int
+    n_nodes: int
     survey: Mapping[str, AnyArray]
     offered: Offer | None = None
 
@@ -204,8 +207,8 @@ def checked_fit(
     return result
 
 
-def can_start(embedder: Embedder) -> bool:
-    """Return whether an embedder has a shared start.
+def can_start(embedder: Embedder, graph: Graph | None = None) -> bool:
+    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph.
 
     Examples
     --------
@@ -213,7 +216,10 @@ def can_start(embedder: Embedder) -> bool:
     >>> can_start(SVD(8))
     False
     """
-    return callable(getattr(embedder, "offer", None)) and callable(getattr(embedder, "started", None))
+    if not (callable(getattr(embedder, "offer", None)) and callable(getattr(embedder, "started", None))):
+        return False
+    starts_on = getattr(embedder, "starts_on", None)
+    return graph is None or starts_on is None or bool(starts_on(graph))
 
 
 def needs_start(embedder: Embedder) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Task
+    from graphquilt.embedders.losses import Background, Task
 
 __all__ = ["DGI"]
 
@@ -50,7 +50,13 @@ class DGI(Network):
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+    def _task(
+        self,
+        graph: Graph,
+        inputs: Callable[[Graph], Inputs],
+        generator: torch.Generator,
+        background: Background | None = None,  # noqa: ARG002
+    ) -> Task:
         from graphquilt.embedders.losses import Task, infomax
 
         whole = inputs(graph)

@@ -51,8 +51,11 @@ class Encoder:
         layers = ", ".join("×".join(map(str, w.shape)) for w in self.weights.values() if w.ndim == 2)
         return f"Encoder({self.kind}, dim={self.dim}, weights {layers})"
 
-    def __call__(self, graph: Graph) -> FloatArray:
-        """Embed a graph that has the features the encoder was trained on, (n, dim)."""
+    def __call__(self, graph: Graph, degrees: AnyArray | None = None) -> FloatArray:
+        """Embed a graph that has the features the encoder was trained on, (n, dim).
+
+        ``degrees`` (n,) says how many neighbours each node has, itself included, where the graph lacks some of them.
+        """
         with needs_extra("an encoder", "torch"):
             import torch
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
@@ -61,7 +64,7 @@ class Encoder:
         tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
         features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
         with threads(1), torch.no_grad():
-            inputs = inputs_of(normalized_adjacency(graph), features, dtype=tensors["weight0"].dtype)
+            inputs = inputs_of(normalized_adjacency(graph, degrees), features, dtype=tensors["weight0"].dtype)
             return np.array(encode(inputs, tensors)[:, : self.dim].numpy())
 
     def save(self, path: str | Path) -> None:

@@ -16,13 +16,23 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders import elementwise
 from graphquilt.embedders.elementwise import Workspace
 from graphquilt.embedders.features import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = ["Context", "Inputs", "encode", "finish", "inputs_of", "normalized_adjacency", "project_twice"]
+__all__ = [
+    "Context",
+    "Inputs",
+    "adjacency_with_loops",
+    "encode",
+    "finish",
+    "inputs_of",
+    "normalized_adjacency",
+    "project_twice",
+]
 
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
 
@@ -35,16 +45,11 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64), torch.zeros(0), (1, 1))
 
 
-def normalized_adjacency(graph: Graph) -> sp.csr_array:
-    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric.
+def adjacency_with_loops(graph: Graph) -> sp.csr_array:
+    """Return A + I, (n, n), symmetric.
 
     A node that has a loop keeps the weight of that loop. A directed graph is made undirected by the larger of both
     weights.
-
-    Examples
-    --------
-    >>> normalized_adjacency(Graph(sp.csr_array([[0, 1], [1, 0]]))).toarray().round(6).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
     """
     A = graph.adjacency
     if graph.directed:
@@ -52,9 +57,23 @@ def normalized_adjacency(graph: Graph) -> sp.csr_array:
     loops = A.diagonal()
     A = (A + sp.diags_array(np.where(loops > 0, 0.0, 1.0))).tocsr()
     A.sort_indices()
-    scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel())
-    A.data *= np.repeat(scale, np.diff(A.indptr)) * scale[A.indices]
     return sp.csr_array(A)
+
+
+def normalized_adjacency(graph: Graph, degrees: AnyArray | None = None) -> sp.csr_array:
+    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`.
+
+    ``degrees`` (n,) replaces the sums of the rows of A + I, where nodes have neighbours that the graph lacks.
+
+    Examples
+    --------
+    >>> normalized_adjacency(Graph(sp.csr_array([[0, 1], [1, 0]]))).toarray().round(6).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    A = adjacency_with_loops(graph)
+    scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() if degrees is None else np.asarray(degrees, dtype=np.float64))
+    A.data *= np.repeat(scale, np.diff(A.indptr)) * scale[A.indices]
+    return A
 
 
 def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor | Entries:

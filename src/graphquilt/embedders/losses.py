@@ -12,7 +12,7 @@ from graphquilt.embedders.elementwise import Workspace, pair_gradient
 from graphquilt.embedders.gcn import Context, Inputs, finish, project_twice
 from graphquilt.embedders.pairs import NonEdges
 
-__all__ = ["Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
+__all__ = ["Background", "Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
 
 Weights = Mapping[str, Tensor]
 
@@ -86,6 +86,43 @@ class _Sampled(torch.autograd.Function):
 sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tensor]] = _Sampled.apply
 
 
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Nodes outside a patch that stay where they are while it is trained.
+
+    Attributes
+    ----------
+    places : tensor (k, dim)
+        First the far ends of edges that leave the patch, then a sample of the whole graph.
+    leaving : tensor (2, m)
+        The edges that leave the patch: a node of the patch, and the number of its far end.
+    n_far : int
+        How many places are far ends.
+    share : float
+        The share of the whole graph that the patch is: so often a non-edge is sampled inside it, and otherwise between
+        the patch and the sample.
+    """
+
+    places: Tensor
+    leaving: Tensor
+    n_far: int
+    share: float
+
+    def edges(self, inside: Tensor, n_nodes: int) -> Tensor:
+        """Return the edges inside the patch and those that leave it, whose far ends are numbered from n_nodes on."""
+        shift = torch.tensor([[0], [n_nodes]], device=inside.device)
+        return torch.cat([inside, self.leaving + shift], dim=1)
+
+    def others(self, count: int, non_edges: NonEdges, generator: torch.Generator) -> Tensor:
+        """Sample non-edges in the proportion of the whole graph; far pairs are not compared with its edges."""
+        sampled = len(self.places) - self.n_far
+        n_inside = round(count * self.share) if sampled else count
+        inside, n = non_edges.sample(n_inside, generator), non_edges.n_nodes
+        near = torch.randint(n, (count - n_inside,), generator=generator)
+        far = torch.randint(max(sampled, 1), (count - n_inside,), generator=generator) + n + self.n_far
+        return torch.cat([inside, torch.stack([near, far])], dim=1)
+
+
 def reconstruction(
     space: Workspace,
     out: Tensor,
@@ -95,18 +132,30 @@ def reconstruction(
     *,
     dim: int,
     negatives: int = 1,
+    background: Background | None = None,
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
     The decoder is the inner product. Where ``out`` has 2 ``dim`` columns, the auto-encoder is variational: it decodes
-    a sample and adds the divergence, which is divided by the number of nodes once more.
+    a sample and adds the divergence, which is divided by the number of nodes once more. With a ``background``, edges
+    and non-edges that leave the patch count as well.
     """
-    others = non_edges.sample(2 * negatives * edges.shape[1], generator).to(edges.device)
+    count = 2 * negatives * edges.shape[1]
+    if background is None:
+        others = non_edges.sample(count, generator).to(edges.device)
+    else:
+        others = background.others(count, non_edges, generator).to(edges.device)
+
+    def decoded(Z: Tensor) -> Tensor:
+        if background is not None:
+            Z = torch.cat([Z, background.places])
+        return reconstruction_loss(space, Z.contiguous(), edges, others)
+
     if out.shape[1] == dim:
-        return reconstruction_loss(space, out, edges, others)
+        return decoded(out)
     noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
     Z, divergence = sample_and_divergence(space, out, noise)
-    return reconstruction_loss(space, Z, edges, others) + divergence / len(out)
+    return decoded(Z) + divergence / len(out)
 
 
 class _Discrimination(torch.autograd.Function):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from graphquilt.arrays import FloatArray
+from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.features import Features, check_substitute, features_of
@@ -17,12 +17,12 @@ from graphquilt.errors import InputError, needs_extra
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import torch
 
     from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Task
+    from graphquilt.embedders.losses import Background, Task
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
@@ -141,7 +141,13 @@ class Network:
             weights[f"bias{layer}"] = np.zeros(columns * count)
         return weights
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+    def _task(
+        self,
+        graph: Graph,
+        inputs: Callable[[Graph], Inputs],
+        generator: torch.Generator,
+        background: Background | None = None,
+    ) -> Task:
         """Return the loss to minimise on the graph; ``inputs`` prepares a graph for the network."""
         raise NotImplementedError
 
@@ -150,8 +156,13 @@ class Network:
         graph: Graph,
         features: Features | None,
         seeds: np.random.SeedSequence,
-        progress: ProgressCallback | None,
+        progress: ProgressCallback | None = None,
+        *,
+        initial: Mapping[str, AnyArray] | None = None,
+        background: Background | None = None,
+        max_epochs: int | None = None,
     ) -> Fit:
+        """Train from the initial weights, which are random by default."""
         import torch
 
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
@@ -161,7 +172,8 @@ class Network:
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
         rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
         width = graph.n_nodes if features is None else int(features.shape[1])
-        parameters = Parameters(self._initial(width, rng), device=self.device, dtype=dtype)
+        initial = self._initial(width, rng) if initial is None else initial
+        parameters = Parameters(initial, device=self.device, dtype=dtype)
 
         prepared: list[Inputs] = []
 
@@ -171,8 +183,8 @@ class Network:
             return prepared[-1]
 
         try:
-            task = self._task(graph, inputs, torch.Generator().manual_seed(second))
-            schedule = Schedule(self.lr, self.max_epochs, self.patience, self.weight_decay)
+            task = self._task(graph, inputs, torch.Generator().manual_seed(second), background)
+            schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
             losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
             whole = task.inputs if task.watch is None else inputs(graph)
             with torch.no_grad():

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.embedders.contract import Context, Fit, Surroundings
+from graphquilt.embedders.encoder import Encoder
+from graphquilt.embedders.features import Features, features_of
 from graphquilt.embedders.network import Network
-from graphquilt.errors import InputError
+from graphquilt.embedders.seeding import averaged, ego_nets, feature_counts, joined, sample_of
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Task
+    from graphquilt.embedders.losses import Background, Task
+    from graphquilt.progress import ProgressCallback
 
 __all__ = ["GAE", "VGAE"]
+
+_EPOCHS = 60  # the most that a patch is trained after a shared start
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,13 @@ class GAE(Network):
         edges instead of the training loss. The embedding returned is that of the whole graph.
     negatives : int
         Non-edges sampled for each edge and direction; the paper's protocol is 1.
+    blend : float
+        With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
+        own, which reconstructs edges best, and anything between by a mixture of both.
+    context : Context or None
+        With a shared start: how much of the graph around a patch its encoder sees.
+    start : mapping, optional
+        The shared start, which :meth:`started` makes.
 
     Notes
     -----
@@ -54,6 +69,9 @@ class GAE(Network):
     featureless: str | None = "identity"
     _: KW_ONLY
     validation: float = 0.0
+    blend: float = 0.0
+    context: Context | None = Context(hops=2, neighbours=16)
+    start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
     # Differs from the paper: twice as many non-edges. Their mean is the same and has half the variance; with as many
     # non-edges as edges, a training that stops by chance after 150 epochs costs a point of AUC on Cora.
     negatives: int = 2
@@ -63,10 +81,146 @@ class GAE(Network):
         name = type(self).__name__
         if self.negatives < 1:
             raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
+        if not 0 <= self.blend <= 1:
+            raise InputError(f"blend of {name} is a number from 0 to 1, not {self.blend}.")
         if not 0 <= self.validation < 1:
             raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
 
-    def _task(self, graph: Graph, inputs: Callable[[Graph], Inputs], generator: torch.Generator) -> Task:
+    @property
+    def motions_started(self) -> Motions:
+        """One encoder for all leaves nothing free; encoders of their own leave a rotation, though hardly any."""
+        return Motions(rotate=self.blend > 0, translate=False)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the encoders of all patches are still to be averaged."""
+        return self.start is not None and self.blend < 1 and int(self.start["step"]) == 1
+
+    def starts_on(self, graph: Graph) -> bool:
+        """Return whether patches of this graph can share an encoder: they need features that mean the same in each."""
+        return self.featureless == "degree" or (graph.features is not None and graph.features.shape[1] > 0)
+
+    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:  # noqa: ARG002
+        """Return the degree of every node in the whole graph, with its loop, which a patch may not see."""
+        with needs_extra(type(self).__name__, "torch"):
+            from graphquilt.embedders.gcn import adjacency_with_loops
+        return {"degree": np.asarray(adjacency_with_loops(graph).sum(axis=1)).ravel().astype(np.float32)}
+
+    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
+        """Return some ego nets of a patch, and in the second step the encoder that was trained on it."""
+        around = Surroundings(graph.n_nodes, graph.n_nodes, {}) if surroundings is None else surroundings
+        features = self._features(graph)
+        if self.start is None:
+            nodes = ego_nets(graph, seed, n_inner=around.n_inner, n_nodes=around.n_nodes)
+            return sample_of(graph, nodes, features)
+        weights, _ = self._go_on(graph, seed, around)
+        return {**weights, "counts": feature_counts(features[: around.n_inner])}
+
+    def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Self:
+        """Return the embedder with an encoder trained on what all patches offered, or with the average of encoders."""
+        if self.start is None:
+            sample = joined(offers)
+            fit = replace(self, featureless=None).fit(sample, seed)
+            assert fit.encoder is not None
+            first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
+            return replace(self, start={**first, "sample": fit.embedding, "step": np.array(1)})
+        mean = averaged(offers, self._names)
+        after = {f"mean_{name}": value for name, value in mean.items()}
+        return replace(self, start={**self.start, **after, "step": np.array(2)})
+
+    def fit(
+        self,
+        graph: Graph,
+        seed: int,
+        progress: ProgressCallback | None = None,
+        *,
+        surroundings: Surroundings | None = None,
+    ) -> Fit:
+        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
+
+        With a shared start, training goes on from it, and the encoder sees what surrounds the patch.
+        """
+        if self.start is None:
+            own = graph if surroundings is None else graph.subgraph(np.arange(surroundings.n_inner))
+            return super().fit(own, seed, progress)
+        around = Surroundings(graph.n_nodes, graph.n_nodes, {}) if surroundings is None else surroundings
+        losses = np.empty(0)
+        weights = self._of_start("mean")
+        if self.blend > 0:
+            own_weights = around.offered
+            if own_weights is None or "weight0" not in own_weights:
+                own_weights, losses = self._go_on(graph, seed, around, progress)
+            weights = weights or dict(own_weights)
+            weights = {name: mean + self.blend * (own_weights[name] - mean) for name, mean in weights.items()}
+        encoder = self._encoder(graph, weights)
+        return Fit(encoder(graph, around.survey.get("degree"))[: around.n_inner], losses, encoder)
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{part}{layer}" for layer in range(self.layers) for part in ("weight", "bias")]
+
+    def _of_start(self, part: str) -> dict[str, AnyArray]:
+        """Return the weights of an encoder in the start: "seed" or "mean"."""
+        start = self.start or {}
+        return {name: np.asarray(start[f"{part}_{name}"]) for name in self._names if f"{part}_{name}" in start}
+
+    def _features(self, graph: Graph) -> Features:
+        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
+        if features is None:
+            raise InputError(
+                f"the graph has no features, and without them {type(self).__name__} trains a vector per node, which "
+                "other patches do not have. Leave the shared start out (Recipe(start=False)), or use "
+                "featureless='degree'."
+            )
+        return features
+
+    def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:
+        substitute = self.featureless if graph.features is None else None
+        return Encoder(type(self).__name__, self.dim, weights, substitute, self._normalize)
+
+    def _go_on(
+        self, graph: Graph, seed: int, around: Surroundings, progress: ProgressCallback | None = None
+    ) -> tuple[dict[str, AnyArray], Float64Array]:
+        """Train on a patch from the seed encoder; return the weights and the losses.
+
+        Edges that leave the patch end at nodes that stay where the seed encoder puts them.
+        """
+        import torch
+
+        from graphquilt.embedders.losses import Background
+        from graphquilt.embedders.training import device_for, threads
+
+        assert self.start is not None
+        n, device = around.n_inner, device_for(self.device)
+        first = self._of_start("seed")
+        places = self._encoder(graph, first)(graph, around.survey.get("degree"))[n:]
+        rows = np.repeat(np.arange(n), np.diff(graph.indptr[: n + 1]))
+        columns = np.asarray(graph.indices[: len(rows)], dtype=np.int64)
+        leaving = columns >= n
+        with threads(self.threads):
+            background = Background(
+                torch.as_tensor(
+                    np.concatenate([places, np.asarray(self.start["sample"])]), dtype=getattr(torch, self.dtype)
+                ).to(device),
+                torch.as_tensor(np.stack([rows[leaving], columns[leaving] - n])).to(device),
+                len(places),
+                n / max(around.n_nodes, 1),
+            )
+            inner = graph.subgraph(np.arange(n))
+            features = self._features(inner)
+            seeds = np.random.SeedSequence(seed)
+            epochs = min(self.max_epochs, _EPOCHS)
+            fit = self._train(inner, features, seeds, progress, initial=first, background=background, max_epochs=epochs)
+        assert fit.encoder is not None
+        return dict(fit.encoder.weights), fit.losses
+
+    def _task(
+        self,
+        graph: Graph,
+        inputs: Callable[[Graph], Inputs],
+        generator: torch.Generator,
+        background: Background | None = None,
+    ) -> Task:
         import torch
 
         from graphquilt.embedders.gcn import encode
@@ -84,11 +238,19 @@ class GAE(Network):
             training_graph = without(graph, held_out.numpy())
         training = inputs(training_graph)
         edges = edges.to(self.device)
+        pairs_to_learn = edges if background is None else background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:
             out = encode(training, weights, dropout=self.dropout, generator=generator)
             return reconstruction(
-                training.space, out, edges, non_edges, generator, dim=self.dim, negatives=self.negatives
+                training.space,
+                out,
+                pairs_to_learn,
+                non_edges,
+                generator,
+                dim=self.dim,
+                negatives=self.negatives,
+                background=background,
             )
 
         if not n_held_out:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 import graphquilt
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, can_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.source import Source
@@ -98,14 +98,16 @@ class JobSettings:
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
         tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
-        cutting = self.cutting
+        cutting, recipe = self.cutting, self.recipe.without_copies(tuned)
         if graph is not None:
+            if any(can_start(embedder) and not can_start(embedder, graph) for embedder in tuned):
+                recipe = dataclasses.replace(recipe, start=False)
             cutting = cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed)
         return dataclasses.replace(
             self,
             embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],
             cutting=cutting,
-            recipe=self.recipe.without_copies(tuned),
+            recipe=recipe,
         )
 
     def to_parameters(self) -> dict[str, object]:

@@ -83,6 +83,7 @@ class Call:
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
     data: int = 0  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
     surrounded: bool = False  # whether the embedder uses what lies around the patch
+    n_nodes: int = 0  # of the whole graph
     start: tuple[str, str] | None = None  # key and fingerprint of the shared start in the store
     offered: str | None = None  # the content of the last offer of this patch, if it made one
     store: Store | None = None
@@ -112,7 +113,8 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     graph, surroundings, embedder = call.graph, call.surroundings, call.embedder
     try:
         if call.store is not None:
-            graph, surroundings = stored_data(call.store, patch_key(call.data, "graph"), surrounded=call.surrounded)
+            key = patch_key(call.data, "graph")
+            graph, surroundings = stored_data(call.store, key, surrounded=call.surrounded, n_nodes=call.n_nodes)
             if surroundings is not None and call.offered is not None:
                 offered = call.store[patch_key(call.patch, call.offered)].arrays
                 surroundings = dataclasses.replace(surroundings, offered=offered)

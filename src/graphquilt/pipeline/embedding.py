@@ -215,7 +215,7 @@ class _Work:
         """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder."""
         first = self.embedders[0]
         alike = all(one == first for one in self.embedders[: self.patch_graph.n_patches])
-        return self.recipe.start and can_start(first) and alike
+        return self.recipe.start and can_start(first, self.graph) and alike
 
     def start(self, lock: contextlib.ExitStack) -> list[Start | None]:
         """Return the shared start of each run, from the store as far as that has it; None where there is none."""

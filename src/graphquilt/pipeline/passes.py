@@ -125,6 +125,7 @@ class Pass:
             self.parameters(patch),
             data=data,
             surrounded=self.data.surrounded,
+            n_nodes=self.patch_graph.n_nodes,
         )
         if not self._shared:
             _, graph, surroundings = self.data.cut(data)

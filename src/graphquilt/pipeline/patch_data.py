@@ -104,7 +104,7 @@ class PatchData:
             nodes = np.concatenate([inner, outer])
         arrays = {} if self.survey is None else self.survey.arrays
         survey = {name: np.asarray(array[nodes]) for name, array in arrays.items()}
-        return nodes, self.graph.subgraph(nodes), Surroundings(len(inner), survey)
+        return nodes, self.graph.subgraph(nodes), Surroundings(len(inner), self.graph.n_nodes, survey)
 
     def record(self, patch: int) -> Record:
         """Return the data of a patch as a store keeps it."""
@@ -124,11 +124,14 @@ class PatchData:
         return {"context": None if self.context is None else describe(self.context), "survey": survey}
 
 
-def stored_data(store: Store, key: str, *, surrounded: bool) -> tuple[Graph, Surroundings | None]:
-    """Return the graph of a patch from a store, with its surroundings if the embedder uses them."""
+def stored_data(store: Store, key: str, *, surrounded: bool, n_nodes: int) -> tuple[Graph, Surroundings | None]:
+    """Return the graph of a patch from a store, with its surroundings if the embedder uses them.
+
+    ``n_nodes`` is the number of nodes of the whole graph.
+    """
     _, graph, surroundings = graph_of(store[key])
     if surrounded:
-        return graph, surroundings or Surroundings(graph.n_nodes, {})
+        return graph, surroundings or Surroundings(graph.n_nodes, n_nodes, {})
     if surroundings is None or surroundings.n_inner == graph.n_nodes:
         return graph, None
     return graph.subgraph(np.arange(surroundings.n_inner)), None

@@ -22,7 +22,14 @@ __all__ = ["Recipe", "check_recipe", "common_motions"]
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
-_TRAINING = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # fields that embedders may have
+_TRAINING = (
+    "dropout",
+    "weight_decay",
+    "validation",
+    "negatives",
+    "init_seed",
+    "blend",
+)  # fields that embedders may have
 
 
 def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
@@ -66,7 +73,7 @@ class Recipe:
         Which motions alignment undoes; by default those that the embedder leaves free.
     branching : int, optional
         Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
-    dropout, weight_decay, validation, negatives, init_seed : optional
+    dropout, weight_decay, validation, negatives, init_seed, blend : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
 
     Examples
@@ -90,6 +97,7 @@ class Recipe:
     validation: float | None = None
     negatives: int | None = None
     init_seed: int | None = None
+    blend: float | None = None
 
     def __post_init__(self) -> None:
         for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):

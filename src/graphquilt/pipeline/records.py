@@ -72,7 +72,7 @@ def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | Non
     parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
     if surroundings is not None:
         arrays |= {f"survey_{name}": np.asarray(array) for name, array in surroundings.survey.items()}
-        parameters["n_inner"] = surroundings.n_inner
+        parameters |= {"n_inner": surroundings.n_inner, "n_nodes": surroundings.n_nodes}
     return Record(arrays, parameters)
 
 
@@ -107,12 +107,15 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
         node_ids=arrays["nodes"],
         directed=bool(parameters.get("directed", False)),
     )
-    n_inner = parameters.get("n_inner")
+    n_inner, n_nodes = parameters.get("n_inner"), parameters.get("n_nodes")
     if n_inner is None:
         return arrays["nodes"], graph, None
-    if isinstance(n_inner, bool) or not isinstance(n_inner, int) or not 0 <= n_inner <= graph.n_nodes:
-        raise FormatError(f"a patch's record says that {n_inner!r} of its {graph.n_nodes} nodes are its own.")
+    if not (isinstance(n_inner, int) and isinstance(n_nodes, int) and 0 <= n_inner <= graph.n_nodes <= n_nodes):
+        raise FormatError(
+            f"a patch's record says that {n_inner!r} of its {graph.n_nodes} nodes are its own, and that the whole "
+            f"graph has {n_nodes!r}."
+        )
     survey = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
     if any(len(array) != graph.n_nodes for array in survey.values()):
         raise FormatError(f"the survey in a patch's record does not have one row for each of {graph.n_nodes} nodes.")
-    return arrays["nodes"], graph, Surroundings(n_inner, survey)
+    return arrays["nodes"], graph, Surroundings(n_inner, n_nodes, survey)
