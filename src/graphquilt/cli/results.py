@@ -23,7 +23,7 @@ def evaluate(
     paper_classifier: Annotated[
         bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
     ] = False,
-    diagnose: Annotated[bool, Parameter(help="Measure what local training, averaging and alignment lose.")] = False,
+    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
     full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
     seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
     output: Output = Output(),
@@ -46,6 +46,8 @@ def evaluate(
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
         if output.json:  # the sentences hold these figures too
             figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
+            if evaluation.diagnosis.shared is not None:
+                figures["shared"] = asdict(evaluation.diagnosis.shared)
     show({"job": str(job), **figures}, as_json=output.json)
 
 

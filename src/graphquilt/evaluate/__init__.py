@@ -2,7 +2,7 @@
 
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
-from graphquilt.evaluate.diagnosis import Diagnosis, diagnose
+from graphquilt.evaluate.diagnosis import Diagnosis, diagnose, one_encoder
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
@@ -44,6 +44,7 @@ __all__ = [
     "link_quality",
     "mlp_grid",
     "negative_distance",
+    "one_encoder",
     "procrustes_error",
     "quality",
     "random_splits",
