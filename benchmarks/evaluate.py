@@ -1,4 +1,4 @@
-"""What measuring costs: 50 logistic regressions of two kinds at once and one after the other; the AUC of a million edges.
+"""What measuring costs: 50 logistic regressions, as one batch and one after the other, and the AUC of a million edges.
 
 Run with one thread (``OMP_NUM_THREADS=1``). Needs the extra ``torch`` for the usual way, which is the baseline.
 Pubmed is read from GRAPHQUILT_DATA; without it, points of the same shape are drawn.
