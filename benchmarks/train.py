@@ -7,12 +7,14 @@ Pubmed are read from the folder that GRAPHQUILT_DATA names.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
