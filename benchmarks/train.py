@@ -221,10 +221,10 @@ def sparse_graphs() -> Iterator[tuple[str, sp.csr_array, int]]:
         "ring": (np.arange(1200), np.roll(np.arange(1200), 1), 1200, 6),
     }
     for name, (u, v, nodes, dim) in ends.items():
-        u, v = u[u != v], v[u != v]
-        A = sp.csr_array((np.ones(len(u)), (u, v)), shape=(nodes, nodes))
-        yield name, gq.Graph(sp.csr_array(((A + A.T) > 0).astype(np.float64))).largest_component().adjacency, dim
-    yield "communities", gq.Graph(communities()).largest_component().adjacency, 128
+        ones = (u != v).astype(np.float64)
+        A = sp.csr_array((ones, (u, v)), shape=(nodes, nodes))
+        yield name, gq.Graph(sp.csr_array(((A + A.T) > 0).astype(np.float64))).largest_component()[0].adjacency, dim
+    yield "communities", gq.Graph(communities()).largest_component()[0].adjacency, 128
     with contextlib.suppress(gq.errors.InputError):
         yield "Amazon photo", gq.datasets.load_dataset("amazon-photo").adjacency, 32
 
