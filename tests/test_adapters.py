@@ -1,6 +1,8 @@
 """Embedders made of other people's methods, and the check that anybody can run."""
 
 import itertools
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -152,6 +154,121 @@ def test_a_variational_pyg_module_learns():
     fit = gq.PyGEmbedder(Variational(), 4, lr=0.01, max_epochs=60, patience=60).fit(gq.Graph(A + A.T), 0)
     assert fit.embedding.shape == (30, 4)
     assert fit.losses[-10:].mean() < fit.losses[:10].mean()
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Principal axes of the features: those of each patch, or those of the rows that all patches offer."""
+
+    dim: int = 2
+    start: np.ndarray | None = None
+    motions: gq.Motions = gq.Motions()
+
+    def __call__(self, graph, seed):
+        if graph.features is None:
+            raise gq.errors.InputError("there are no features.")
+        axes = self.start if self.start is not None else leading_axes(graph.features, self.dim)
+        return np.asarray(graph.features, dtype=np.float64) @ axes
+
+    def offer(self, graph, seed, surroundings=None):
+        return {"rows": graph.features[::3]}
+
+    def started(self, offers, seed):
+        return replace(self, start=leading_axes(np.vstack([offer["rows"] for offer in offers]), self.dim))
+
+
+def leading_axes(rows, dim):
+    rows = np.asarray(rows, dtype=np.float64)
+    return np.linalg.svd(rows - rows.mean(axis=0))[2][:dim].T
+
+
+class RandomOffers(Axes):
+    def offer(self, graph, seed, surroundings=None):
+        return {"rows": np.random.default_rng().random((4, 12))}
+
+
+class ListOffers(Axes):
+    def offer(self, graph, seed, surroundings=None):
+        return {"rows": [1.0, 2.0]}
+
+
+class LargeOffers(Axes):
+    def offer(self, graph, seed, surroundings=None):
+        return {"rows": np.zeros((10**5, 12))}
+
+
+class NoStart(Axes):
+    def started(self, offers, seed):
+        return self
+
+
+class OtherDim(Axes):
+    def started(self, offers, seed):
+        return replace(super().started(offers, seed), dim=self.dim + 1)
+
+
+def random_places(graph, seed):
+    return np.random.default_rng(seed).normal(size=(graph.n_nodes, 2))
+
+
+def same_place(graph, seed):
+    return np.ones((graph.n_nodes, 2))
+
+
+def test_check_embedder_reports_whether_patches_can_be_stitched():
+    bad = check_embedder(gq.FunctionEmbedder(random_places, 2))
+    assert isinstance(bad, gq.conformance.EmbedderReport)
+    assert bad.aligned > 0.8
+    assert "each patch chooses its own frame" in str(bad)
+    assert "docs/embedders.md" in str(bad)
+    assert check_embedder(gq.FunctionEmbedder(same_place, 2)).aligned is None
+    assert "same position" in str(check_embedder(gq.FunctionEmbedder(same_place, 2)))
+
+
+@pytest.mark.parametrize(
+    "motions", [gq.Motions(), gq.Motions(scale=True), gq.Motions(translate=False), gq.Motions(scale=True, rotate=False)]
+)
+def test_halves_that_differ_by_a_declared_motion_agree(motions):
+    report = check_embedder(gq.FunctionEmbedder(partial(moved_features, motions=motions), 3, motions))
+    assert report.aligned < 1e-6
+    assert "agree up to 0% after alignment: patches of this embedder can be stitched." in str(report)
+    undone = gq.Motions(rotate=False, translate=False)
+    assert check_embedder(gq.FunctionEmbedder(partial(moved_features, motions=motions), 3, undone)).aligned > 0.1
+
+
+def moved_features(graph, seed, motions):
+    """The first three features, moved by motions that the seed chooses."""
+    rng = np.random.default_rng(seed + 10)
+    if graph.features is None:
+        raise gq.errors.InputError("there are no features.")
+    X = np.asarray(graph.features[:, :3], dtype=np.float64)
+    if motions.rotate:
+        X = X @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    X = X * rng.uniform(0.2, 5) if motions.scale else X
+    return X + rng.normal(size=3) if motions.translate else X
+
+
+def test_check_embedder_tries_the_shared_start():
+    report = check_embedder(Axes(2))
+    assert report.aligned > 0.01
+    assert report.started < 1e-6
+    assert "From a shared start the two halves agree up to 0% without any alignment." in str(report)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "message"),
+    [
+        (RandomOffers(), "the same seed gave another offer"),
+        (ListOffers(), "offer has list under 'rows', not an array"),
+        (LargeOffers(), "an offer of 9600000 bytes is larger than the graph"),
+        (NoStart(), "without a start"),
+        (OtherDim(), "an embedder of dim 3, not 2"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_check_embedder_says_what_is_wrong_with_a_shared_start(embedder, message):
+    with pytest.raises(AssertionError, match=message):
+        check_embedder(embedder)
 
 
 def test_the_checks_are_public_names_of_the_package():

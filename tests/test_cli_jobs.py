@@ -119,7 +119,11 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert code == 0
     assert 0.5 < json.loads(out)["auc"] <= 1
     assert "accuracy" in json.loads(out)
-    assert json.loads((job / "evaluation.json").read_text())["parameters"]["options"]["splits"] == 2
+    options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
+    assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
+    assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
+    options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
+    assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
     assert "not yet" not in gq("inspect", job)[1]
 
 

@@ -2,12 +2,16 @@
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import DirectoryStore, evaluate_job
+from graphquilt.pipeline.calls import patch_seed
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +130,73 @@ def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth):
     found = gq.evaluate.diagnose(blocks, lazy, alignment, full=truth, options=EvaluationOptions(splits=2))
     assert lazy.most <= 2
     assert found == gq.evaluate.diagnose(blocks, patches, alignment, full=truth, options=EvaluationOptions(splits=2))
+
+
+def test_one_encoder_for_all_is_part_of_the_text(blocks, blocks_quilt, truth):
+    patches = cut(blocks_quilt, truth, 0.6)
+    alignment = gq.align(patches, blocks_quilt.edges)
+    options = EvaluationOptions(splits=5)
+    found = gq.evaluate.diagnose(blocks, patches, alignment, full=truth, shared=truth, options=options)
+    assert found.shared == found.full == gq.evaluate.quality(truth, blocks, options=options)
+    assert "One encoder for all: accuracy" in str(found)
+    assert "above the stitched embedding" in str(found)
+    assert "shared start (see docs/embedders.md)" in str(found)
+    rng = np.random.default_rng(0)
+    noise = gq.evaluate.diagnose(blocks, patches, alignment, shared=rng.normal(size=truth.shape), options=options)
+    assert "below the stitched embedding" in str(noise)
+    assert "shared start" not in str(noise)
+    without = gq.evaluate.diagnose(blocks, patches, alignment, full=truth, options=options)
+    assert without.shared is None
+    assert "One encoder" not in str(without)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Features in the basis that one part of the graph offers."""
+
+    dim: int = 2
+    start: np.ndarray | None = None
+
+    def __call__(self, graph, seed):
+        return np.asarray(graph.features, dtype=np.float64) @ self.start
+
+    def offer(self, graph, seed, surroundings=None):
+        return {"rows": graph.features}
+
+    def started(self, offers, seed):
+        return replace(self, start=np.linalg.svd(offers[0]["rows"])[2][: self.dim].T)
+
+
+def test_one_encoder_comes_from_an_encoder_or_from_a_shared_start(blocks_quilt, blocks):
+    rng = np.random.default_rng(0)
+    graph = gq.Graph(blocks.adjacency, rng.random((blocks.n_nodes, 5)), labels=blocks.labels)
+    nodes = blocks_quilt.node_sets[0]
+    X = gq.evaluate.one_encoder(graph, nodes, Basis(), seed=0)
+    np.testing.assert_allclose(X, graph.features @ np.linalg.svd(graph.features[nodes])[2][:2].T)
+    assert gq.evaluate.one_encoder(graph, nodes, gq.SVD(2), seed=0) is None or hasattr(gq.SVD(2), "offer")
+    needs("torch")
+    embedder = gq.VGAE(3, max_epochs=3)
+    X = gq.evaluate.one_encoder(graph, nodes, embedder, seed=4)
+    encoder = embedder.fit(graph.subgraph(nodes), 4).encoder
+    np.testing.assert_allclose(X, encoder(graph), rtol=1e-5)
+    assert (
+        gq.evaluate.one_encoder(gq.Graph(blocks.adjacency), nodes, embedder, seed=0) is None
+    )  # it knows its nodes only
+
+
+def test_a_job_is_diagnosed_with_the_encoder_of_its_largest_patch(tmp_path, blocks):
+    needs("torch")
+    features = np.eye(6)[blocks.labels] + np.random.default_rng(0).random((blocks.n_nodes, 6))
+    graph = gq.Graph(blocks.adjacency, features.astype(np.float32), labels=blocks.labels)
+    settings = {"dim": 3, "n_patches": 4, "embedder": gq.VGAE(3, max_epochs=3), "seed": 2}
+    gq.embed(graph, **settings, store=DirectoryStore(tmp_path / "job"))
+    job = gq.Job.open(tmp_path / "job")
+    options = EvaluationOptions(splits=2)
+    found = evaluate_job(job, diagnosis=True, options=options).diagnosis
+    patch = int(job.patch_graph.sizes.argmax())
+    X = gq.evaluate.one_encoder(
+        graph, job.patch_graph.node_sets[patch], job.settings.embedder, seed=patch_seed(2, patch)
+    )
+    assert found.shared.accuracy == pytest.approx(gq.evaluate.quality(X, graph, options=options).accuracy, abs=0.02)
+    assert job.store["evaluation"].parameters["shared"]["auc"] == found.shared.auc
+    assert evaluate_job(job, options=options).diagnosis is None

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.evaluate.classify import AdamLogistic, random_splits
+from graphquilt.evaluate import InvariantLogistic
+from graphquilt.evaluate.classify import AdamLogistic, Split, random_splits
 
 
 def clouds(n, n_classes, dim, spread, seed):
@@ -37,6 +38,98 @@ def test_the_batch_gives_what_one_split_after_the_other_gives():
     np.testing.assert_allclose(together, alone, atol=2e-3)
 
 
+def turned(dim, rng):
+    return np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 4), st.integers(1, 30), st.floats(-3, 3), st.integers(0, 99))
+def test_a_rotation_a_shift_and_a_scale_do_not_change_the_accuracy(n_classes, dim, exponent, seed):
+    X, y = clouds(400, n_classes, dim, 1.0, seed)
+    rng = np.random.default_rng(seed)
+    X *= 10.0 ** rng.uniform(-2, 1, dim)  # axes of different lengths, as those of a principal component analysis
+    moved = 10.0**exponent * (X @ turned(dim, rng) + rng.normal(size=dim) * np.abs(X).max())
+    first, second = (gq.evaluate.classification_accuracy(Z, y, per_class=10, splits=3, seed=seed) for Z in (X, moved))
+    np.testing.assert_allclose(first, second, atol=0.006)  # rounding may move a node that lies on a border
+
+
+def test_the_paper_s_classifier_depends_on_the_axes_and_the_default_does_not():
+    # Two directions separate the classes; the others are noise, in an axis of its own each.
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 1500)
+    X = np.hstack([np.eye(3)[y][:, :2], np.zeros((1500, 62))]) + 0.25 * rng.normal(size=(1500, 64))
+    X[:, 2:] *= 0.2
+    R = turned(64, rng)
+
+    def change(classifier):
+        means = [
+            gq.evaluate.classification_accuracy(Z, y, splits=5, seed=0, classifier=classifier).mean()
+            for Z in (X, X @ R)
+        ]
+        return abs(means[0] - means[1])
+
+    assert change(None) < 1e-3
+    assert change(AdamLogistic()) > 1e-3
+
+
+def test_the_weights_are_those_of_scikit_learn_for_the_same_penalty():
+    linear_model = needs("sklearn.linear_model")
+    for dim in (4, 90):  # fewer and more dimensions than training nodes
+        X, y = clouds(300, 3, dim, 1.0, 1)
+        Z = X - X.mean(axis=0)
+        Z /= np.sqrt(np.mean(np.sum(Z * Z, axis=1)))
+        splits = random_splits(y, per_class=20, splits=2, seed=0)
+        W = InvariantLogistic(penalties=(0.01,), tol=1e-9).fit(X, y, splits)
+        for k, split in enumerate(splits):
+            model = linear_model.LogisticRegression(C=1 / (0.01 * 60), tol=1e-9, max_iter=5000)
+            model.fit(Z[split.train], y[split.train])
+            np.testing.assert_allclose(W[k, :, :-1], model.coef_, atol=1e-4)
+            bias = model.intercept_ - model.intercept_.mean()
+            np.testing.assert_allclose(W[k, :, -1] - W[k, :, -1].mean(), bias, atol=1e-4)
+
+
+def test_the_validation_nodes_choose_the_penalty():
+    X, y = clouds(900, 4, 40, 4.0, 0)
+    splits = random_splits(y, per_class=20, splits=5, seed=1)
+    penalties = tuple(4.0**-k for k in range(1, 8))
+    chosen = InvariantLogistic(penalties, patience=9, tol=1e-6).fit(X, y, splits)
+    alone = np.stack([InvariantLogistic((penalty,), tol=1e-6).fit(X, y, splits) for penalty in penalties])
+    Z = X - X.mean(axis=0)
+    Z = np.hstack([Z / np.sqrt(np.mean(np.sum(Z * Z, axis=1))), np.ones((900, 1))])
+    for k, split in enumerate(splits):
+        shares = [np.mean((Z[split.validation] @ W.T).argmax(axis=1) == y[split.validation]) for W in alone[:, k]]
+        own = np.mean((Z[split.validation] @ chosen[k].T).argmax(axis=1) == y[split.validation])
+        assert own >= max(shares) - 0.005
+        assert np.abs(alone[:, k] - chosen[k]).max(axis=(1, 2)).min() < 0.05  # it is one of them
+
+
+def test_the_invariant_batch_gives_what_one_split_after_the_other_gives():
+    X, y = clouds(900, 4, 6, 0.8, 0)
+    splits = random_splits(y, per_class=20, splits=6, seed=1)
+    together = InvariantLogistic()(X, y, splits)
+    alone = np.concatenate([InvariantLogistic()(X, y, [split]) for split in splits])
+    np.testing.assert_allclose(together, alone, atol=5e-3)
+
+
+def test_points_that_coincide_have_the_accuracy_of_a_guess():
+    y = np.arange(90) % 3
+    accuracy = gq.evaluate.classification_accuracy(np.ones((90, 4)), y, splits=2, seed=0)
+    assert np.all(accuracy < 0.6)
+
+
+def test_wrong_penalties_and_missing_validation_nodes_are_named():
+    for penalties in ((), (0.1, 0.2), (0.1, 0.0)):
+        with pytest.raises(gq.errors.InputError, match="positive and fall"):
+            InvariantLogistic(penalties)
+    X, y = clouds(100, 2, 3, 0.5, 0)
+    part = Split(np.arange(60), np.arange(0), np.arange(60, 100))
+    with pytest.raises(gq.errors.InputError, match="no validation nodes to choose one of 9 penalties"):
+        InvariantLogistic()(X, y, [part])
+    assert InvariantLogistic((0.01,))(X, y, [part]).shape == (1,)
+    with pytest.raises(gq.errors.ConvergenceError, match="a gradient of"):
+        InvariantLogistic((0.01,), tol=1e-30)(X, y, [part])
+
+
 def test_a_step_of_adam_is_that_of_torch():
     torch = needs("torch")
     from graphquilt.evaluate.classify import _Batch
@@ -64,7 +157,7 @@ def test_a_step_of_adam_is_that_of_torch():
     assert batch.validation_loss()[0] == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_scikit_learn_and_adam_agree_on_what_is_easy():
+def test_scikit_learn_and_the_default_agree_on_what_is_easy():
     needs("sklearn")
     X, y = clouds(800, 3, 8, 1.0, 2)
     ours = gq.evaluate.classification_accuracy(X, y, splits=5, seed=0)

@@ -161,6 +161,61 @@ def test_held_out_edges_leave_the_components_as_they_were(n, seed):
     assert (B.toarray()[held[:, 0], held[:, 1]] == 0).all()
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(6, 40), st.integers(0, 99))
+def test_held_out_edges_isolate_no_node(n, seed):
+    tree = np.random.default_rng(seed)
+    A = np.zeros((n, n))
+    for child in range(1, n):
+        parent = tree.integers(max(0, child - 3), child)
+        A[child, parent] = A[parent, child] = 1
+    graph = gq.Graph(sp.csr_array(A))
+    with pytest.raises(gq.errors.InputError, match=r"only 0 can be removed.*or pass connected=False"):
+        gq.evaluate.hold_out_edges(graph, fraction=1e-6, seed=seed)
+    try:
+        rest, held = gq.evaluate.hold_out_edges(graph, fraction=1e-6, seed=seed, connected=False)
+    except gq.errors.InputError as error:
+        assert "isolating a node" in str(error)  # noqa: PT017
+        return
+    assert len(held) == 1
+    assert rest.degrees.min() >= 1
+    assert rest.n_edges == graph.n_edges - 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(12, 40), st.integers(0, 99))
+def test_link_quality_is_that_of_its_two_scores_and_does_not_depend_on_the_axes(n, seed):
+    graph = random_graph(n, 0.4, seed)
+    rest, held = gq.evaluate.hold_out_edges(graph, fraction=0.1, seed=seed)
+    rng = np.random.default_rng(seed)
+    X = rest.adjacency @ rng.normal(size=(n, 4))
+    X[0] = 0  # a node without a direction
+    both = gq.evaluate.link_quality(X, held, graph, seed=seed)
+    assert both.inner_product == gq.evaluate.link_prediction_auc(X, held, graph, seed=seed)
+    unit = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    assert both.cosine == pytest.approx(gq.evaluate.link_prediction_auc(unit, held, graph, seed=seed), abs=1e-9)
+    R = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    moved = gq.evaluate.link_quality(3 * X @ R, held, graph, seed=seed)
+    assert (moved.cosine, moved.inner_product) == pytest.approx((both.cosine, both.inner_product), abs=1e-9)
+
+
+def test_link_quality_needs_no_memory_for_the_other_edges():
+    import tracemalloc
+
+    n = 40_000
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, n, size=(1_000_000, 2))
+    A = sp.coo_array((np.ones(len(pairs), dtype=np.float32), pairs.T), shape=(n, n)).tocsr()
+    graph = gq.Graph(A + A.T)
+    X = rng.normal(size=(n, 2)).astype(np.float32)
+    held = np.stack([np.arange(100), graph.indices[graph.indptr[:100]]], axis=1)
+    tracemalloc.start()
+    gq.evaluate.link_quality(X, held, graph, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < graph.indices.nbytes
+
+
 def test_link_prediction_needs_the_edges_it_is_tested_on_to_exist():
     graph = random_graph(30, 0.3, 8)
     X = np.random.default_rng(0).normal(size=(30, 2))

@@ -2,6 +2,7 @@
 
 from graphquilt.conformance.embedder import check_embedder
 from graphquilt.conformance.partitioner import check_partitioner
+from graphquilt.conformance.stitching import EmbedderReport
 from graphquilt.conformance.store import check_store
 
-__all__ = ["check_embedder", "check_partitioner", "check_store"]
+__all__ = ["EmbedderReport", "check_embedder", "check_partitioner", "check_store"]

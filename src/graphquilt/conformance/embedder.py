@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import scipy.sparse as sp
 
+from graphquilt.conformance.stitching import EmbedderReport, compare_halves
 from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
@@ -14,12 +15,20 @@ from graphquilt.graph import Graph
 __all__ = ["check_embedder"]
 
 
-def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> None:
+def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int = 12) -> EmbedderReport:
     """Raise AssertionError where an embedder breaks the contract of :class:`graphquilt.embedders.Embedder`.
+
+    Otherwise report whether its patches can be stitched.
 
     On a connected graph with features it must return (n, dim) finite floats, the same for the same seed and after
     pickling, and must not change the graph. It may refuse isolated nodes, a graph without features, a graph without
     edges and a graph of one node with an :class:`~graphquilt.errors.InputError`; an embedding must be finite.
+
+    An embedder with a shared start must make the same small offer for the same seed, a mapping of names to arrays, and
+    ``started`` must return an embedder of the same dim with a ``start``.
+
+    Two overlapping halves of a graph of communities are then embedded, with different seeds, and aligned by the motions
+    that the embedder declares. What is left is reported and is not an error.
 
     Parameters
     ----------
@@ -29,10 +38,17 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     width : int
         Number of features.
 
+    Returns
+    -------
+    EmbedderReport
+        Its text says in words whether patches can be stitched.
+
     Examples
     --------
     >>> from graphquilt.embedders import SVD
-    >>> check_embedder(SVD(2))
+    >>> report = check_embedder(SVD(2))
+    >>> report.aligned < 1, report.started
+    (True, None)
     """
     dim = getattr(embedder, "dim", None)
     assert isinstance(dim, int | np.integer), f"dim is {dim!r}, not an integer"
@@ -62,6 +78,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     _embed_or_refuse(embedder, Graph(graph.adjacency), "a graph without features")
     _embed_or_refuse(embedder, Graph(sp.csr_array((n, n)), features), "a graph without edges")
     _embed_or_refuse(embedder, Graph(sp.csr_array((1, 1)), features[:1]), "a graph of one node")
+    return compare_halves(embedder, width)
 
 
 def _embed_or_refuse(embedder: Embedder, graph: Graph, what: str) -> None:

@@ -140,7 +140,7 @@ def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
     --------
     >>> from graphquilt.embedders import SVD
     >>> free_motions(SVD(8))
-    Motions(scale=True, rotate=True, translate=True)
+    Motions(scale=False, rotate=True, translate=True)
     """
     motions = getattr(embedder, "motions", Motions())
     if start and can_start(embedder):

@@ -1,4 +1,4 @@
-"""SVD: spectral embedding of the normalised adjacency."""
+"""SVD: spectral embedding of the normalised adjacency, scaled so that inner products are local."""
 
 from __future__ import annotations
 
@@ -12,45 +12,60 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg.lanczos import DENSE_ROWS, Operator, leading_eigenpairs
+from graphquilt.linalg.eigenpairs import DENSE_ROWS, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
 __all__ = ["SVD"]
 
+SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
+
 
 @dataclass(frozen=True)
 class SVD:
-    """Spectral embedding of the normalised adjacency, corrected for degree.
+    """Spectral embedding of the normalised adjacency: U Σ^steps, from its leading singular vectors and values.
 
     Parameters
     ----------
     dim : int
         Number of vectors.
+    steps : int
+        The length of the walks that are compared. More steps make embeddings of overlapping graphs agree better.
     tol : float
-        The largest residual norm of a vector.
+        The largest residual |M² u - σ² u| of a vector u of length 1. The largest σ is 1. See
+        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens where it is not reached.
     motions : Motions
-        The motions by which embeddings of overlapping graphs differ: all of them.
+        The motions by which embeddings of overlapping graphs differ: rotation and translation.
 
     Notes
     -----
-    With A_n = D^-1/2 A D^-1/2 and its ``dim`` leading vectors U beside the trivial ones (one for each connected
-    component), node u lies at sqrt(Σ D / D_u) U_u. A node without edges lies at the origin. A directed graph is made
+    With M = (D + I)^-1/2 (A + I) (D + I)^-1/2 and its ``dim`` leading singular vectors U and values Σ, node u lies at
+    row u of U Σ^steps. So x_u · x_v approximates the inner product of rows u and v of M^steps, which depends only on
+    what lies within ``steps`` edges of u and v: two patches agree on it wherever they agree on those edges, and their
+    scale is not free.
+
+    Each connected component has a singular vector (D + I)^1/2 1 of value 1. Together they only say which component a
+    node belongs to. The first column is their sum, (D + I)^1/2 1 of the whole graph, and the others are left out. So a
+    node without edges lies on the first axis. Columns that the graph does not have are 0. A directed graph is made
     undirected by the larger of both weights. The seed is not used: the result is always the same.
 
     Examples
     --------
     >>> ring = Graph(sp.csr_array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]))
-    >>> SVD(2)(ring, 0).shape
-    (4, 2)
+    >>> X = SVD(2)(ring, 0)
+    >>> X[:, 0].round(3).tolist()
+    [0.5, 0.5, 0.5, 0.5]
     """
 
     dim: int
-    tol: float = 1e-6
-    motions: Motions = Motions(scale=True)
+    steps: int = 4
+    tol: float = 1e-3
+    motions: Motions = Motions()
     deterministic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "SVD")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise InputError(f"steps of SVD must be an integer of at least 1, not {self.steps!r}.")
         if not self.tol > 0:
             raise InputError(f"tol of SVD must be positive, not {self.tol}.")
 
@@ -59,54 +74,51 @@ class SVD:
         A = graph.adjacency
         if graph.directed:
             A = sp.csr_array(A.maximum(A.T))
-        weight = np.asarray(A.sum(axis=1)).ravel()
-        nodes = np.flatnonzero(weight > 0)
-        A = A[nodes][:, nodes] if len(nodes) < len(weight) else A
-        trivial = _trivial(A, weight[nodes])
-        count = trivial.shape[1]
-        if self.dim > len(nodes) - count:
-            raise InputError(
-                f"SVD was asked for {self.dim} dimensions and the graph allows {len(nodes) - count}: {len(nodes)} of "
-                f"{graph.n_nodes} nodes have edges, in {count} connected components, and each component has one "
-                "trivial vector. Lower dim, or embed larger patches."
-            )
-        scale = 1 / np.sqrt(weight[nodes])
-        A = sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
-        trivial_t = sp.csr_array(trivial.T)
-        multiply = _product_by(A)
-
-        def deflated(x: Float64Array) -> Float64Array:
-            # Twice the projection puts the trivial vectors at -1, below every other.
-            y = multiply(x)
-            y -= 2 * (trivial @ (trivial_t @ x))
-            return y
-
-        _, U = leading_eigenpairs(deflated, len(nodes), self.dim, tol=self.tol)
+        degree = np.asarray(A.sum(axis=1), dtype=np.float64).ravel() + 1
         X = np.zeros((graph.n_nodes, self.dim))
-        X[nodes] = np.sqrt(weight.sum()) * scale[:, None] * U
+        X[:, 0] = np.sqrt(degree / degree.sum())
+        nodes = np.flatnonzero(degree > 1)
+        if self.dim > 1 and len(nodes):
+            part = A[nodes][:, nodes] if len(nodes) < graph.n_nodes else A
+            squares, U = _leading(sp.csr_array(part), degree[nodes], self.dim - 1, self.tol)
+            X[nodes, 1 : U.shape[1] + 1] = U * np.maximum(squares, 0) ** (self.steps / 2)
         return X
 
 
-def _product_by(A: sp.csr_array) -> Operator:
-    """Return the product by A: that of SciPy for small matrices, and a compiled one for others."""
-    if A.shape[0] <= DENSE_ROWS:
-        return lambda x: np.asarray(A @ x)
-    from graphquilt.embedders._kernels import multiply_rows
+def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[Float64Array, Float64Array]:
+    """Return the ``dim`` largest squares of singular values, beside the trivial ones, and their vectors."""
+    n = len(degree)
+    trivial = _trivial(A, degree)
+    k = min(dim, n - trivial.shape[1])
+    if not k:
+        return np.zeros(0), np.zeros((n, 0))
+    small = n <= DENSE_ROWS
+    dtype = np.float32 if tol >= SINGLE_PRECISION and not small else np.float64
+    scale = sp.diags_array(1 / np.sqrt(degree))
+    M = sp.csr_array(scale @ (A + sp.eye_array(n)) @ scale).astype(dtype)
+    trivial = trivial.astype(dtype)
+    trivial_t = sp.csr_array(trivial.T)
 
-    def product(x: Float64Array) -> Float64Array:
-        out = np.empty_like(x)
-        multiply_rows(A.indptr, A.indices, A.data, x, out)
+    def squared(x: AnyArray) -> AnyArray:
+        if small:
+            return np.asarray(M @ (M @ x))
+        from graphquilt.embedders._kernels import multiply_rows
+
+        between, out = np.empty_like(x), np.empty_like(x)
+        multiply_rows(M.indptr, M.indices, M.data, x, between)
+        multiply_rows(M.indptr, M.indices, M.data, between, out)
         return out
 
-    return product
+    def project(x: AnyArray) -> AnyArray:
+        return np.asarray(x - trivial @ (trivial_t @ x))
+
+    return leading_eigenpairs(squared, n, k, tol=tol, project=project, dtype=dtype)
 
 
-def _trivial(A: sp.csr_array, weight: AnyArray) -> sp.csr_array:
-    """Return D^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
+def _trivial(A: sp.csr_array, degree: AnyArray) -> sp.csr_array:
+    """Return (D + I)^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
     from scipy.sparse.csgraph import connected_components
 
-    if not len(weight):
-        return sp.csr_array((0, 0))
     count, label = connected_components(A, directed=False)
-    root = np.sqrt(weight) / np.sqrt(np.bincount(label, weights=weight))[label]
-    return sp.csr_array((root, (np.arange(len(weight)), label)), shape=(len(weight), count))
+    root = np.sqrt(degree) / np.sqrt(np.bincount(label, weights=degree))[label]
+    return sp.csr_array((root, (np.arange(len(degree)), label)), shape=(len(degree), count))

@@ -2,17 +2,21 @@
 
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
-from graphquilt.evaluate.diagnosis import Diagnosis, diagnose
+from graphquilt.evaluate.diagnosis import Diagnosis, diagnose, one_encoder
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
+    LinkQuality,
+    cosine,
     hold_out_edges,
     inner_product,
     link_prediction_auc,
+    link_quality,
     negative_distance,
     reconstruction_auc,
     sample_non_edges,
 )
+from graphquilt.evaluate.logistic import InvariantLogistic
 from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
 from graphquilt.linalg.ranking import average_precision, roc_auc
 
@@ -23,6 +27,8 @@ __all__ = [
     "EvaluationOptions",
     "Grid",
     "GridResult",
+    "InvariantLogistic",
+    "LinkQuality",
     "Quality",
     "ScikitLogistic",
     "Split",
@@ -30,12 +36,15 @@ __all__ = [
     "average_precision",
     "classification_accuracy",
     "compare_routes",
+    "cosine",
     "diagnose",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
+    "link_quality",
     "mlp_grid",
     "negative_distance",
+    "one_encoder",
     "procrustes_error",
     "quality",
     "random_splits",

@@ -1,4 +1,4 @@
-"""Classification of nodes by their positions: the paper's logistic regression, over many random splits."""
+"""Classification of nodes by their positions over many random splits, and the classifiers of the paper and others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate.checks import checked_embedding, checked_labels
+from graphquilt.evaluate.logistic import InvariantLogistic
 
 __all__ = ["AdamLogistic", "Classifier", "ScikitLogistic", "Split", "classification_accuracy", "random_splits"]
 
@@ -46,7 +47,7 @@ def classification_accuracy(
     Parameters
     ----------
     X : array (n, d)
-        The embedding; it is neither centred nor scaled.
+        The embedding.
     y : int array (n,)
         Classes; nodes with -1 are in no part of a split.
     per_class : int
@@ -55,7 +56,8 @@ def classification_accuracy(
         Number of independent random splits.
     seed : int
     classifier : callable, optional
-        :class:`AdamLogistic` (default, as in the paper) or :class:`ScikitLogistic`, or your own.
+        :class:`InvariantLogistic` (default), whose accuracy does not change when the embedding is rotated, translated
+        or scaled; :class:`AdamLogistic` (the paper's), :class:`ScikitLogistic`, or your own.
     skip_small : bool
         Leave out classes with fewer than ``per_class + 1`` nodes instead of raising.
 
@@ -76,7 +78,7 @@ def classification_accuracy(
     nodes, classes = _usable(checked_labels(y, len(X)), per_class, skip_small)
     parts = random_splits(classes, per_class=per_class, splits=splits, seed=seed)
     rows = np.asarray(X[nodes], dtype=np.promote_types(X.dtype, np.float32))
-    return (classifier or AdamLogistic())(rows, classes, parts)
+    return (classifier or InvariantLogistic())(rows, classes, parts)
 
 
 def _usable(labels: Int64Array, per_class: int, skip_small: bool) -> tuple[Int64Array, Int64Array]:
@@ -128,7 +130,11 @@ def random_splits(
 
 @dataclass(frozen=True)
 class AdamLogistic:
-    """Multinomial logistic regression by Adam with early stopping on the validation loss; the paper's classifier.
+    """Multinomial logistic regression by Adam with early stopping on the validation loss: the paper's procedure.
+
+    Adam scales every coordinate separately, so that the accuracy depends on the axes of an embedding that is defined up
+    to a rotation (on Cora, propagated features in 128 principal axes .65, after a random rotation .82). Use it to
+    repeat the paper's figures, and :class:`InvariantLogistic` to compare embeddings.
 
     All splits are trained together as one batch of matrices. Each stops separately, after ``patience`` epochs without a
     new best validation loss, leaves the batch, and uses its best weights. Weights start at zero, so that only the
@@ -243,8 +249,8 @@ def _with_one(X: FloatArray) -> FloatArray:
 class ScikitLogistic:
     """scikit-learn's logistic regression (L2 penalty, L-BFGS), one split after the other.
 
-    It uses the validation nodes neither for training nor for testing, so that both classifiers are tested on the same
-    nodes.
+    Points are not scaled, so that the strength of its penalty depends on their scale. It uses the validation nodes
+    neither for training nor for testing, so that all classifiers are tested on the same nodes.
     """
 
     C: float = 1.0

@@ -1,4 +1,4 @@
-"""How much quality local training, averaging and alignment each lose against full training."""
+"""How much quality local training, averaging and alignment each lose against full training or against one encoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.alignment.overlap import PatchLike, checked_patch
 from graphquilt.alignment.refinement import lay_onto
-from graphquilt.arrays import Float64Array
+from graphquilt.arrays import Float64Array, FloatArray
+from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import EvaluationOptions, Quality, quality
@@ -19,7 +20,7 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "diagnose", "one_encoder"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,16 @@ class Diagnosis:
         The average of all patches of each node, moved onto the reference in the same way.
     stitched : Quality
         The embedding after alignment and averaging.
+    shared : Quality or None
+        The whole graph embedded by one encoder, where there is one; see :func:`one_encoder`. It needs no alignment.
+        Where it is better than the stitched embedding, the patches learn well but disagree.
     """
 
     full: Quality | None
     local: Quality
     averaged: Quality
     stitched: Quality
+    shared: Quality | None = None
 
     @property
     def measure(self) -> str:
@@ -72,6 +77,14 @@ class Diagnosis:
         lines = [first]
         for name, loss in self.losses.items():
             lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'gains'} {abs(loss) * scale:.1f} {unit}.")
+        if self.shared is not None:
+            gain = (_value(self.shared) - stitched) * scale
+            lines.append(
+                f"One encoder for all: {self.measure} {_value(self.shared):.3f}, {abs(gain):.1f} {unit} "
+                f"{'above' if gain >= 0 else 'below'} the stitched embedding."
+            )
+            if gain >= least:
+                lines.append(_SHARED)
         worst = max(self.losses, key=lambda name: self.losses[name])
         if self.losses[worst] * scale >= least:
             lines.append(_ADVICE[worst])
@@ -89,6 +102,12 @@ _ADVICE = {
 }
 
 
+_SHARED = (
+    "The encoder of one patch is better than all patches together: they learn well, but each in a frame of its own. "
+    "Give them a shared start (see docs/embedders.md)."
+)
+
+
 def diagnose(
     graph: Graph,
     patches: Sequence[PatchLike],
@@ -97,9 +116,10 @@ def diagnose(
     X: npt.ArrayLike | None = None,
     weights: Sequence[npt.ArrayLike] | None = None,
     full: npt.ArrayLike | None = None,
+    shared: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Diagnosis:
-    """Compute how much quality is lost in local training, in averaging and in alignment.
+    """Compute how much quality is lost in local training, in averaging and in alignment, and what one encoder gives.
 
     Parameters
     ----------
@@ -109,6 +129,8 @@ def diagnose(
         The stitched embedding; by default the centroid.
     full : array (n, d), optional
         An embedding of the whole graph by the same method. Without it the loss of local training is not known.
+    shared : array (n, d), optional
+        The whole graph embedded by one encoder that was trained on a part of it; see :func:`one_encoder`.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
@@ -120,8 +142,44 @@ def diagnose(
     onto_reference = lay_onto(patches, identity, reference, motions=Motions(scale=rescaled))
     local = _best_patch_of_each_node(graph, patches, onto_reference)
     averaged = centroid(patches, onto_reference, weights=weights, n_nodes=n)
-    scores = [quality(Z, graph, options=options) for Z in (local, averaged, stitched)]
-    return Diagnosis(None if full is None else quality(reference, graph, options=options), *scores)
+    return Diagnosis(
+        full=None if full is None else quality(reference, graph, options=options),
+        local=quality(local, graph, options=options),
+        averaged=quality(averaged, graph, options=options),
+        stitched=quality(stitched, graph, options=options),
+        shared=None if shared is None else quality(shared, graph, options=options),
+    )
+
+
+def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed: int) -> FloatArray | None:
+    """Train on one part of a graph, and embed the whole graph by the encoder that results, (n, d).
+
+    An embedder whose ``fit`` has no encoder, but that has a shared start, starts from the offer of the part.
+
+    Parameters
+    ----------
+    graph : Graph
+    nodes : int array (k,)
+        The part to train on: a patch, or a sample.
+    embedder : Embedder
+    seed : int
+
+    Returns
+    -------
+    float array (n, d) or None
+        None where the embedder has neither, or where its encoder cannot embed nodes that it has not seen.
+    """
+    part = graph.subgraph(nodes)
+    try:
+        encoder = checked_fit(embedder, part, seed, where="the part").encoder if hasattr(embedder, "fit") else None
+        if encoder is not None:
+            return encoder(graph)
+        offer, started = getattr(embedder, "offer", None), getattr(embedder, "started", None)
+        if not (callable(offer) and callable(started)):
+            return None
+        return checked_fit(started([offer(part, seed)], seed), graph, seed).embedding
+    except InputError:  # as of an encoder that knows only the nodes it was trained on
+        return None
 
 
 def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignment: Alignment) -> Float64Array:

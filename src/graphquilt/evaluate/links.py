@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,13 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.ranking import roc_auc
 
 __all__ = [
+    "LinkQuality",
     "Score",
+    "cosine",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
+    "link_quality",
     "negative_distance",
     "reconstruction_auc",
     "sample_non_edges",
@@ -34,6 +38,12 @@ _LISTED = 1 << 23  # up to this many pairs of nodes, all non-edges are listed in
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
     """Score pairs of rows by their inner product, (k,): the decoder of VGAE and the score of the paper."""
     return np.asarray(np.einsum("ij,ij->i", A, B))
+
+
+def cosine(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Score pairs of rows by the cosine of their angle at the origin, (k,); 0 where a row is zero."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", A, A) * np.einsum("ij,ij->i", B, B))
+    return np.asarray(np.divide(inner_product(A, B), lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
 
 def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -116,6 +126,51 @@ def link_prediction_auc(
     1.0
     """
     X = checked_embedding(X, graph.n_nodes)
+    edges = _checked_pairs(held_out, graph)
+    return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
+
+
+@dataclass(frozen=True)
+class LinkQuality:
+    """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores.
+
+    Attributes
+    ----------
+    cosine : float
+        By the angle of two nodes. Lengths, which often grow with the degree, do not count.
+    inner_product : float
+        By the score of the paper.
+    """
+
+    cosine: float
+    inner_product: float
+
+
+def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkQuality:
+    """Return the ROC AUC of held-out edges by cosine and by inner product, against the same non-edges.
+
+    Both are invariant under rotation. Neither is under translation, because the origin has a meaning for both.
+
+    Parameters
+    ----------
+    X, held_out, graph, seed
+        See :func:`link_prediction_auc`. The memory depends on the number of held-out edges, not on that of all edges.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> link_quality(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
+    LinkQuality(cosine=1.0, inner_product=1.0)
+    """
+    X = checked_embedding(X, graph.n_nodes)
+    edges = _checked_pairs(held_out, graph)
+    others = sample_non_edges(graph, len(edges), seed=seed)
+    return LinkQuality(*(_auc(X, [edges], [others], len(edges), score) for score in (cosine, inner_product)))
+
+
+def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
+    """Return held-out edges as an int array (k, 2), or refuse them."""
     edges = np.asarray(held_out, dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
         raise InputError(f"held-out edges are pairs of nodes, one row each; this has shape {edges.shape}.")
@@ -123,13 +178,24 @@ def link_prediction_auc(
         raise InputError(
             f"held-out edges name nodes {edges.min()} to {edges.max()}; the graph has 0 to {graph.n_nodes - 1}."
         )
-    return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
+    return edges
 
 
-def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[Graph, Int64Array]:
-    """Remove some edges for testing without disconnecting the graph.
+def hold_out_edges(
+    graph: Graph, *, fraction: float = 0.1, seed: int, connected: bool = True
+) -> tuple[Graph, Int64Array]:
+    """Remove some edges for testing without disconnecting the graph, or at least without isolating a node.
 
-    A random spanning forest stays; the held-out edges are a sample of the others.
+    Parameters
+    ----------
+    graph : Graph
+        Undirected.
+    fraction : float
+        Share of the edges to hold out.
+    seed : int
+    connected : bool
+        Keep a random spanning forest, so that the components stay as they are; the held-out edges are a sample of the
+        others. False keeps one random edge of every node instead, which is possible where a graph is almost a tree.
 
     Returns
     -------
@@ -150,24 +216,39 @@ def hold_out_edges(graph: Graph, *, fraction: float = 0.1, seed: int) -> tuple[G
         raise InputError("edges are held out of an undirected graph; make this one undirected first.")
     if not 0 < fraction < 1:
         raise InputError(f"the fraction of edges to hold out lies between 0 and 1; it is {fraction}.")
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     edges = np.concatenate(list(_edge_blocks(graph)))
     rng = np.random.default_rng(seed)
     n = graph.n_nodes
-    order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
-    tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n, n)))
-    free = np.setdiff1d(np.arange(len(edges)), np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
+    free = np.setdiff1d(np.arange(len(edges)), (_forest if connected else _one_edge_each)(edges, n, rng))
     count = max(1, round(fraction * len(edges)))
     if count > len(free):
         raise InputError(
             f"{count} of {len(edges)} edges are to be held out, but only {len(free)} can be removed without "
-            f"disconnecting a node; ask for a fraction of at most {len(free) / max(len(edges), 1):.3f}."
+            f"{'disconnecting the graph' if connected else 'isolating a node'}; ask for a fraction of at most "
+            f"{len(free) / max(len(edges), 1):.3f}{', or pass connected=False' if connected else ''}."
         )
     held = edges[np.sort(rng.choice(free, count, replace=False))]
     removed = sp.csr_array((np.ones(2 * count), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
     A = graph.adjacency
     return Graph(A - A.multiply(removed), graph.features, labels=graph.labels, node_ids=graph.node_ids), held
+
+
+def _forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+    """Return the rows of the edges of a random spanning forest."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
+    tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)))
+    return np.asarray(np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
+
+
+def _one_edge_each(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+    """Return rows of edges that contain a random edge of every node: the first of each in a random order."""
+    rank = rng.permutation(len(edges))
+    first = np.full(n_nodes, len(edges))
+    for ends in edges.T:
+        np.minimum.at(first, ends, rank)
+    return np.asarray(np.argsort(rank)[np.unique(first[first < len(edges)])])
 
 
 def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Int64Array:
@@ -249,8 +330,8 @@ def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
 
 
 def _entries(graph: Graph) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Yield rows and columns of all entries, some millions at a time."""
-    step = 1 << 22
+    """Yield rows and columns of all entries, half a million at a time."""
+    step = 1 << 19
     for start in range(0, graph.n_edges, step):
         stop = min(start + step, graph.n_edges)
         first = int(np.searchsorted(graph.indptr, start, side="right")) - 1

@@ -12,6 +12,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.alignment.overlap import PatchLike
 from graphquilt.evaluate.classify import Classifier, classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
+from graphquilt.evaluate.logistic import InvariantLogistic
 from graphquilt.graph import Graph
 
 __all__ = ["Comparison", "EvaluationOptions", "Quality", "compare_routes", "quality"]
@@ -31,15 +32,15 @@ class EvaluationOptions:
         Use at most this many edges; see :func:`reconstruction_auc`.
     score : callable
         The score of a pair of nodes; see :func:`reconstruction_auc`.
-    classifier : callable, optional
-        See :func:`classification_accuracy`.
+    classifier : callable
+        See :func:`classification_accuracy`; ``AdamLogistic()`` is the paper's.
     """
 
     seed: int = 0
     splits: int = 50
     max_edges: int | None = None
     score: Score = inner_product
-    classifier: Classifier | None = None
+    classifier: Classifier = InvariantLogistic()
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,23 @@ from dataclasses import asdict, dataclass
 
 import numpy.typing as npt
 
-from graphquilt.errors import JobError
-from graphquilt.evaluate import Comparison, Diagnosis, EvaluationOptions, Quality, compare_routes, diagnose, quality
+from graphquilt.arrays import FloatArray
+from graphquilt.errors import JobError, MissingExtraError
+from graphquilt.evaluate import (
+    Comparison,
+    Diagnosis,
+    EvaluationOptions,
+    Quality,
+    compare_routes,
+    diagnose,
+    one_encoder,
+    quality,
+)
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.settings import Unknown
 from graphquilt.jobs.source import with_attributes
+from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
 
@@ -51,7 +63,8 @@ def evaluate_job(
     full : array (n, d), optional
         An embedding of the whole graph to diagnose against.
     diagnosis : bool
-        Also measure what local training, averaging and alignment lose.
+        Also measure what local training, averaging and alignment lose, and what the encoder of one patch gives on the
+        whole graph; for the last the largest patch is trained once more.
     options : EvaluationOptions
     """
     X, graph = job.embedding, _graph(job)
@@ -59,11 +72,22 @@ def evaluate_job(
         graph = with_attributes(graph, None, labels)
     result = Evaluation(quality(X, graph, options=options))
     if diagnosis or full is not None:
-        found = diagnose(graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, options=options)
+        found = diagnose(
+            graph,
+            job.patches,
+            job.alignment,
+            X=X,
+            weights=job.weights,
+            full=full,
+            shared=_one_encoder(job, graph),
+            options=options,
+        )
         result = Evaluation(result.quality, found)
     figures = {name: value for name, value in asdict(result.quality).items() if value is not None}
     if result.diagnosis is not None:
         figures |= {"losses": result.diagnosis.losses, "unit": result.diagnosis.measure}
+        if result.diagnosis.shared is not None:
+            figures["shared"] = asdict(result.diagnosis.shared)
     job.store["evaluation"] = Record({}, {**figures, "options": plain(options), "embedding": fingerprint(X)})
     return result
 
@@ -90,6 +114,20 @@ def compare_job(
     if job.patch_graph.n_nodes != graph.n_nodes:
         raise JobError(f"{job.name} is a job of {job.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
     return compare_routes(graph, job.patches, job.alignment, weights=job.weights, full=full, options=options)
+
+
+def _one_encoder(job: Job, graph: Graph) -> FloatArray | None:
+    """Embed the whole graph by the encoder of the largest patch, where the embedder of the job allows that."""
+    patch = int(job.patch_graph.sizes.argmax())
+    embedders = job.settings.embedders
+    embedder = embedders[patch] if len(embedders) > 1 else embedders[0]
+    if isinstance(embedder, Unknown):
+        return None
+    seed = patch_seed(job.settings.seed, patch)
+    try:
+        return one_encoder(graph, job.patch_graph.node_sets[patch], embedder, seed=seed)
+    except MissingExtraError:  # a job can be evaluated where it could not be embedded
+        return None
 
 
 def _graph(job: Job) -> Graph:

@@ -39,7 +39,7 @@ def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = Fa
     --------
     >>> from graphquilt.embedders import SVD
     >>> common_motions(SVD(4))
-    Motions(scale=True, rotate=True, translate=True)
+    Motions(scale=False, rotate=True, translate=True)
     """
     first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
     motions = free_motions(first, start=start)

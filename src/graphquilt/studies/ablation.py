@@ -17,6 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.partition import Fennel, Louvain, Metis, Partitioner
 from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
+from graphquilt.pipeline.description import plain
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import Row, cell_seed, read_cells, run_cells
 from graphquilt.studies.figures import figure_of, markdown_table, save_figure
@@ -91,7 +92,8 @@ class AblationCell:
     @property
     def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
-        return {key: value for key, value in asdict(self).items() if key != "data"}
+        own = {key: value for key, value in asdict(self).items() if key != "data"}
+        return {**own, "classifier": plain(EvaluationOptions().classifier)}
 
     def run(self, folder: Path) -> Record:  # noqa: ARG002
         """Cut, embed, stitch and measure."""

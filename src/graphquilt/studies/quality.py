@@ -12,7 +12,7 @@ from typing import Literal
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import InputError
-from graphquilt.evaluate import link_prediction_auc, reconstruction_auc
+from graphquilt.evaluate import InvariantLogistic, link_prediction_auc, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.jobs import Job
 from graphquilt.pipeline import Recipe, Record
@@ -35,6 +35,7 @@ __all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_c
 
 RUNS = Recipe.best().runs
 REPETITIONS = 3
+CLASSIFIER = InvariantLogistic()
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class QualityCell:
     def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
         own = {key: value for key, value in asdict(self).items() if key != "data"}
-        return {**own, "cutting": plain(PROTOCOL[self.dataset]), "way": plain(COLUMNS[self.column])}
+        way = {"cutting": plain(PROTOCOL[self.dataset]), "way": plain(COLUMNS[self.column])}
+        return own | way | ({} if self.links else {"classifier": plain(CLASSIFIER)})
 
     @property
     def _stem(self) -> str:
@@ -132,7 +134,8 @@ class QualityCell:
         cost = round(training_fact(job, "seconds") + process_time() - start, 2)
         if edges is not None:
             return Record({}, {"link_auc": link_prediction_auc(X, edges, graph, seed=self.seed), "cost": cost})
-        return Record({}, {**measured(X, graph, seed=self.seed, splits=self.splits), "cost": cost})
+        figures = measured(X, graph, seed=self.seed, splits=self.splits, classifier=CLASSIFIER)
+        return Record({}, {**figures, "cost": cost})
 
     def _trained(self, folder: Path, graph: Graph) -> Job:
         """Train in a folder that all columns share whose embedders are equal; run 0 is that of the small study."""
