@@ -51,7 +51,7 @@ PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "l
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 
 
-_TUNED = ("dropout", "weight_decay", "validation", "negatives", "init_seed")  # by a recipe
+_TUNED = ("negatives", "blend")  # by a recipe
 _READING = ("directed", "largest_component")
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -234,7 +234,7 @@ class RecipeFlags:
     """How often patches are trained."""
 
     recipe: str | None = None
-    """paper, best or reconstruction. [default: train each patch once, with the embedder as it is]"""
+    """shared, reconstruction or paper. [default: shared]"""
     runs: int | None = None
     """Train every patch this often and align all runs together. [default: the recipe's]"""
     start: bool | None = None
@@ -329,8 +329,9 @@ def job_settings(
     from graphquilt.embedders import SVD
     from graphquilt.jobs import JobSettings
     from graphquilt.jobs.settings import stored_settings
+    from graphquilt.pipeline import Recipe
 
-    before = stored_settings(store) or JobSettings(embedder=SVD(64))
+    before = stored_settings(store) or JobSettings(embedder=SVD(64), recipe=Recipe.shared())
     training = recipe.applied(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.applied(before, training)

@@ -96,7 +96,7 @@ def _value(scores: Quality) -> float:
 
 
 _ADVICE = {
-    "local training": "Local training loses most: make patches larger, regularise, average runs (--recipe best).",
+    "local training": "Local training loses most: make patches larger, or average runs (--runs 6).",
     "averaging": "Averaging loses most: weight rows by coverage (align --coverage 2).",
     "alignment": "Alignment loses most: refine it (align --refine 3), or cut with larger overlaps or a higher degree.",
 }

@@ -52,7 +52,7 @@ def embed(
     n_patches: int | None = None,
     embedder: Embedder | Sequence[Embedder] | None = None,
     cutting: Cutting | None = None,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = Recipe.shared(),
     seed: int = 0,
     executor: Executor | None = None,
     store: Store | None = None,

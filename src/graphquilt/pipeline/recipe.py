@@ -22,93 +22,7 @@ __all__ = ["Recipe", "check_recipe", "common_motions"]
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
-_TRAINING = (
-    "dropout",
-    "weight_decay",
-    "validation",
-    "negatives",
-    "init_seed",
-    "blend",
-)  # fields that embedders may have
-
-
-def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
-    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> common_motions(SVD(4))
-    Motions(scale=False, rotate=True, translate=True)
-    """
-    first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
-    motions = free_motions(first, start=start)
-    for embedder in others:
-        motions |= free_motions(embedder, start=start)
-    return motions
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is done around an embedder to make the stitched embedding good.
-
-    ``print`` shows it, a job keeps it, and :meth:`paper`, :meth:`best` and :meth:`reconstruction` are the ones that
-    docs/results/quality.md measures.
-
-    Attributes
-    ----------
-    name : str
-    runs : int
-        How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
-    start : bool
-        Whether patches get a shared start, where the embedder has one; see :class:`graphquilt.embedders.Embedder`.
-    coverage : float
-        Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
-        power; 0 counts all rows alike.
-    refine : int
-        Sweeps of generalised Procrustes analysis after synchronization; see :func:`graphquilt.refine`.
-    robust : bool
-        Doubt overlaps that contradict the others; see :class:`graphquilt.AlignOptions`.
-    motions : Motions, optional
-        Which motions alignment undoes; by default those that the embedder leaves free.
-    branching : int, optional
-        Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
-    dropout, weight_decay, validation, negatives, init_seed, blend : optional
-        Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> Recipe.best().tuned(SVD(8)) == SVD(8)
-    True
-    """
-
-    name: str = "own"
-    _: KW_ONLY
-    runs: int = 1
-    start: bool = True
-    coverage: float = 0.0
-    refine: int = 0
-    robust: bool = False
-    motions: Motions | None = None
-    branching: int | None = None
-    dropout: float | None = None
-    weight_decay: float | None = None
-    validation: float | None = None
-    negatives: int | None = None
-    init_seed: int | None = None
-    blend: float | None = None
-
-    def __post_init__(self) -> None:
-        for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):
-            value = getattr(self, field)
-            if field == "branching" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
-            object.__setattr__(self, field, int(value))
-        if not 0 <= self.coverage < math.inf:
-            raise InputError(f"coverage of a recipe is a number of at least 0, not {self.coverage}.")
+_TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 
     @classmethod
     def paper(cls) -> Recipe:
@@ -122,14 +36,14 @@ class Recipe:
         return cls("paper", start=False, negatives=1)
 
     @classmethod
-    def best(cls) -> Recipe:
-        """Return what classified best, chosen on Cora, Citeseer and Amazon photo."""
-        return cls("best", runs=6, coverage=2.0, refine=3, dropout=0.25, negatives=1, init_seed=0)
+    def shared(cls) -> Recipe:
+        """Return the default: one frame for all patches, one encoder where patches train one, rows by coverage."""
+        return cls("shared", coverage=2.0, blend=0.0)
 
     @classmethod
     def reconstruction(cls) -> Recipe:
-        """Return what separates edges from non-edges best."""
-        return cls("reconstruction", coverage=2.0, refine=3, negatives=1)
+        """Return what separates edges from non-edges best: every patch keeps the encoder that it trained."""
+        return cls("reconstruction", coverage=2.0, blend=1.0)
 
     @classmethod
     def named(cls, name: str) -> Recipe:
@@ -140,7 +54,7 @@ class Recipe:
         >>> Recipe.named("paper") == Recipe.paper()
         True
         """
-        known = {recipe.name: recipe for recipe in (cls.paper(), cls.best(), cls.reconstruction())}
+        known = {recipe.name: recipe for recipe in (cls.shared(), cls.reconstruction(), cls.paper())}
         if name not in known:
             raise InputError(f"'{name}' is not a recipe; choose one of {', '.join(known)}.")
         return known[name]
@@ -165,9 +79,9 @@ class Recipe:
         Examples
         --------
         >>> from graphquilt.embedders import VGAE
-        >>> recipe = Recipe("own", dropout=0.5)
-        >>> recipe.tuned(VGAE(8)).dropout, recipe.tuned(VGAE(8, dropout=0.1)).dropout
-        (0.5, 0.1)
+        >>> recipe = Recipe("own", negatives=1)
+        >>> recipe.tuned(VGAE(8)).negatives, recipe.tuned(VGAE(8, negatives=3)).negatives
+        (1, 3)
         """
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
             return embedder
@@ -208,6 +122,6 @@ def check_recipe(recipe: object) -> None:
     """Refuse what is not a recipe, such as the name of one."""
     if not isinstance(recipe, Recipe):
         raise InputError(
-            f"recipe is a Recipe, not {recipe!r}: pass Recipe.best(), Recipe.paper(), Recipe.reconstruction() or one "
-            "of your own."
+            f"recipe is a Recipe, not {recipe!r}: pass Recipe.shared(), Recipe.reconstruction(), Recipe.paper() or "
+            "one of your own."
         )
