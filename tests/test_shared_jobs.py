@@ -18,9 +18,9 @@ import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, export_embedding, job_status
-from graphquilt.locks import folder_lock
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg.motions import Motions
+from graphquilt.locks import folder_lock
 from graphquilt.pipeline import Record
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 

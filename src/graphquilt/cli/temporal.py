@@ -64,6 +64,8 @@ class FlowFlags:
     """Column of the time: seconds or ISO times."""
     columns: str | None = None
     """Names of all columns, with commas, if the files have no header."""
+    max_gap: int = 100_000
+    """Windows without flows in a row; a flow beyond a longer gap is an error."""
     strict: bool = False
     """Stop at the first bad row with its line number."""
 
@@ -96,7 +98,7 @@ def anomaly(
 
     marked, options = parse_marks(mark), scoring.options()
     flows = reading.read(files)
-    days = snapshots(flows, scoring.width, directed=not undirected)
+    days = snapshots(flows, scoring.width, directed=not undirected, max_gap=reading.max_gap)
     with workers.executor(1) as pool, watching() as progress:
         scores = score_windows(days.windows(), options, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -149,7 +151,7 @@ def watch(
         if folder == "-"
         else arriving_files(folder, reading.read, state=memory, poll=poll, idle=idle)
     )
-    days = snapshots(flows, scoring.width)
+    days = snapshots(flows, scoring.width, max_gap=reading.max_gap)
     for window, scores in watch_windows(days, memory):
         for line in _alert_lines(memory.tracker, days, window, scores, budget):
             print(json.dumps(line, ensure_ascii=False))
@@ -183,8 +185,7 @@ def _alert_lines(
 def _in_words(summary: dict[str, Any], out: Path) -> str:
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
-        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, "
-        f"{len(summary['empty_windows'])} empty",
+        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, {summary['empty_windows']} empty",
         *(
             f"{side}s: {summary['nodes'][side]}, limit {summary['limits'][side]:.2f}, "
             f"{sum(summary['outliers'][side])} alerts"
