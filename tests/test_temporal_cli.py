@@ -439,9 +439,9 @@ def test_watch_standard_input(days):
 
 
 def test_watch_refuses_what_it_cannot_watch(call, tmp_path):
-    wrong = (("absent",), (tmp_path, "--budget", "0"), (tmp_path, "--lags", "1,2"), (tmp_path, "--quantile", "1"))
-    for words in wrong:
-        assert call("watch", *words, "--idle", "0")[0] == 2
+    options = ("--budget", "0"), ("--lags", "1,2"), ("--quantile", "1"), ("--poll", "-1"), ("--idle", "nan")
+    for words in (("absent",), *((tmp_path, *option) for option in options)):
+        assert call("watch", *words, *(() if "--idle" in words else ("--idle", "0")))[0] == 2
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "state.npz").write_text("no")
     code, _, said = call("watch", tmp_path, "--idle", "0", "--state", tmp_path / "state")

@@ -159,7 +159,7 @@ def watch(
         _end_cut_line()
         for window, scores in watch_windows(days, memory):
             for line in _alert_lines(memory, days, window, scores, budget):
-                print(json.dumps(line, ensure_ascii=False))
+                print(json.dumps(line))  # in ASCII, so that no name can command a terminal or lack an encoding
             _flush()
             text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
             print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)

@@ -182,10 +182,15 @@ def arriving_files(
     idle : float, optional
         Stop after so many seconds without a new file; 0 reads the files that are there. None waits for ever.
     """
+    if not (0 <= poll < math.inf and (idle is None or idle >= 0)):
+        raise InputError(f"poll and idle are numbers of seconds, 0 or more, not {poll} and {idle}.")
     done: set[Path] = set()
     waited = 0.0
     while True:
-        new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
+        try:
+            new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be read: {error.strerror}.") from None
         for path in new:
             done.add(path)
             if state.files.get(path.name, np.inf) < state.end:
