@@ -20,10 +20,10 @@ from pyarrow import csv
 import graphquilt
 from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.anomaly import parse_marks, render_page
+from graphquilt.report.anomaly import parse_marks, render_page, window_labels
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.synthetic.netflow import netflow
-from graphquilt.temporal import ScoringOptions, Tracker
+from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker
 
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
@@ -342,6 +342,19 @@ def test_a_stray_time_stops_batch_and_stream_with_its_row(call, tmp_path, comman
     assert "windows of 86400 s after" not in said
 
 
+def test_a_stray_time_after_a_restart_is_refused_too(call, inbox, days, tmp_path):
+    here, state = tmp_path / "inbox", tmp_path / "state"
+    here.mkdir()
+    (here / days[0].name).write_bytes(days[0].read_bytes())
+    assert call("watch", here, "--state", state, *WATCHED)[0] == 0
+    before = (state / "state.npz").read_bytes()
+    row = days[0].read_text().splitlines()[0].split(",")
+    (here / "z.csv").write_text(",".join(["99999999999999", *row[1:]]) + "\n")
+    code, _, said = call("watch", here, "--state", state, *WATCHED)
+    assert (code, "z.csv line 1: the time 99999999999999 is" in said) == (2, True), said
+    assert (state / "state.npz").read_bytes() == before
+
+
 def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_path):
     inbox, state = tmp_path / "inbox", tmp_path / "state"
     inbox.mkdir()
@@ -472,6 +485,14 @@ def test_the_reference_map_is_drawn(tmp_path):
     assert draw_reference(tmp_path / "map.png", X, rng.random(60), limit=50).stat().st_size > 5000
     with pytest.raises(graphquilt.errors.InputError, match="at least 10"):
         draw_reference(tmp_path / "map.png", X[:5], rng.random(5))
+
+
+def test_windows_have_dates_as_labels_where_there_is_a_date():
+    def labels(*times):
+        return window_labels(AnomalyScores(np.arange(len(times)), np.array(times, dtype=float), {}, {}, ()))
+
+    assert labels(1.7e9 // 86400 * 86400) == ["2023-11-14"]
+    assert labels(0, 86400) == labels(-1e12, 5e11) == labels(2e8, 1.7e12) == ["0", "1"]
 
 
 def test_marks():

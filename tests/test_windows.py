@@ -143,7 +143,7 @@ FAR = "99999999999999"
 def test_a_stray_time_is_an_error_that_names_its_row(tmp_path, times, line, problem):
     path = tmp_path / "flows.csv"
     path.write_text("time,srcdevice,dstdevice\n" + "".join(f"{time},a,b\n" for time in times))
-    expected = rf"flows\.csv line {line}: the time {problem} the nearest .* More than 100000 .* raise max_gap"
+    expected = rf"flows\.csv line {line}: the time {problem} the nearest .* More than 10000 .* raise max_gap"
     with pytest.raises(InputError, match=expected):
         list(snapshots(read_flows(path), "1d"))
     assert len(list(snapshots(read_flows(path), "1d", max_gap=10**12))) >= 2
@@ -158,9 +158,9 @@ def test_a_stray_time_in_parquet_names_its_row_also_after_a_filter(tmp_path):
 
 
 def test_a_gap_is_a_number():
-    days = snapshots([(np.array([0, 99999 * DAY]), np.array([0, 0]), np.array([0, 0]))])
-    assert [window.number for window in days.windows()] == [0, 99999]
-    assert days.empty == 99998
+    days = snapshots([(np.array([0, 10001 * DAY]), np.array([0, 0]), np.array([0, 0]))])
+    assert [window.number for window in days.windows()] == [0, 10001]
+    assert days.empty == 10000
     far = snapshots([(np.array([0, 10**14]), np.array([0, 0]), np.array([0, 0]))], max_gap=2 * 10**9)
     assert len(list(far)) == 2
     assert far.empty == 10**14 // DAY - 1
@@ -184,6 +184,20 @@ def test_the_stream_is_refused_exactly_where_a_flow_lies_beyond_a_gap(numbers, s
     else:
         with pytest.raises(InputError, match=r"flow \d+: the time"):
             list(days)
+
+
+def test_windows_that_an_earlier_run_has_finished_are_skipped_and_bound_the_gap():
+    def days_after(times):
+        days = snapshots([(np.array(times), np.zeros(len(times), int), np.zeros(len(times), int))])
+        days.after = 3
+        return days
+
+    days = days_after([0, 3 * DAY, 4 * DAY, 1])
+    assert [window.number for window in days.windows()] == [4]
+    assert days.late == 0
+    assert list(days_after([0])) == []
+    with pytest.raises(InputError, match=r"flow 2: the time .* after the nearest other flow, whose .* at 259200 s"):
+        list(days_after([5, 10**14]))
 
 
 @pytest.mark.parametrize("time", [np.nan, np.inf, -np.inf, 1e300, -1e30])

@@ -68,7 +68,7 @@ class FlowFlags:
     """Column of the time: seconds or ISO times."""
     columns: str | None = None
     """Names of all columns, with commas, if the files have no header."""
-    max_gap: int = 100_000
+    max_gap: int = 10_000
     """Windows without flows in a row; a flow beyond a longer gap is an error."""
     strict: bool = False
     """Stop at the first bad row with its line number."""

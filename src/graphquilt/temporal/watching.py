@@ -153,9 +153,8 @@ def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, 
     if not days.directed:
         state.destinations = state.sources
     days.sources, days.destinations = state.sources, state.destinations
+    days.after = state.last
     for window in days.windows():
-        if state.last is not None and window.number <= state.last:
-            continue
         yield window, state.tracker.update(window.matrix, window.number)
         state.save(window)
 

@@ -23,7 +23,7 @@ __all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "first_few", 
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
-MAX_GAP = 100_000  # windows without flows in a row; a longer gap is taken for a wrong time
+MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
 
 FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
@@ -100,6 +100,8 @@ class Snapshots:
         How many windows between the first and the last had no flows: the gaps in ``numbers``.
     late : int
         Flows that came after their window was complete, and were left out.
+    after : int or None
+        Flows of the windows up to this number are skipped, because an earlier run has finished these windows.
     """
 
     flows: Iterable[FlowBatch]
@@ -115,6 +117,7 @@ class Snapshots:
     times: list[float] = field(init=False, default_factory=list)
     empty: int = field(init=False, default=0)
     late: int = field(init=False, default=0)
+    after: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.destinations = Names() if self.directed else self.sources
@@ -143,15 +146,17 @@ class Snapshots:
             number = self._numbers(time, place)
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
             pairs = (source << 32) | destination
-            if self.numbers and int(number.min()) <= self.numbers[-1]:
-                on_time = np.flatnonzero(number > self.numbers[-1])
-                self._count_late(len(number) - len(on_time), time, number, place)
+            complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
+            if complete and int(number.min()) <= complete[0]:
+                on_time = np.flatnonzero(number > complete[0])
+                if self.numbers:
+                    self._count_late(time, number, place)
                 place = _places(batch, n_read - len(time), on_time)
                 time, number, pairs = time[on_time], number[on_time], pairs[on_time]
                 weight = None if weight is None else weight[on_time]
                 if len(time) == 0:
                     continue
-            self._check_gap(time, number, waiting, place)
+            self._check_gap(time, number, [*waiting, *complete], place)
             self._collect(waiting, number, pairs, weight)
             now = max(now, float(time.max()))
             for ready in sorted(w for w in waiting if self._start(w + 1) + self.grace <= now):
@@ -180,19 +185,17 @@ class Snapshots:
             )
         return np.asarray(position, dtype=np.int64)
 
-    def _count_late(self, count: int, time: AnyArray, number: Int64Array, place: Callable[[int], str]) -> None:
+    def _count_late(self, time: AnyArray, number: Int64Array, place: Callable[[int], str]) -> None:
         """Count flows whose window is complete; the first of them is reported at once, because a stream may not end."""
-        if not self.late:
-            row = int(np.argmax(number <= self.numbers[-1]))
+        is_late = (number <= self.numbers[-1]) & (self.after is None or number > self.after)
+        if not self.late and is_late.any():
+            row = int(np.argmax(is_late))
             message = "%s: the time %.15g lies in window %d, and window %d is already complete; such flows are left out"
             _log.warning(message, place(row), time[row], number[row], self.numbers[-1])
-        self.late += count
+        self.late += int(is_late.sum())
 
-    def _check_gap(
-        self, time: AnyArray, number: Int64Array, waiting: Iterable[int], place: Callable[[int], str]
-    ) -> None:
-        """Raise an error if more than ``max_gap`` windows without flows lie between a new flow and all others."""
-        known = [*waiting, *self.numbers[-1:]]
+    def _check_gap(self, time: AnyArray, number: Int64Array, known: list[int], place: Callable[[int], str]) -> None:
+        """Raise an error if more than ``max_gap`` windows lie between a new flow and all others and ``known`` windows."""
         if max([int(number.max()), *known]) - min([int(number.min()), *known]) <= self.max_gap:
             return
         present = np.unique(np.concatenate([number, np.array(known, dtype=np.int64)]))
