@@ -283,11 +283,17 @@ def test_a_forged_state_is_refused_although_its_checksum_fits(state, tmp_path):
 
 @pytest.mark.parametrize("background", [0.0, 1.0])
 def test_windows_of_low_rank_are_scored_or_left_out(background):
-    """All singular values of a perfect matching are equal, and a complete graph has only the trivial pair."""
-    windows = [sp.eye_array(39).tocsr(), sp.csr_array(np.ones((39, 39))), *steady_stream(10, 4)]
+    """All singular values of a perfect matching are equal, and a complete graph has only the trivial pair.
+
+    LAPACK may lose copies of a repeated value, at sizes that depend on the processor; the tracker then died.
+    """
+    matchings = [sp.eye_array(n).tocsr() for n in (44, 50, 66)]
+    windows = [*matchings, sp.csr_array(np.ones((39, 39))), *steady_stream(10, 4)]
     options = ScoringOptions(5, lags=(1, 2, 3, 4), min_observations=3, background=background)
     stream = run(Tracker(options), windows)
-    assert all(window.left_out is None for window in stream[2:])
-    assert "allows none" in stream[1].left_out or "no node" in stream[1].left_out
-    batch = score_windows((Window(t, t, t + 1, A, 0) for t, A in enumerate(windows[1:])), options)
-    assert set(batch.left_out) == {0}
+    assert all(window.left_out is None for window in stream[4:])
+    assert "allows none" in stream[3].left_out or "no node" in stream[3].left_out
+    for window in stream[:3]:
+        assert window.left_out is not None or all(len(side.nodes) >= 44 for side in window.sides.values())
+    batch = score_windows((Window(t, t, t + 1, A, 0) for t, A in enumerate(windows)), options)
+    assert {3} <= set(batch.left_out) <= {0, 1, 2, 3}

@@ -195,7 +195,7 @@ class Snapshots:
         self.late += int(is_late.sum())
 
     def _check_gap(self, time: AnyArray, number: Int64Array, known: list[int], place: Callable[[int], str]) -> None:
-        """Raise an error if more than ``max_gap`` windows lie between a new flow and all others and ``known`` windows."""
+        """Raise an error if more than ``max_gap`` windows lie between a flow and the others and ``known`` windows."""
         if max([int(number.max()), *known]) - min([int(number.min()), *known]) <= self.max_gap:
             return
         present = np.unique(np.concatenate([number, np.array(known, dtype=np.int64)]))
