@@ -14,7 +14,7 @@ import pytest
 from graphquilt.alignment import align, centroid
 from graphquilt.errors import JobError
 from graphquilt.jobs import DirectoryStore
-from graphquilt.jobs.lock import job_lock
+from graphquilt.locks import folder_lock
 from graphquilt.pipeline import Record, embed_patches, patch_seed
 from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, ring_of_patches
@@ -156,7 +156,7 @@ def test_a_read_only_folder_is_one_clear_error(small_disk):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(JobError, match=r"it cannot be written to\. Allow writing, or choose another folder"):
         embed_patches(graph, quilt, Toy(2), seed=7, store=store)
-    with pytest.raises(JobError, match="it cannot be written to"), job_lock(small_disk / "other"):
+    with pytest.raises(JobError, match="it cannot be written to"), folder_lock(small_disk / "other"):
         pass
     assert markers(store.path) == before
     assert len(embed_patches(graph, quilt, Toy(2), seed=7, store=store, only=range(2))) == 2

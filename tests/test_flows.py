@@ -1,6 +1,8 @@
 """Reading flows: formats, filters, bad rows."""
 
 import bz2
+import datetime
+import decimal
 import gzip
 import io
 import os
@@ -125,6 +127,90 @@ def test_no_such_file_no_such_protocol_and_not_really_parquet(tmp_path):
     fake.write_text(LANL)
     with pytest.raises(FormatError, match="cannot be read as Parquet"):
         rows(read_flows(fake))
+
+
+DAYS = [datetime.date(1970, 1, 1), None, datetime.date(1970, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (pa.array(["0", "x", "1e3"]), [0, 1000]),
+        (pa.array(["0", None, "7"], pa.large_string()), [0, 7]),
+        (pa.array(["1970-01-01", "1970-02-31", "1970-01-02"]), [0, 86400]),
+        (pa.array(["3", "3", None]).dictionary_encode(), [3, 3]),
+        (pa.array(DAYS), [0, 86400]),
+        (pa.array(DAYS, pa.date64()), [0, 86400]),
+        (pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("-2.5")]), [1.5, -2.5]),
+        (pa.array([0, None, 10**18 + 1], pa.timestamp("ns")), [0, 1e9]),
+        (pa.array([5000, 2**62], pa.timestamp("ms")), [5, 2**62 / 1000]),
+        (pa.array([1, 2**60 + 1]), [1, 2.0**60]),
+        (pa.array([1.0, np.nan, -np.inf]), [1]),
+        (pa.nulls(2), []),
+    ],
+)
+def test_times_of_every_type_in_parquet(tmp_path, times, expected):
+    path = tmp_path / "flows.parquet"
+    pq.write_table(pa.table({"time": times, "a": ["x"] * len(times), "b": ["y"] * len(times)}), path)
+    flows = read_flows(path, FlowColumns("a", "b"))
+    assert [row[0] for row in rows(flows)] == expected
+    assert flows.counts.bad == len(times) - len(expected)
+
+
+@pytest.mark.parametrize("column", ["time", "a", "b", "w", "protocol"])
+@pytest.mark.parametrize(
+    "values", [[[1], [2]], [{"x": 1}, None], [b"\xff", b"a"], [True, False], [datetime.time(1), datetime.time(2)]]
+)
+def test_columns_of_other_types_are_an_error_or_text(tmp_path, column, values):
+    path = tmp_path / "flows.parquet"
+    table = {"time": [0, 1], "a": ["x", "y"], "b": ["y", "z"], "w": [1, 2], "protocol": [6, 6]} | {column: values}
+    pq.write_table(pa.table(table), path)
+    flows = read_flows(path, FlowColumns("a", "b", weight="w"), protocol=6)
+    if column in {"a", "b", "protocol"} and isinstance(values[0], bool | datetime.time):
+        assert len(rows(flows)) == (0 if column == "protocol" else 2)
+    else:
+        with pytest.raises(FormatError, match=f"flows.parquet: the column '{column}' is of type"):
+            rows(flows)
+
+
+def test_names_and_protocols_in_parquet_with_nulls_and_dictionaries(tmp_path):
+    path = tmp_path / "flows.parquet"
+    a = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0, 0], pa.uint8()), pa.array(["x", "y"]))
+    protocol = pa.array([6.0, 6.0, 6.0, None, 17.0])
+    pq.write_table(pa.table({"time": range(5), "a": a, "b": pa.array([7, None, 7, 8, 8]), "protocol": protocol}), path)
+    flows = read_flows(path, FlowColumns("a", "b"), protocol="tcp")
+    assert rows(flows) == [(0.0, "x", "7")]
+    assert (flows.counts.bad, flows.counts.filtered) == (2, 2)
+
+
+def test_a_damaged_parquet_file_is_an_error_or_an_answer(tmp_path):
+    path = tmp_path / "flows.parquet"
+    table = {"time": range(900), "a": [f"x{i % 30}" for i in range(900)], "b": [f"y{i % 40}" for i in range(900)]}
+    pq.write_table(pa.table(table), path, row_group_size=300)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(5)
+    refused = 0
+    for _ in range(120):
+        damaged = bytearray(whole[: int(rng.integers(len(whole)))] if rng.random() < 0.3 else whole)
+        for place in rng.integers(len(damaged), size=int(rng.integers(1, 20))):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            rows(read_flows(path, FlowColumns("a", "b")))
+        except InputError:
+            refused += 1
+    assert refused > 40
+
+
+def test_two_columns_of_one_name_are_an_error():
+    with pytest.raises(FormatError, match="more than one column 'a'"):
+        rows(text("time,a,a,b\n1,x,y,z\n"))
+
+
+def test_numbers_are_times_in_every_way_of_writing_them():
+    same = "time,a,b\n1e2,x,y\n+100,x,y\n100.,x,y\n.1e3,x,y\n"
+    assert [row[0] for row in rows(text(same))] == [100.0] * 4
+    assert [row[0] for row in rows(text(same + "soon,x,y\nnan,x,y\n-inf,x,y\n"))] == [100.0] * 4
 
 
 def test_a_pipe_is_read_as_it_comes():

@@ -19,6 +19,7 @@ LAYERS = {
     "kernels": 0,
     "graph": 1,
     "linalg": 1,
+    "locks": 1,
     "ingest": 2,
     "partition": 2,
     "patches": 2,

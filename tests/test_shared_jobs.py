@@ -18,9 +18,9 @@ import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, export_embedding, job_status
-from graphquilt.jobs.lock import job_lock
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg.motions import Motions
+from graphquilt.locks import folder_lock
 from graphquilt.pipeline import Record
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -170,7 +170,7 @@ def test_a_share_of_nothing_writes_nothing(ring, tmp_path):
 
 def test_a_refused_run_has_changed_nothing(ring, job):
     before = files(job)
-    with job_lock(job.store.path), ThreadPoolExecutor(1) as other:
+    with folder_lock(job.store.path), ThreadPoolExecutor(1) as other:
         refused = [
             other.submit(Job.begin, job.store, replace(SETTINGS, recipe=gq.Recipe(name, runs=runs)), ring[0])
             for name, runs in (("own", 3), ("other", 2), ("own", 1))

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.jobs import DirectoryStore
-from graphquilt.jobs.lock import job_lock
+from graphquilt.locks import folder_lock
 from graphquilt.pipeline import Record
 
 KEY = "patches/00003/graph"
@@ -231,37 +231,37 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.jobs.lock import job_lock\n"
-        "with job_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
+        "import sys, time\nfrom graphquilt.locks import folder_lock\n"
+        "with folder_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(JobError, match=f"worked on by process {process.pid} on "), job_lock(tmp_path):
+        with pytest.raises(JobError, match=f"worked on by process {process.pid} on "), folder_lock(tmp_path):
             pass
         process.kill()
         process.wait()
-        with job_lock(tmp_path):
+        with folder_lock(tmp_path):
             pass
 
 
 def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
     def refused(**share):
-        with pytest.raises(JobError, match="worked on by"), job_lock(tmp_path, **share):
+        with pytest.raises(JobError, match="worked on by"), folder_lock(tmp_path, **share):
             pass
 
-    with job_lock(tmp_path, share="1-of-3"), ThreadPoolExecutor(1) as other:
+    with folder_lock(tmp_path, share="1-of-3"), ThreadPoolExecutor(1) as other:
         other.submit(refused).result()
         other.submit(refused, share="1-of-3").result()
-        with job_lock(tmp_path, share="anything"):
+        with folder_lock(tmp_path, share="anything"):
             pass
 
         def second():
-            with job_lock(tmp_path, share="2-of-3"):
+            with folder_lock(tmp_path, share="2-of-3"):
                 return "locked"
 
         assert other.submit(second).result() == "locked"
 
 
 def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):
-    with pytest.raises(OSError, match="mine"), job_lock(tmp_path):
+    with pytest.raises(OSError, match="mine"), folder_lock(tmp_path):
         raise OSError(28, "mine")

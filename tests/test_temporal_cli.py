@@ -1,22 +1,29 @@
 """The commands an analyst types: what they write, what they say, and how they end."""
 
+import contextlib
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 import graphquilt
 from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.anomaly import parse_marks, render_page
+from graphquilt.report.anomaly import parse_marks, render_page, window_labels
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.synthetic.netflow import netflow
-from graphquilt.temporal import ScoringOptions, Tracker
+from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker
 
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
@@ -75,7 +82,10 @@ def test_anomaly_writes_scores_alerts_page_and_summary(scored):
     assert len(alerts) == summary["alerts"]
     assert [a["standardised"] for a in alerts] == sorted((a["standardised"] for a in alerts), reverse=True)
     assert {"node", "side", "window", "new", "gone", "degree"} <= set(alerts[0])
-    assert (summary["windows"], summary["bad_rows"]) == (16, 0)
+    assert (summary["windows"], summary["bad_rows"], summary["empty_windows"]) == (16, 0, 0)
+    for side, count in summary["node_windows_scored"].items():
+        z = table.filter(pc.equal(table["side"], side))["standardised"]
+        assert count == len(z) - z.null_count
 
 
 def test_the_page_needs_nothing_from_outside(scored):
@@ -114,11 +124,11 @@ def test_anomaly_in_words_and_undirected(days, tmp_path):
         (("--node", "Nobody"), "there is no node 'Nobody'"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_2(days, tmp_path, change, message):
-    done = run("anomaly", *days[:8], "--out", tmp_path / "out", "--no-figures", *SMALL, *change)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_input_is_one_sentence_and_exit_2(call, days, tmp_path, change, message):
+    code, _, said = call("anomaly", *days[:8], "--out", tmp_path / "out", "--no-figures", *SMALL, *change)
+    assert code == 2
+    assert message in said
+    assert "Traceback" not in said
     assert not (tmp_path / "out").exists(), "nothing half-written"
 
 
@@ -129,26 +139,26 @@ def test_strict_names_the_line(days, tmp_path):
     assert (done.returncode, "broken.csv line" in done.stderr) == (2, True)
 
 
-def test_watch_a_folder_and_go_on_after_a_restart(days, tmp_path):
-    inbox, whole, parts = tmp_path / "inbox", tmp_path / "whole", tmp_path / "parts"
+def test_watch_a_folder_and_go_on_after_a_restart(call, days, all_alerts, tmp_path):
+    inbox, state = tmp_path / "inbox", tmp_path / "state"
     inbox.mkdir()
     for path in days[:12]:
         (inbox / path.name).write_bytes(path.read_bytes())
     (inbox / "later.csv.part").write_text("half a fi")
-    options = ("--idle", "0", "--budget", "5", "--quantile", "0.95", *SMALL)
-    first = run("watch", inbox, "--state", parts, *options)
-    assert first.returncode == 0, first.stderr
+    first = call("watch", inbox, "--state", state, *WATCHED)
+    assert first[0] == 0, first
     for path in days[12:]:
         (inbox / path.name).write_bytes(path.read_bytes())
-    second = run("watch", inbox, "--state", parts, *options)
-    at_once = run("watch", inbox, "--state", whole, *options)
-    assert (first.stdout + second.stdout).splitlines() == at_once.stdout.splitlines()
-    alerts = [json.loads(line) for line in at_once.stdout.splitlines()]
+    second = call("watch", inbox, "--state", state, *WATCHED)
+    assert (first[1] + second[1]).splitlines() == all_alerts
+    alerts = [json.loads(line) for line in all_alerts]
     assert alerts
     assert np.bincount([a["window"] for a in alerts]).max() <= 5
-    assert {"node", "side", "standardised", "new", "gone"} <= set(alerts[-1])
-    assert "window 15" in second.stderr
-    assert "window 11" not in second.stderr
+    assert {"id", "node", "side", "standardised", "new", "gone"} <= set(alerts[-1])
+    assert len({a["id"] for a in alerts}) == len(alerts)
+    assert "window 15" in second[2]
+    assert "window 11" not in second[2]
+    assert sorted(path.name for path in state.iterdir()) == ["lock", "state.npz"]
 
 
 WATCHED = ("--idle", "0", "--budget", "5", "--quantile", "0.95", *SMALL)
@@ -180,8 +190,8 @@ def watch_killed_and_restarted(call, inbox, state, kill):
     return list(dict.fromkeys((first + second).splitlines()))
 
 
-@pytest.mark.parametrize("moment", [0, 1, 17, 18, 19])
-def test_a_watch_killed_between_any_two_files_loses_nothing(call, inbox, all_alerts, tmp_path, moment):
+@pytest.mark.parametrize("moment", [0, 1, 9, 15])
+def test_a_watch_killed_before_its_state_is_in_place_loses_nothing(call, inbox, all_alerts, tmp_path, moment):
     state, replace, seen = tmp_path / "state", os.replace, []
 
     def replace_or_die(source, target):
@@ -212,6 +222,137 @@ def test_a_watch_killed_while_it_prints_loses_no_alert(call, inbox, all_alerts, 
     assert watch_killed_and_restarted(call, inbox, tmp_path / "state", kill) == all_alerts
 
 
+def start_watch(inbox, state, alerts, *more):
+    """Start a watch in a process of its own, which adds its alerts to a file."""
+    words = ("watch", inbox, "--state", state, *WATCHED, *more)
+    command = [sys.executable, "-c", "from graphquilt.cli import main; main()", *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(Path(graphquilt.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    with alerts.open("a") as file:
+        return subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, env=environment, text=True)
+
+
+def test_kills_at_random_moments_lose_no_alert_and_repeat_only_ids(call, inbox, all_alerts, tmp_path):
+    state, alerts = tmp_path / "state", tmp_path / "alerts.jsonl"
+    rng = np.random.default_rng(11)
+    for n_windows in (1, 5, 4):
+        with start_watch(inbox, state, alerts, "--poll", "1", "--idle", "9") as watcher:
+            for _ in range(n_windows):
+                watcher.stderr.readline()
+            time.sleep(float(rng.uniform(0, 0.03)))
+            watcher.send_signal(signal.SIGSTOP)
+            if watcher.poll() is None:  # unless it was so fast that it has seen everything
+                code, _, said = call("watch", inbox, "--state", state, *WATCHED)
+                assert (code, f"being worked on by process {watcher.pid} on" in said) == (2, True), said
+            watcher.kill()
+    alerts.write_text(alerts.read_text() + '{"id": "cut sho')  # as a kill in the middle of a line would leave it
+    with start_watch(inbox, state, alerts) as watcher:
+        _, said = watcher.communicate(timeout=300)
+    assert watcher.returncode == 0, said
+    lines = alerts.read_text().splitlines()
+    assert lines.count('{"id": "cut sho') == 1
+    printed = [json.loads(line) for line in lines if line != '{"id": "cut sho']
+    expected = [json.loads(line) for line in all_alerts]
+    assert {alert["id"] for alert in printed} == {alert["id"] for alert in expected}
+    for alert in printed:
+        assert alert in expected, "an alert that is printed again is the same alert"
+
+
+def test_ids_depend_on_window_node_and_settings_only(call, inbox, all_alerts):
+    code, out, _ = call("watch", inbox, *WATCHED, "--budget", "3")
+    assert code == 0
+    fewer = [json.loads(line)["id"] for line in out.splitlines()]
+    assert set(fewer) < {json.loads(line)["id"] for line in all_alerts}
+    code, out, _ = call("watch", inbox, *WATCHED, "--background", "0.5")
+    assert not {json.loads(line)["id"] for line in out.splitlines()} & set(fewer)
+
+
+@contextlib.contextmanager
+def small_files(size):
+    """Let no file of this process grow beyond ``size`` bytes: the system refuses to write, as on a full disk."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_a_full_disk_is_one_sentence_and_the_state_before_it_stays(call, inbox, all_alerts, days, tmp_path):
+    state = tmp_path / "state"
+    with small_files(110_000):
+        code, first, said = call("watch", inbox, "--state", state, *WATCHED)
+    assert (code, "the disk is full" in said, "Traceback" in said) == (2, True, False)
+    assert sorted(path.name for path in state.iterdir()) == ["lock", "state.npz"]
+    code, second, said = call("watch", inbox, "--state", state, *WATCHED)
+    assert code == 0, said
+    assert list(dict.fromkeys((first + second).splitlines())) == all_alerts
+    with small_files(2_000):
+        code, _, said = call("anomaly", *days, "--out", tmp_path / "out", "--no-figures", *SMALL)
+    assert (code, "the disk is full" in said, "Traceback" in said) == (2, True, False)
+    assert not (tmp_path / "out" / "summary.json").exists()
+    with small_files(20):
+        code, _, said = call("watch", inbox, "--save-config", tmp_path / "watch.toml", *WATCHED)
+    assert (code, "the disk is full" in said) == (2, True)
+    assert not (tmp_path / "watch.toml").exists()
+
+
+def test_folders_that_cannot_be_written_to_are_one_sentence(call, inbox, days, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for words in (
+        ("watch", inbox, "--state", tmp_path / "file", *WATCHED),
+        ("anomaly", *days, "--out", tmp_path / "file", "--no-figures", *SMALL),
+        ("watch", inbox, "--save-config", tmp_path / "file" / "watch.toml"),
+        ("watch", inbox, "--save-config", tmp_path / "absent" / "watch.toml"),
+    ):
+        code, _, said = call(*words)
+        assert (code, said.startswith("graphquilt: cannot write in"), said.count("\n")) == (2, True, 1), said
+
+
+def test_output_on_a_full_disk_is_one_sentence_and_not_finished(call, inbox, all_alerts, tmp_path, monkeypatch):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    full = open("/dev/full", "w")  # noqa: SIM115
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        code, _, said = call("watch", inbox, "--state", tmp_path / "state", *WATCHED)
+    with contextlib.suppress(OSError):
+        full.close()
+    assert (code, "cannot write the output: the disk is full" in said, "Traceback" in said) == (2, True, False)
+    code, out, said = call("watch", inbox, "--state", tmp_path / "state", *WATCHED)
+    assert (code, out.splitlines()) == (0, all_alerts), "alerts that could not be written are written now"
+
+
+@pytest.mark.parametrize("command", ["watch", "anomaly"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_stray_time_stops_batch_and_stream_with_its_row(call, tmp_path, command, kind):
+    path = tmp_path / "inbox" / f"flows.{kind}"
+    path.parent.mkdir()
+    table = pa.table({"time": [0, 5, 99999999999999, 6], "srcdevice": list("abcd"), "dstdevice": list("wxyz")})
+    if kind == "csv":
+        csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+    words = (path.parent, "--idle", "0") if command == "watch" else (path, "--out", tmp_path / "out")
+    code, _, said = call(command, *words)
+    place = "line 4" if kind == "csv" else "row 3"
+    assert (code, f"flows.{kind} {place}: the time 99999999999999 is 1157407407 windows" in said) == (2, True), said
+    code, _, said = call(command, *words, "--max-gap", "2000000000", "--dim", "1")
+    assert "windows of 86400 s after" not in said
+
+
+def test_a_stray_time_after_a_restart_is_refused_too(call, inbox, days, tmp_path):
+    here, state = tmp_path / "inbox", tmp_path / "state"
+    here.mkdir()
+    (here / days[0].name).write_bytes(days[0].read_bytes())
+    assert call("watch", here, "--state", state, *WATCHED)[0] == 0
+    before = (state / "state.npz").read_bytes()
+    row = days[0].read_text().splitlines()[0].split(",")
+    (here / "z.csv").write_text(",".join(["99999999999999", *row[1:]]) + "\n")
+    code, _, said = call("watch", here, "--state", state, *WATCHED)
+    assert (code, "z.csv line 1: the time 99999999999999 is" in said) == (2, True), said
+    assert (state / "state.npz").read_bytes() == before
+
+
 def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_path):
     inbox, state = tmp_path / "inbox", tmp_path / "state"
     inbox.mkdir()
@@ -219,7 +360,7 @@ def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_pa
         (inbox / path.name).write_bytes(path.read_bytes())
     same = ("watch", inbox, "--state", state, *WATCHED)
     assert call(*same)[0] == 0
-    kept = (state / "tracker.npz").read_bytes()
+    kept = (state / "state.npz").read_bytes()
     for change, old, new in (
         (("--dim", "7"), "dim 3", "7"),
         (("--lags", "1,2,8"), "lags 1, 7", "1, 2, 8"),
@@ -235,15 +376,50 @@ def test_watch_refuses_other_settings_than_those_of_its_state(call, days, tmp_pa
         assert "the same settings, or a new folder" in said
     code, _, said = call(*same, "--dim", "7", "--width", "12h")
     assert "dim 3 (now 7), width in seconds 86400 (now 43200)" in said
-    assert (state / "tracker.npz").read_bytes() == kept
+    assert (state / "state.npz").read_bytes() == kept
     assert call(*same, "--width", "24h", "--budget", "9")[0] == 0
 
 
-def test_watch_refuses_a_state_that_does_not_say_what_it_was_made_with(call, inbox, tmp_path):
-    Tracker(ScoringOptions(3, (1, 7), 5)).save(tmp_path / "tracker.npz")
-    (tmp_path / "watch.json").write_text('{"last": 1, "end": 2.0, "files": {}}')
+def test_watch_refuses_a_state_of_an_earlier_version_or_of_another_program(call, inbox, tmp_path):
+    (tmp_path / "tracker.npz").write_text("whatever it was")
     code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
-    assert (code, "does not say" in said, "new folder" in said) == (2, True, True)
+    assert (code, "an earlier version" in said, "new folder" in said) == (2, True, True)
+    Tracker(ScoringOptions(3, (1, 7), 5, 0.95)).save(tmp_path / "state.npz")
+    code, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
+    assert (code, "does not say how its windows were cut" in said) == (2, True)
+
+
+def test_watch_refuses_a_state_without_its_progress(call, inbox, tmp_path):
+    tracker = Tracker(ScoringOptions(3, (1, 7), 5, 0.95))
+    network = netflow(120, 800, 7, seed=6)
+    tracker.update(network.matrix(0), 0)
+    good = {
+        "flows": {"width_in_seconds": 86400.0, "protocol": "tcp"},
+        "last": 20,
+        "end": 21 * 86400.0,
+        "files": {"a.csv": 5.0},
+        "sources": [f"s{k}" for k in range(2000)],
+        "destinations": [f"d{k}" for k in range(2000)],
+    }
+    for change, code in (
+        ({}, 0),
+        ({"flows": 7}, 2),
+        ({"flows": {}}, 2),
+        ({"last": None}, 2),
+        ({"last": 2.5}, 2),
+        ({"end": "soon"}, 2),
+        ({"end": float("nan")}, 2),
+        ({"files": ["a.csv"]}, 2),
+        ({"files": {"a.csv": None}}, 2),
+        ({"sources": ["s0"]}, 2),
+        ({"sources": ["s0"] * 2000}, 2),
+        ({"sources": list(range(2000))}, 2),
+        ({"destinations": None}, 2),
+    ):
+        tracker.notes = good | change
+        tracker.save(tmp_path / "state.npz")
+        ended, _, said = call("watch", inbox, "--state", tmp_path, *WATCHED)
+        assert (ended, code == 0 or "state.npz does not" in said) == (code, True), (change, said)
 
 
 def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored, tmp_path, monkeypatch):
@@ -273,14 +449,14 @@ def test_watch_standard_input(days):
     assert all(json.loads(line)["window"] >= 5 for line in done.stdout.splitlines())
 
 
-def test_watch_refuses_what_it_cannot_watch(tmp_path):
-    wrong = (("absent",), (tmp_path, "--budget", "0"), (tmp_path, "--lags", "1,2"), (tmp_path, "--quantile", "1"))
-    for words in wrong:
-        assert run("watch", *words, "--idle", "0").returncode == 2
+def test_watch_refuses_what_it_cannot_watch(call, tmp_path):
+    options = ("--budget", "0"), ("--lags", "1,2"), ("--quantile", "1"), ("--poll", "-1"), ("--idle", "nan")
+    for words in (("absent",), *((tmp_path, *option) for option in options)):
+        assert call("watch", *words, *(() if "--idle" in words else ("--idle", "0")))[0] == 2
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "tracker.npz").write_text("no")
-    done = run("watch", tmp_path, "--idle", "0", "--state", tmp_path / "state")
-    assert (done.returncode, "does not hold the state" in done.stderr) == (2, True)
+    (tmp_path / "state" / "state.npz").write_text("no")
+    code, _, said = call("watch", tmp_path, "--idle", "0", "--state", tmp_path / "state")
+    assert (code, "does not hold a whole state" in said) == (2, True)
 
 
 def test_figures_are_drawn(tmp_path):
@@ -307,6 +483,14 @@ def test_the_reference_map_is_drawn(tmp_path):
     assert draw_reference(tmp_path / "map.png", X, rng.random(60), limit=50).stat().st_size > 5000
     with pytest.raises(graphquilt.errors.InputError, match="at least 10"):
         draw_reference(tmp_path / "map.png", X[:5], rng.random(5))
+
+
+def test_windows_have_dates_as_labels_where_there_is_a_date():
+    def labels(*times):
+        return window_labels(AnomalyScores(np.arange(len(times)), np.array(times, dtype=float), {}, {}, ()))
+
+    assert labels(1.7e9 // 86400 * 86400) == ["2023-11-14"]
+    assert labels(0, 86400) == labels(-1e12, 5e11) == labels(2e8, 1.7e12) == ["0", "1"]
 
 
 def test_marks():

@@ -1,6 +1,8 @@
 """Windows: what falls where, what is left out, and which windows are joined."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,8 +68,8 @@ def test_a_window_is_given_out_before_the_stream_ends():
 def test_empty_windows_are_reported(caplog):
     days = snapshots([(np.array([0, 4 * DAY]), np.array([0, 0]), np.array([0, 0]))])
     assert len(list(days)) == 2
-    assert (days.empty, days.times) == ([1, 2, 3], [0.0, 4.0 * DAY])
-    assert "3 windows have no flows and are left out: 1, 2, 3" in caplog.text
+    assert (days.empty, days.times) == (3, [0.0, 4.0 * DAY])
+    assert "3 windows have no flows and are left out" in caplog.text
 
 
 def test_names_are_kept_and_filtered_rows_get_no_id(tmp_path):
@@ -75,7 +77,7 @@ def test_names_are_kept_and_filtered_rows_get_no_id(tmp_path):
     path.write_text("time,srcdevice,dstdevice,protocol\n0,a,x,tcp\n1,b,y,udp\n2,c,x,6\n")
     days = snapshots(read_flows(path, protocol="tcp"))
     assert [A.toarray().tolist() for A in days] == [[[1], [1]]]
-    assert (days.sources.array().tolist(), days.destinations.array().tolist()) == (["a", "c"], ["x"])
+    assert (list(days.sources), list(days.destinations)) == (["a", "c"], ["x"])
     assert days.sources.id("c") == 1
     with pytest.raises(InputError, match="no node 'b' among the 2"):
         days.sources.id("b")
@@ -123,3 +125,117 @@ def test_lags_longer_than_the_data(caplog):
 def test_bad_lags(times, lags):
     with pytest.raises(InputError):
         lag_edges(times, lags)
+
+
+FAR = "99999999999999"
+
+
+@pytest.mark.parametrize(
+    ("times", "line", "problem"),
+    [
+        (["0", FAR], 3, f"{FAR} is 1157407407 windows of 86400 s after"),
+        (["0", "1", FAR, "86400"], 4, f"{FAR} is 1157407406 windows of 86400 s after"),
+        (["5", f"-{FAR}", "6"], 3, f"-{FAR} is 1157407408 windows of 86400 s before"),
+        ([FAR, "0"], 3, "0 is 1157407407 windows of 86400 s before"),
+        (["0.5", "1e14"], 3, "100000000000000 is 1157407407 windows of 86400 s after"),
+    ],
+)
+def test_a_stray_time_is_an_error_that_names_its_row(tmp_path, times, line, problem):
+    path = tmp_path / "flows.csv"
+    path.write_text("time,srcdevice,dstdevice\n" + "".join(f"{time},a,b\n" for time in times))
+    expected = rf"flows\.csv line {line}: the time {problem} the nearest .* More than 10000 .* raise max_gap"
+    with pytest.raises(InputError, match=expected):
+        list(snapshots(read_flows(path), "1d"))
+    assert len(list(snapshots(read_flows(path), "1d", max_gap=10**12))) >= 2
+
+
+def test_a_stray_time_in_parquet_names_its_row_also_after_a_filter(tmp_path):
+    path = tmp_path / "flows.parquet"
+    table = {"time": [0.0, float("nan"), 1.0, 1e14], "srcdevice": list("abcd"), "dstdevice": list("efgh")}
+    pq.write_table(pa.table(table | {"protocol": [6, 6, 17, 6]}), path)
+    with pytest.raises(InputError, match=r"flows\.parquet row 4: the time 100000000000000 is 1157407407 windows"):
+        list(snapshots(read_flows(path, protocol="tcp"), "1d"))
+
+
+def test_a_gap_is_a_number():
+    days = snapshots([(np.array([0, 10001 * DAY]), np.array([0, 0]), np.array([0, 0]))])
+    assert [window.number for window in days.windows()] == [0, 10001]
+    assert days.empty == 10000
+    far = snapshots([(np.array([0, 10**14]), np.array([0, 0]), np.array([0, 0]))], max_gap=2 * 10**9)
+    assert len(list(far)) == 2
+    assert far.empty == 10**14 // DAY - 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    numbers=st.lists(st.integers(-40, 40), min_size=1, max_size=25),
+    size=st.integers(1, 25),
+    max_gap=st.integers(0, 12),
+)
+def test_the_stream_is_refused_exactly_where_a_flow_lies_beyond_a_gap(numbers, size, max_gap):
+    """With endless grace no flow is late, and the flows so far must never leave a gap that is too long."""
+    rows = [(10 * number, 0, 0) for number in numbers]
+    ends = [min(k + size, len(rows)) for k in range(0, len(rows), size)]
+    allowed = all(np.diff(sorted(numbers[:end])).max(initial=0) <= max_gap + 1 for end in ends)
+    days = snapshots(batches(rows, size), width=10, grace=10**6, max_gap=max_gap)
+    if allowed:
+        assert [window.number for window in days.windows()] == sorted(set(numbers))
+        assert days.empty == max(numbers) - min(numbers) + 1 - len(set(numbers))
+    else:
+        with pytest.raises(InputError, match=r"flow \d+: the time"):
+            list(days)
+
+
+def test_windows_that_an_earlier_run_has_finished_are_skipped_and_bound_the_gap():
+    def days_after(times):
+        days = snapshots([(np.array(times), np.zeros(len(times), int), np.zeros(len(times), int))])
+        days.after = 3
+        return days
+
+    days = days_after([0, 3 * DAY, 4 * DAY, 1])
+    assert [window.number for window in days.windows()] == [4]
+    assert days.late == 0
+    assert list(days_after([0])) == []
+    with pytest.raises(InputError, match=r"flow 2: the time .* after the nearest other flow, whose .* at 259200 s"):
+        list(days_after([5, 10**14]))
+
+
+@pytest.mark.parametrize("time", [np.nan, np.inf, -np.inf, 1e300, -1e30])
+def test_times_without_a_window_name_their_row(time):
+    nodes = np.zeros(2, int)
+    flows = [(np.array([0.0, 1.0]), nodes, nodes), (np.array([2.0, time]), nodes, nodes)]
+    with pytest.raises(InputError, match=r"flow 4: the time .* has no window of 86400 s"):
+        list(snapshots(flows, max_gap=10**18))
+
+
+def test_the_first_late_flow_is_reported_while_the_stream_runs(caplog):
+    def stream():
+        for time in (0, 3 * DAY, 5, 6):
+            yield np.array([time]), np.array([0]), np.array([0])
+        assert "flow 3: the time 5 lies in window 0, and window 0 is already complete" in caplog.text
+        assert "flow 4" not in caplog.text
+
+    assert len(list(snapshots(stream()))) == 2
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        ([0], [0]),
+        ([0], [0, 1], [0]),
+        ([0], [-1], [0]),
+        ([0], [0], [2**31]),
+        (["0"], [0], [0]),
+        ([0], [0], [0], [np.nan]),
+        ([0], [0], [0], [-1.0]),
+    ],
+)
+def test_arrays_that_are_no_flows(flows):
+    with pytest.raises(InputError):
+        list(snapshots([tuple(map(np.array, flows))]))
+
+
+@pytest.mark.parametrize("options", [{"grace": -1}, {"origin": np.nan}, {"max_gap": -1}, {"width": "9" * 400}])
+def test_options_that_no_window_has(options):
+    with pytest.raises(InputError):
+        snapshots([], **options)

@@ -165,11 +165,11 @@ def job_of_patches(store, graph, patch_graph, **settings):
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
     from graphquilt.jobs import DirectoryStore, Processes
-    from graphquilt.jobs.lock import job_lock
+    from graphquilt.locks import folder_lock
     from graphquilt.pipeline import embed_patches
 
     graph, patch_graph = ring_of_patches(int(n_patches))
-    with job_lock(job):
+    with folder_lock(job):
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         with Processes(int(workers)) as pool:

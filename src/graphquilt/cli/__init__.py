@@ -8,6 +8,7 @@ The flags of a command are the fields of the frozen values that it takes (``valu
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Literal
 
@@ -50,6 +51,11 @@ def main() -> None:
     except BrokenPipeError:  # as in: graphquilt inspect job | head -1
         sys.stdout = None
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        sys.stdout = None  # whose rest cannot be written when the process ends, either
+        _fail("cannot write the output: the disk is full (or the quota is used up). Free some space and run again.")
     sys.exit(0)
 
 

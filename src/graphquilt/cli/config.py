@@ -64,13 +64,15 @@ def _toml(path: str) -> Toml:
 
 def _save(name: str, bound: inspect.BoundArguments, path: Path) -> None:
     """Write every flag of a call as TOML; read back by ``--config`` they make the same call."""
-    from graphquilt.files import write_text
+    from graphquilt.files import explained, sync_folder, write_text
 
     lines = [f"# graphquilt {name} --config {path}"]
     for flag, value in _flags(bound):
         if value is not None and value != () and flag not in ("config", "save_config"):
             lines.append(f"{flag.replace('_', '-')} = {_text(value)}")
-    write_text(path, "\n".join(lines))
+    with explained(path.parent):
+        write_text(path, "\n".join(lines))
+        sync_folder(path.parent)
 
 
 def _flags(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
@@ -17,7 +20,8 @@ from graphquilt.cli.values import Output, Workers
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from graphquilt.temporal import Flows, ScoringOptions, Snapshots, Tracker, Window, WindowScores
+    from graphquilt.temporal import Flows, ScoringOptions, Snapshots, Window, WindowScores
+    from graphquilt.temporal.watching import WatchState
 
 
 @Parameter(name="*")
@@ -64,6 +68,8 @@ class FlowFlags:
     """Column of the time: seconds or ISO times."""
     columns: str | None = None
     """Names of all columns, with commas, if the files have no header."""
+    max_gap: int = 10_000
+    """Windows without flows in a row; a flow beyond a longer gap is an error."""
     strict: bool = False
     """Stop at the first bad row with its line number."""
 
@@ -96,7 +102,7 @@ def anomaly(
 
     marked, options = parse_marks(mark), scoring.options()
     flows = reading.read(files)
-    days = snapshots(flows, scoring.width, directed=not undirected)
+    days = snapshots(flows, scoring.width, directed=not undirected, max_gap=reading.max_gap)
     with workers.executor(1) as pool, watching() as progress:
         scores = score_windows(days.windows(), options, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -135,7 +141,7 @@ def watch(
 ) -> None:
     """Score windows as they arrive, from the past only; print one JSON line per alert."""
     from graphquilt.temporal import Tracker, snapshots
-    from graphquilt.temporal.watching import WatchState, arriving_files, watch_windows
+    from graphquilt.temporal.watching import arriving_files, open_state, watch_windows
     from graphquilt.temporal.windows import seconds
 
     if folder != "-" and not Path(folder).is_dir():
@@ -143,18 +149,43 @@ def watch(
     if budget < 1:
         raise InputError(f"--budget is at least 1, not {budget}.")
     tracker = Tracker(scoring.options(), history=history)
-    memory = WatchState(state, tracker, width=seconds(scoring.width), protocol=reading.protocol)
-    flows = (
-        reading.read(sys.stdin.buffer)
-        if folder == "-"
-        else arriving_files(folder, reading.read, state=memory, poll=poll, idle=idle)
-    )
-    days = snapshots(flows, scoring.width)
-    for window, scores in watch_windows(days, memory):
-        for line in _alert_lines(memory.tracker, days, window, scores, budget):
-            print(json.dumps(line, ensure_ascii=False))
-        text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
-        print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
+    with open_state(state, tracker, width=seconds(scoring.width), protocol=reading.protocol) as memory:
+        flows = (
+            reading.read(sys.stdin.buffer)
+            if folder == "-"
+            else arriving_files(folder, reading.read, state=memory, poll=poll, idle=idle)
+        )
+        days = snapshots(flows, scoring.width, max_gap=reading.max_gap)
+        _end_cut_line()
+        for window, scores in watch_windows(days, memory):
+            for line in _alert_lines(memory, days, window, scores, budget):
+                print(json.dumps(line))  # in ASCII, so that no name can command a terminal or lack an encoding
+            _flush()
+            text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
+            print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
+
+
+def _flush() -> None:
+    """Let no line wait in this process, nor in the memory of the machine: the state will say that it was printed."""
+    sys.stdout.flush()
+    if _is_regular(sys.stdout):
+        os.fsync(sys.stdout.fileno())
+
+
+def _end_cut_line() -> None:
+    """Start a new line if the output is a file whose last line was cut short when a run before this one was killed."""
+    if _is_regular(sys.stdout):
+        with contextlib.suppress(OSError), open(f"/proc/self/fd/{sys.stdout.fileno()}", "rb") as file:
+            file.seek(-1, os.SEEK_END)  # an error if the file is empty
+            if file.read() != b"\n":
+                print()
+
+
+def _is_regular(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # a stream in memory has no number
+        return False
 
 
 def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
@@ -170,21 +201,22 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
 
 
 def _alert_lines(
-    tracker: Tracker, days: Snapshots, window: Window, scores: WindowScores, budget: int
+    memory: WatchState, days: Snapshots, window: Window, scores: WindowScores, budget: int
 ) -> Iterator[dict[str, object]]:
-    from graphquilt.temporal.alerts import describe_alert
+    from graphquilt.temporal.alerts import alert_id, describe_alert
 
+    tracker = memory.tracker
     for alert in scores.alerts(budget):
         learnt = alert.number in tracker.numbers
         explanation = tracker.explain(alert.number, alert.side, alert.node) if learnt else None
-        yield {"start": window.start, **describe_alert(alert, days.names, explanation)}
+        identity = alert_id(alert, days.names[alert.side][alert.node], memory.settings)
+        yield {"id": identity, "start": window.start, **describe_alert(alert, days.names, explanation)}
 
 
 def _in_words(summary: dict[str, Any], out: Path) -> str:
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
-        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, "
-        f"{len(summary['empty_windows'])} empty",
+        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, {summary['empty_windows']} empty",
         *(
             f"{side}s: {summary['nodes'][side]}, limit {summary['limits'][side]:.2f}, "
             f"{sum(summary['outliers'][side])} alerts"

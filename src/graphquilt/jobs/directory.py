@@ -21,7 +21,7 @@ import numpy as np
 import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, explained, map_arrays, sync_folder, write_arrays, write_text
-from graphquilt.jobs.lock import job_lock
+from graphquilt.locks import folder_lock
 from graphquilt.pipeline.store import Record
 
 __all__ = ["DirectoryStore"]
@@ -76,8 +76,8 @@ class DirectoryStore:
         return hash(self.path)
 
     def lock(self, *, share: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.jobs.lock.job_lock`."""
-        return job_lock(self.path, share=share, wait=wait)
+        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.locks.folder_lock`."""
+        return folder_lock(self.path, share=share, wait=wait)
 
     def __repr__(self) -> str:
         return f"DirectoryStore({str(self.path)!r})"

@@ -25,6 +25,7 @@ __all__ = ["ReportOptions", "parse_marks", "render_page", "window_labels", "writ
 
 _TEMPLATE = Path(__file__).with_name("anomaly_page.html")
 _SHOWN = 500  # alerts on the page
+_LAST_DATE = 253_402_300_799.0  # the last second of the year 9999, in seconds since 1970
 
 _Node: TypeAlias = tuple[str, int]  # side and id
 
@@ -109,7 +110,7 @@ def _summary(scores: AnomalyScores, timeline: Timeline) -> dict[str, object]:
         "left_out": {str(number): reason for number, reason in scores.left_out.items()},
         "limits": {side: part.limit for side, part in sides},
         "nodes": {side: len(part.raw) for side, part in sides},
-        "scored": {side: int(np.isfinite(part.standardised).sum()) for side, part in sides},
+        "node_windows_scored": {side: int(np.isfinite(part.standardised).sum()) for side, part in sides},
         "outliers": {side: count.tolist() for side, count in timeline.outliers.items()},
         "numbers": scores.numbers.tolist(),
         "median_edge_error": {side: float(np.median(part.alignment.edge_errors)) for side, part in sides},
@@ -119,7 +120,7 @@ def _summary(scores: AnomalyScores, timeline: Timeline) -> dict[str, object]:
 def window_labels(scores: AnomalyScores) -> list[str]:
     """Label each window with its date if times are seconds since 1970, and with its number otherwise."""
     times = scores.times
-    if len(times) == 0 or float(times.min()) < 1e8:
+    if len(times) == 0 or float(times.min()) < 1e8 or float(times.max()) > _LAST_DATE:
         return [str(number) for number in scores.numbers]
     daily = bool(np.all(times % 86400 == 0))
     stamps = [datetime.fromtimestamp(float(t), UTC) for t in times]

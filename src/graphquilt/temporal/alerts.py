@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["Alert", "Explanation", "Pattern", "describe_alert", "explain"]
+__all__ = ["Alert", "Explanation", "Pattern", "alert_id", "describe_alert", "explain"]
 
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 _LISTED = 20  # neighbours that are named in the description of an alert
@@ -71,6 +73,21 @@ class Explanation:
     gone: Int64Array
     degree: int
     usual_degree: float
+
+
+def alert_id(alert: Alert, node: str, settings: Mapping[str, object]) -> str:
+    """Return 16 hexadecimal digits that depend on the window, the side, the name of the node and the settings only.
+
+    A stream that is stopped at any moment and started again may give the alerts of one window twice; both have the
+    same id, so that a reader can drop the second.
+
+    Examples
+    --------
+    >>> alert_id(Alert(4, "source", 0, 0.5, 7.25), "desk", {"dim": 20})
+    'd1bb1f046292fd9e'
+    """
+    text = json.dumps([alert.number, alert.side, node, settings], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def describe_alert(

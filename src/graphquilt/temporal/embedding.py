@@ -50,6 +50,12 @@ def embed_window(matrix: sp.csr_array, dim: int, background: float = 1.0) -> tup
     patches = bipartite_svd(matrix, dim, background=background)
     factor = float(np.sqrt((1 + background) * matrix.sum()))
     for side, patch in zip(SIDES, patches, strict=True):
+        rank = patch.coordinates.shape[1]
+        if rank < dim:
+            raise InputError(
+                f"{dim} dimensions need as many pairs of singular vectors beside the trivial ones, and the window has "
+                f"{rank}. Use wider windows or fewer dimensions."
+            )
         if len(patch.nodes) < dim + 1:
             raise InputError(f"{len(patch.nodes)} {side}s have a position; {dim} dimensions need at least {dim + 1}.")
     source, destination = (Patch(nodes, (factor * X).astype(np.float32)) for nodes, X in patches)

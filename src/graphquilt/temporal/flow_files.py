@@ -20,10 +20,11 @@ Input = str | os.PathLike[str] | BinaryIO
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
 TIME_SHAPES = {
-    EPOCH: r"^-?\d+(\.\d+)?$",
+    EPOCH: r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
     ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
     ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
 }
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 LANL_COLUMNS = (
     "time",
     "duration",
@@ -64,17 +65,63 @@ class FlowColumns:
 
 @dataclass
 class Lines:
-    """The line numbers of the rows of the current batch; broken lines, which are in no batch, are counted too."""
+    """Where the rows of the current batch are in their file.
 
-    first: int  # of the batch, if no line was broken
-    broken: list[tuple[int, str]] = field(default_factory=list)  # number and description
+    Attributes
+    ----------
+    unit : {"line", "row"}
+        What is counted.
+    first : int
+        The number of the first row of the batch, if no line was broken.
+    skipped : int
+        Broken lines so far, which are in no batch. A reader with several threads meets them before their batch, so that
+        numbers are not exact after the first.
+    broken : list of (int, str)
+        Number and description of each broken line, if the reading stops at the first.
+    """
+
+    unit: str
+    first: int
+    skipped: int = 0
+    broken: list[tuple[int, str]] = field(default_factory=list)
 
     def of(self, row: int) -> int:
-        """Return the line of a row of the current batch."""
-        line = self.first + row
-        for number, _ in sorted(self.broken):
-            line += number <= line
-        return line
+        """Return the number of a row of the current batch."""
+        number = self.first + row + self.skipped
+        for broken, _ in sorted(self.broken):
+            number += broken <= number
+        return number
+
+    def place(self, where: str, row: int) -> str:
+        """Return the place of a row of the current batch in words."""
+        return f"{where} {'near ' if self.skipped else ''}{self.unit} {self.of(row)}"
+
+
+def with_places(flows: pa.RecordBatch, where: str, lines: Lines, keep: BoolArray) -> pa.RecordBatch:
+    """Note in the metadata of ``flows``, the kept rows of the current batch, where they come from."""
+    metadata = {b"file": os.fsencode(where), b"unit": lines.unit.encode(), b"first": b"%d" % lines.of(0)}
+    metadata |= {b"near": b"near " if lines.skipped else b""}
+    if not keep.all():
+        metadata[b"kept"] = np.packbits(keep).tobytes()
+    return flows.replace_schema_metadata(metadata)
+
+
+def place_of(flows: pa.RecordBatch, row: int) -> str | None:
+    """Return where a row of flows comes from, in words; None if that is not known.
+
+    Examples
+    --------
+    >>> flows = with_places(pa.record_batch({"time": [7.0]}), "a.csv", Lines("line", 2), np.array([False, True]))
+    >>> place_of(flows, 0)
+    'a.csv line 3'
+    """
+    metadata = flows.schema.metadata or {}
+    if not {b"file", b"unit", b"first", b"near"} <= metadata.keys():
+        return None
+    if b"kept" in metadata:
+        row = int(np.flatnonzero(np.unpackbits(np.frombuffer(metadata[b"kept"], dtype=np.uint8)))[row])
+    where, unit, near = os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), metadata[b"near"].decode()
+    return f"{where} {near}{unit} {int(metadata[b'first']) + row}"
 
 
 def name_of(item: Input) -> str:
@@ -132,6 +179,9 @@ def header_of(fields: list[str], columns: FlowColumns, required: list[str], wher
 
 def check_columns(required: list[str], names: list[str], where: str) -> None:
     """Raise a FormatError if a required column is missing, and list the columns that exist."""
+    repeated = [name for name in required if names.count(name) > 1]
+    if repeated:
+        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
     missing = [name for name in required if name not in names]
     if missing:
         raise FormatError(
@@ -141,34 +191,46 @@ def check_columns(required: list[str], names: list[str], where: str) -> None:
         )
 
 
-def as_dictionary(column: pa.Array) -> pa.DictionaryArray:
-    """Return the column as a dictionary of strings."""
-    if not pa.types.is_dictionary(column.type):
-        column = pc.dictionary_encode(pc.cast(column, pa.string()))
-    elif not pa.types.is_string(column.type.value_type):
-        column = pa.DictionaryArray.from_arrays(column.indices, pc.cast(column.dictionary, pa.string()))
-    return column
+def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
+    """Return a column as a dictionary of strings; an error begins with ``label``."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    try:
+        if not pa.types.is_dictionary(column.type):
+            return pc.dictionary_encode(pc.cast(column, pa.string()))
+        indices = pc.cast(column.indices, pa.int64())
+        return pa.DictionaryArray.from_arrays(indices, pc.cast(column.dictionary, pa.string()))
+    except pa.ArrowException as error:
+        raise FormatError(
+            f"{label} is of type {kind}, which cannot be read as names: {error}. Write it as text or whole numbers."
+        ) from None
 
 
-def rows_where(accept: Callable[[str], bool], column: pa.Array) -> BoolArray:
+def rows_where(accept: Callable[[str], bool], words: pa.DictionaryArray) -> BoolArray:
     """Return which rows contain a word that ``accept`` accepts, (n,); null is no word."""
-    words = as_dictionary(column)
     accepted = np.array([word is not None and accept(word) for word in words.dictionary.to_pylist()] + [False])
     return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
 
 
-def is_text(column: pa.Array) -> bool:
-    """Return whether a column contains strings."""
-    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+def plain(column: pa.Array) -> pa.Array:
+    """Return a column without a dictionary, and text as ordinary strings."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    is_other_text = pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type)
+    return pc.cast(column, pa.string()) if is_other_text else column
 
 
-def as_numbers(column: pa.Array) -> tuple[Float64Array, BoolArray]:
-    """Return the numbers, and which rows contain a finite number, (n,) each."""
+def as_numbers(column: pa.Array, label: str) -> tuple[Float64Array, BoolArray]:
+    """Return the numbers of a column, and which rows contain a finite number, (n,) each."""
     good = ~column.is_null().to_numpy(zero_copy_only=False)
-    if is_text(column):
+    kind = column.type
+    if pa.types.is_string(kind):
         good &= matches(column, EPOCH)
         column = pc.if_else(pa.array(good), column, "0")
-    numbers = pc.fill_null(pc.cast(column, pa.float64()), 0.0)
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        if pa.types.is_null(kind):
+            return np.zeros(len(column)), good
+        raise FormatError(f"{label} is of type {kind}. Convert it to numbers, or times to time stamps.")
+    numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
     values = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
     return values, good & np.isfinite(values)
 
@@ -192,11 +254,24 @@ def parse_times(column: pa.Array, kind: str) -> Float64Array:
 
 
 def since_1970(column: pa.Array) -> Float64Array:
-    """Convert time stamps to seconds since 1970, (n,)."""
-    micro = pc.cast(pc.cast(column, pa.timestamp("us", tz=column.type.tz)), pa.int64())
-    return np.asarray(pc.fill_null(micro, 0).to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6
+    """Convert time stamps or dates to seconds since 1970, (n,); 0 where there is none."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        per_second, whole = _PER_SECOND[kind.unit], pa.int64()
+    else:
+        per_second, whole = (1 / 86400, pa.int32()) if pa.types.is_date32(kind) else (1e3, pa.int64())
+    counts = pc.fill_null(pc.cast(column, whole), 0)
+    return np.asarray(counts.to_numpy(zero_copy_only=False), dtype=np.float64) / per_second
 
 
 def protocol_number(text: str) -> int:
-    """Return the number of a protocol given by name or number; -1 if it is unknown."""
-    return PROTOCOLS.get(text.lower(), int(text) if text.isdigit() else -1)
+    """Return the number of a protocol given by name or number; -1 if it is unknown.
+
+    Examples
+    --------
+    >>> protocol_number("TCP"), protocol_number("17.0"), protocol_number("smoke")
+    (6, 17, -1)
+    """
+    digits = text.removesuffix(".0")
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 9
+    return PROTOCOLS.get(text.lower(), int(digits) if is_number else -1)

@@ -27,6 +27,8 @@ __all__ = ["FlowCounts", "Flows", "read_flows"]
 
 _PROTOCOL = "protocol"  # the column of the protocol
 _EXAMPLES = 5
+_SHOWN = 80  # characters of a bad row
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, MemoryError)  # raised where a file is damaged
 
 _log = logging.getLogger(__name__)
 
@@ -113,15 +115,27 @@ class Flows:
             _log.warning(message, counts.bad, counts.rows, counts.examples[0])
 
     def _parquet(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
+        lines = Lines("row", 1)
         try:
-            file = pq.ParquetFile(item, read_dictionary=[self.columns.source, self.columns.destination])
-        except (pa.ArrowInvalid, OSError) as error:
-            raise FormatError(f"{where} cannot be read as Parquet: {error}") from None
-        flow_files.check_columns(self._required, file.schema_arrow.names, where)
-        lines = Lines(first=1)
-        for batch in file.iter_batches(batch_size=max(1, self.block_bytes // 64), columns=self._required):
-            yield batch, lines
-            lines.first += len(batch)
+            schema = pq.read_schema(item)
+            flow_files.check_columns(self._required, schema.names, where)
+            for name in self._required:
+                if pa.types.is_nested(kind := schema.field(name).type):
+                    raise FormatError(f"{where}: the column {name!r} is of type {kind}, not one value per row.")
+            names = [self.columns.source, self.columns.destination]
+            file = pq.ParquetFile(item, read_dictionary=names, page_checksum_verification=True)
+            with file:
+                for batch in file.iter_batches(batch_size=max(1, self.block_bytes // 64), columns=self._required):
+                    batch.validate(full=True)
+                    yield batch, lines
+                    lines.first += len(batch)
+        except FormatError:
+            raise
+        except _UNREADABLE as error:
+            after = f" after row {lines.first - 1}" if lines.first > 1 else ""
+            raise FormatError(
+                f"{where} cannot be read as Parquet{after}: {error}. It may be damaged; write or copy it again."
+            ) from None
 
     def _csv(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
         stream, first_line = flow_files.open_text(item, where)
@@ -130,14 +144,17 @@ class Flows:
         delimiter = flow_files.delimiter_of(first_line)
         fields = [part.strip().strip('"') for part in first_line.strip("\r\n").split(delimiter)]
         header, names = flow_files.header_of(fields, self.columns, self._required, where)
-        lines = Lines(first=2 if header else 1)
+        lines = Lines("line", 2 if header else 1)
 
         def skip(row: csv.InvalidRow) -> str:
             self.counts.rows += 1
             line = "" if row.number is None else f" line {row.number}"
             problem = f"{where}{line}: {row.actual_columns} fields instead of {row.expected_columns}: {row.text[:80]}"
             self.counts.add_bad(problem)
-            lines.broken.append((row.number or 0, problem))
+            if self.strict:
+                lines.broken.append((row.number or 0, problem))
+            else:
+                lines.skipped += 1
             return "skip"
 
         types = dict.fromkeys(self._required, pa.string())
@@ -158,31 +175,35 @@ class Flows:
                 lines.first += len(batch)
             if self.strict and lines.broken:
                 raise FormatError(lines.broken[0][1])
-        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        except FormatError:
+            raise
+        except _UNREADABLE as error:
             raise FormatError(f"{where} cannot be read as CSV: {error}") from None
 
     def _clean(self, batch: pa.RecordBatch, where: str, lines: Lines) -> pa.RecordBatch:
         """Keep the rows of the protocol that have both names and a time; count the others."""
         self.counts.rows += len(batch)
-        time, good = self._seconds(batch.column(self.columns.time), where, lines)
+        time, good = self._seconds(flow_files.plain(batch.column(self.columns.time)), where, lines)
         output = {"time": pa.array(time)}
         for side, name in (("source", self.columns.source), ("destination", self.columns.destination)):
-            output[side] = flow_files.as_dictionary(batch.column(name))
+            output[side] = flow_files.as_dictionary(batch.column(name), f"{where}: the column {name!r}")
             good &= flow_files.rows_where(lambda word: bool(word.strip()), output[side])
         if self.columns.weight is not None:
-            weight, finite = flow_files.as_numbers(batch.column(self.columns.weight))
+            weights = flow_files.plain(batch.column(self.columns.weight))
+            weight, finite = flow_files.as_numbers(weights, f"{where}: the column {self.columns.weight!r}")
             good &= finite & (weight >= 0)
             output["weight"] = pa.array(weight)
         self._count_bad(batch, good, where, lines)
         flows = pa.RecordBatch.from_pydict(output)
         keep = good
         if self.protocol is not None:
-            keep = good & flow_files.rows_where(self._is_wanted, batch.column(_PROTOCOL))
+            protocols = flow_files.as_dictionary(batch.column(_PROTOCOL), f"{where}: the column {_PROTOCOL!r}")
+            keep = good & flow_files.rows_where(self._is_wanted, protocols)
         if not keep.all():
             flows = flows.filter(pa.array(keep))
         self.counts.filtered += int(good.sum()) - len(flows)
         self.counts.kept += len(flows)
-        return flows
+        return flow_files.with_places(flows, where, lines, keep)
 
     def _is_wanted(self, protocol: str) -> bool:
         return flow_files.protocol_number(protocol.strip()) == self.protocol
@@ -192,21 +213,20 @@ class Flows:
         if not good.all():
             bad = np.flatnonzero(~good)
             first = int(bad[0])
-            line = lines.of(first)
-            row = ",".join(str(batch.column(name)[first]) for name in self._required)
-            problem = f"{where} line {line}: {row}" if self.strict else f"{where}: {row}"
+            row = ",".join(str(batch.column(name)[first])[:_SHOWN] for name in self._required)
+            problem = f"{lines.place(where, first)}: {row}"
             self.counts.add_bad(problem, len(bad))
             if self.strict:
-                raise FormatError(min([(line, problem), *lines.broken])[1])
+                raise FormatError(min([(lines.of(first), problem), *lines.broken])[1])
         elif self.strict and lines.broken:
             raise FormatError(lines.broken[0][1])
 
     def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
         """Return times in seconds, and which of them could be read; the first time decides the format."""
-        if pa.types.is_timestamp(column.type):
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             return flow_files.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
-        if not flow_files.is_text(column):
-            return flow_files.as_numbers(column)
+        if not pa.types.is_string(column.type):
+            return flow_files.as_numbers(column, f"{where}: the column {self.columns.time!r}")
         kinds = flow_files.TIME_SHAPES
         if self._time_kind is None:
             self._time_kind = next((kind for kind in kinds if flow_files.matches(column, kind).any()), None)
@@ -221,8 +241,9 @@ class Flows:
             mixed = np.flatnonzero(flow_files.matches(column, other))
             if other != self._time_kind and len(mixed):
                 raise FormatError(
-                    f"mixed time formats: the times are {self._time_kind}, but near line {lines.of(int(mixed[0]))} of "
-                    f"{where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. Convert one to the other."
+                    f"mixed time formats: the times are {self._time_kind}, but near {lines.unit} "
+                    f"{lines.of(int(mixed[0]))} of {where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. "
+                    "Convert one to the other."
                 )
         for row in np.flatnonzero(flow_files.matches(column, self._time_kind)).tolist():
             with contextlib.suppress(pa.ArrowInvalid, ValueError):  # the 31st of February has the right shape

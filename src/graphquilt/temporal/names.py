@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from graphquilt.arrays import Int64Array
@@ -17,11 +16,15 @@ __all__ = ["Names"]
 class Names:
     """The name of each node; nodes are numbered in the order in which their names first appear.
 
+    Iterating gives the names in the order of their ids.
+
     Examples
     --------
     >>> names = Names(["printer"])
     >>> names.add(["mail", "printer"]).tolist(), len(names), names[1]
     ([1, 0], 2, 'mail')
+    >>> list(names)
+    ['printer', 'mail']
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -33,6 +36,9 @@ class Names:
 
     def __getitem__(self, number: int) -> str:
         return self._names[number]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._ids
@@ -63,7 +69,3 @@ class Names:
         if name not in self._ids:
             raise InputError(f"there is no node {name!r} among the {len(self)} that occurred.")
         return self._ids[name]
-
-    def array(self) -> npt.NDArray[np.str_]:
-        """Return all names in the order of their ids, (n,)."""
-        return np.array(self._names, dtype=np.str_)

@@ -55,6 +55,8 @@ class ScoringOptions:
             raise InputError(f"lags are positive whole numbers of windows, not {self.lags!r}.")
         _check_min_observations(self.min_observations)
         _check_quantile(self.quantile)
+        if not 0 <= self.background < float("inf"):
+            raise InputError(f"the weight of the background is finite and not negative; it is {self.background}.")
         object.__setattr__(self, "lags", tuple(sorted({int(lag) for lag in self.lags})))
 
 

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, save_arrays
 from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
 from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
 from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
 from graphquilt.temporal.scores import ScoringOptions
+from graphquilt.temporal.state_file import read_state, write_state
 from graphquilt.temporal.tracker_kernels import add_distances, add_positions
 from graphquilt.temporal.windows import SIDES
 
 __all__ = ["SideWindow", "Tracker", "WindowScores"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class SideWindow(NamedTuple):
@@ -156,6 +156,12 @@ class Tracker:
         return sorted(self._patterns)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of sources and destinations that the remembered windows have room for."""
+        shapes = [pattern.shape for pattern in self._patterns.values()]
+        return max((s[0] for s in shapes), default=0), max((s[1] for s in shapes), default=0)
+
+    @property
     def settings(self) -> dict[str, object]:
         """All scoring options and the history, by name."""
         return {**asdict(self.options), "history": self.history}
@@ -259,7 +265,10 @@ class Tracker:
         return raw, np.where(scored, z, np.nan)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one ``.npz`` file, without pickle; an old file stays until the new one is complete."""
+        """Write everything to one ``.npz`` file with a checksum, without pickle.
+
+        An old file stays until the new one is complete, and the new one is on the disk when this returns.
+        """
         header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
         # A single array would be written as .npy, so that there are always two.
         arrays = {"format": np.array(_FORMAT), "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
@@ -267,29 +276,69 @@ class Tracker:
             arrays |= {f"{n}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
             for side, window in self._past[n].items():
                 arrays |= {f"{n}.{side}.{name}": value for name, value in window._asdict().items()}
-        with explained(Path(path).parent):
-            save_arrays(Path(path), arrays)
+        write_state(Path(path), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tracker:
-        """Read the file that :meth:`save` wrote."""
+        """Read the file that :meth:`save` wrote; a damaged or foreign file is a FormatError."""
+        arrays = read_state(Path(path))
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
             header = json.loads(arrays["header"].tobytes())
             if header.pop("format") != _FORMAT:
                 raise ValueError(f"it was written in another format than {_FORMAT}")
-            numbers, notes, history = header.pop("numbers"), header.pop("notes", {}), header.pop("history")
+            numbers, notes, history = header.pop("numbers"), header.pop("notes"), header.pop("history")
+            if not isinstance(notes, dict) or not isinstance(numbers, list) or len(set(numbers)) != len(numbers):
+                raise ValueError("its notes or the numbers of its windows are none")
+            if not all(type(value) is int for value in (*numbers, history, header["dim"], *header["lags"])):
+                raise ValueError("a number in its header is not whole")
             tracker = cls(ScoringOptions(**header), history=history)
             tracker.notes = notes
             for n in numbers:
-                tracker._patterns[n] = Pattern(*(arrays[f"{n}.{name}"] for name in Pattern._fields))
+                pattern = tracker._patterns[n] = _checked_pattern(*(arrays[f"{n}.{name}"] for name in Pattern._fields))
                 tracker._past[n] = {
-                    side: _PastWindow(*(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields)) for side in SIDES
+                    side: _checked_window(
+                        *(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields),
+                        shape=(pattern.shape[k], tracker.options.dim),
+                    )
+                    for k, side in enumerate(SIDES)
                 }
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path} does not hold the state of a Tracker: {error}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise FormatError(
+                f"{path} does not hold the state of a Tracker: {error}. Restore it from a copy, or begin anew."
+            ) from None
         return tracker
+
+
+def _checked_pattern(indptr: AnyArray, indices: AnyArray, shape: AnyArray) -> Pattern:
+    """Return the pattern that was saved as these arrays; raise an error if they are no CSR arrays."""
+    if not all(array.ndim == 1 and array.dtype.kind == "i" for array in (indptr, indices, shape)) or len(shape) != 2:
+        raise ValueError("the pairs of a window are not arrays of whole numbers")
+    n_rows, n_columns = (int(size) for size in shape)
+    starts_and_ends = len(indptr) == n_rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices)
+    if not starts_and_ends or bool(np.any(np.diff(indptr) < 0)) or not _are_ids(indices, n_columns):
+        raise ValueError(f"the pairs of a window are not those of {n_rows} sources and {n_columns} destinations")
+    return Pattern(indptr, indices.astype(np.int32, copy=False), (n_rows, n_columns))
+
+
+def _checked_window(
+    nodes: AnyArray, positions: AnyArray, standardised: AnyArray, *, shape: tuple[int, int]
+) -> _PastWindow:
+    """Return the side of a window that was saved as these arrays; ``shape`` is the number of ids and dimensions."""
+    n_ids, dim = shape
+    if (
+        (nodes.dtype.kind, positions.dtype.kind, standardised.dtype.kind) != ("i", "f", "f")
+        or nodes.ndim != 1
+        or positions.shape != (len(nodes), dim)
+        or standardised.shape != nodes.shape
+    ):
+        raise ValueError(f"the positions of a window are not those of its nodes in {dim} dimensions")
+    if not _are_ids(nodes, n_ids) or not bool(np.isfinite(positions).all()) or bool(np.isinf(standardised).any()):
+        raise ValueError(f"the nodes of a window are not among its {n_ids}, or a position or score is not finite")
+    return _PastWindow(nodes.astype(np.int32), positions.astype(np.float32), standardised.astype(np.float32))
+
+
+def _are_ids(values: AnyArray, count: int) -> bool:
+    return len(values) == 0 or bool(values.min() >= 0 and values.max() < count)
 
 
 def _left_out(number: int, reason: str, limits: Mapping[str, float]) -> WindowScores:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, save_arrays
+from graphquilt.files import sync_folder
+from graphquilt.locks import folder_lock
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.tracker import Tracker, WindowScores
 from graphquilt.temporal.windows import Snapshots, Window
@@ -21,16 +24,40 @@ if TYPE_CHECKING:
 
     from graphquilt.temporal.flows import Flows
 
-__all__ = ["WatchState", "arriving_files", "watch_windows"]
+__all__ = ["WatchState", "arriving_files", "open_state", "watch_windows"]
 
-_NAMES = ("sources", "destinations")
+_FILE = "state.npz"
+_EARLIER_FILE = "tracker.npz"  # of earlier versions, which kept the names of the nodes in another file
+
+
+@contextlib.contextmanager
+def open_state(
+    folder: str | os.PathLike[str] | None, fresh: Tracker, *, width: float, protocol: str | None = None
+) -> Iterator[WatchState]:
+    """Lock the folder of a state and give the :class:`WatchState` in it; the folder is created if it does not exist.
+
+    Raises
+    ------
+    JobError
+        Another run has locked the folder, or it cannot be written to.
+    FormatError
+        The state in the folder is damaged, or an earlier version wrote it.
+    InputError
+        It was made with other settings.
+    """
+    if folder is None:
+        yield WatchState(None, fresh, width=width, protocol=protocol)
+        return
+    with folder_lock(folder):
+        sync_folder(Path(folder).absolute().parent)
+        yield WatchState(folder, fresh, width=width, protocol=protocol)
 
 
 class WatchState:
-    """A folder with a tracker, its progress, and the names of its nodes.
+    """A folder with one file: a tracker, its progress, and the names of its nodes; :func:`open_state` locks it too.
 
-    The names are written first and only ever grow; everything else is one file, which one rename puts in place. A run
-    that is killed at any moment therefore continues from the last window that was saved.
+    One rename puts a new file in place of the old one. A run that is killed at any moment therefore continues from the
+    last window that was saved.
 
     Parameters
     ----------
@@ -65,20 +92,28 @@ class WatchState:
         self.last: int | None = None
         self.end = -np.inf
         self.files: dict[str, float] = {}
-        if self._folder is not None and (self._folder / "tracker.npz").exists():
+        if self._folder is not None and (self._folder / _FILE).exists():
             self._open(self._folder)
+        elif self._folder is not None and (self._folder / _EARLIER_FILE).exists():
+            raise FormatError(
+                f"{self._folder} holds a state that an earlier version wrote, without a checksum. Give a new folder: "
+                "the tracker will learn from the flows again."
+            )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """All settings of the tracker, the width of a window in seconds and the protocol, by name."""
+        return self.tracker.settings | self._flows
 
     def _open(self, folder: Path) -> None:
-        tracker = Tracker.load(folder / "tracker.npz")
-        if "flows" not in tracker.notes:
-            raise FormatError(
-                f"{folder} holds a tracker that does not say how its windows were cut; an earlier version wrote it. "
-                "Give a new folder: the tracker will learn from the flows again."
-            )
-        saved = tracker.settings | tracker.notes["flows"]
+        tracker = Tracker.load(folder / _FILE)
+        flows = tracker.notes.get("flows")
+        if not isinstance(flows, dict) or not self._flows.keys() <= flows.keys():
+            raise FormatError(f"{folder / _FILE} does not say how its windows were cut. Give a new folder.")
+        saved = tracker.settings | flows
         differences = [
             f"{name.replace('_', ' ')} {_text(saved[name])} (now {_text(value)})"
-            for name, value in (self.tracker.settings | self._flows).items()
+            for name, value in self.settings.items()
             if saved[name] != value
         ]
         if differences:
@@ -86,24 +121,26 @@ class WatchState:
                 f"{folder} was made with {', '.join(differences)}: windows scored in two ways cannot be compared. "
                 "Give the same settings, or a new folder."
             )
-        try:
-            with np.load(folder / "names.npz", allow_pickle=False) as names:
-                self.sources, self.destinations = (Names(names[side].tolist()) for side in _NAMES)
-        except (OSError, ValueError, KeyError) as error:
-            raise FormatError(f"{folder} does not hold a whole state: {error}") from None
-        self.tracker = tracker
-        self.last, self.end, self.files = (tracker.notes[name] for name in ("last", "end", "files"))
+        last, end, files = (tracker.notes.get(name) for name in ("last", "end", "files"))
+        names: list[Any] = [tracker.notes.get(name) for name in ("sources", "destinations")]
+        if (
+            type(last) is not int
+            or not (isinstance(end, float) and math.isfinite(end))
+            or not (isinstance(files, dict) and all(isinstance(latest, float) for latest in files.values()))
+            or not all(_are_names(words, tracker, k) for k, words in enumerate(names))
+        ):
+            raise FormatError(f"{folder / _FILE} does not hold the progress of a watch. Give a new folder.")
+        self.tracker, self.last, self.end, self.files = tracker, last, end, files
+        self.sources, self.destinations = (Names(words) for words in names)
 
     def save(self, window: Window) -> None:
-        """Record that a window is finished: write the names, then everything else."""
+        """Record that a window is finished."""
         self.last, self.end = window.number, window.end
         if self._folder is None:
             return
-        with explained(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            save_arrays(self._folder / "names.npz", {side: getattr(self, side).array() for side in _NAMES})
-        self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files}
-        self.tracker.save(self._folder / "tracker.npz")
+        names = {"sources": list(self.sources), "destinations": list(self.destinations)}
+        self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files, **names}
+        self.tracker.save(self._folder / _FILE)
 
 
 def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, WindowScores]]:
@@ -116,9 +153,8 @@ def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, 
     if not days.directed:
         state.destinations = state.sources
     days.sources, days.destinations = state.sources, state.destinations
+    days.after = state.last
     for window in days.windows():
-        if state.last is not None and window.number <= state.last:
-            continue
         yield window, state.tracker.update(window.matrix, window.number)
         state.save(window)
 
@@ -145,10 +181,15 @@ def arriving_files(
     idle : float, optional
         Stop after so many seconds without a new file; 0 reads the files that are there. None waits for ever.
     """
+    if not (0 <= poll < math.inf and (idle is None or idle >= 0)):
+        raise InputError(f"poll and idle are numbers of seconds, 0 or more, not {poll} and {idle}.")
     done: set[Path] = set()
     waited = 0.0
     while True:
-        new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
+        try:
+            new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be read: {error.strerror}.") from None
         for path in new:
             done.add(path)
             if state.files.get(path.name, np.inf) < state.end:
@@ -162,6 +203,13 @@ def arriving_files(
         if idle is not None and (idle == 0 or waited > idle):
             return
         time.sleep(poll)
+
+
+def _are_names(words: object, tracker: Tracker, axis: int) -> bool:
+    """Return whether ``words`` are distinct names, enough for the sources (axis 0) or destinations of a tracker."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return False
+    return len(set(words)) == len(words) >= tracker.shape[axis]
 
 
 def _is_complete(path: Path) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,16 +16,21 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
+from graphquilt.temporal.flow_files import place_of
 from graphquilt.temporal.names import Names
 
-__all__ = ["SIDES", "FlowBatch", "Snapshots", "Window", "first_few", "lag_edges", "seconds", "snapshots"]
+__all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "first_few", "lag_edges", "seconds", "snapshots"]
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
+
+MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
 
 FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _COMPACT_AT = 1 << 22  # pairs that one window collects before repeated pairs are removed
+_LARGEST_NUMBER = 2.0**53  # of a window; beyond it neighbouring windows have the same number in double precision
+_LARGEST_ID = 2**31 - 1  # two ids make one key of 64 bits
 
 _log = logging.getLogger(__name__)
 
@@ -84,16 +90,18 @@ class Snapshots:
 
     Attributes
     ----------
-    flows, width, directed, weighted, grace, origin
+    flows, width, directed, weighted, grace, origin, max_gap
         As in :func:`snapshots`; width and grace in seconds.
     sources, destinations : Names
         The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
     numbers, times : list of int and list of float
         The number and the start, in seconds, of each window of the latest pass.
-    empty : list of int
-        Windows between the first and the last that had no flows.
+    empty : int
+        How many windows between the first and the last had no flows: the gaps in ``numbers``.
     late : int
         Flows that came after their window was complete, and were left out.
+    after : int or None
+        Flows of the windows up to this number are skipped, because an earlier run has finished these windows.
     """
 
     flows: Iterable[FlowBatch]
@@ -102,12 +110,14 @@ class Snapshots:
     weighted: bool
     grace: float
     origin: float
+    max_gap: int
     sources: Names = field(init=False, default_factory=Names)
     destinations: Names = field(init=False)
     numbers: list[int] = field(init=False, default_factory=list)
     times: list[float] = field(init=False, default_factory=list)
-    empty: list[int] = field(init=False, default_factory=list)
+    empty: int = field(init=False, default=0)
     late: int = field(init=False, default=0)
+    after: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.destinations = Names() if self.directed else self.sources
@@ -121,23 +131,32 @@ class Snapshots:
         return (window.matrix for window in self.windows())
 
     def windows(self) -> Iterator[Window]:
-        """Give each window with its number and time; windows without flows are listed in ``empty`` instead."""
-        self.numbers, self.times, self.empty, self.late = [], [], [], 0
+        """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
+        self.numbers, self.times, self.empty, self.late = [], [], 0, 0
         waiting: dict[int, _OpenWindow] = {}
         shape = [0, 0]
         now = -np.inf
+        n_read = 0
         for batch in self.flows:
             time, source, destination, weight = self._columns(batch)
             if len(time) == 0:
                 continue
+            place = _places(batch, n_read)
+            n_read += len(time)
+            number = self._numbers(time, place)
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
-            number = np.floor((time - self.origin) / self.width).astype(np.int64)
             pairs = (source << 32) | destination
-            if self.numbers and int(number.min()) <= self.numbers[-1]:
-                on_time = number > self.numbers[-1]
-                self.late += int((~on_time).sum())
-                number, pairs = number[on_time], pairs[on_time]
+            complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
+            if complete and int(number.min()) <= complete[0]:
+                on_time = np.flatnonzero(number > complete[0])
+                if self.numbers:
+                    self._count_late(time, number, place)
+                place = _places(batch, n_read - len(time), on_time)
+                time, number, pairs = time[on_time], number[on_time], pairs[on_time]
                 weight = None if weight is None else weight[on_time]
+                if len(time) == 0:
+                    continue
+            self._check_gap(time, number, [*waiting, *complete], place)
             self._collect(waiting, number, pairs, weight)
             now = max(now, float(time.max()))
             for ready in sorted(w for w in waiting if self._start(w + 1) + self.grace <= now):
@@ -148,20 +167,60 @@ class Snapshots:
             message = "%d flows came more than %g s after their window had ended and were left out; "
             _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
         if self.empty:
-            _log.warning("%d windows have no flows and are left out: %s", len(self.empty), first_few(self.empty))
+            _log.warning("%d windows have no flows and are left out", self.empty)
 
     def _start(self, number: int) -> float:
         return self.origin + number * self.width
+
+    def _numbers(self, time: AnyArray, place: Callable[[int], str]) -> Int64Array:
+        """Return the window of each time."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            position = np.floor((time - self.origin) / self.width)
+        impossible = ~(np.abs(position) < _LARGEST_NUMBER)
+        if impossible.any():
+            row = int(np.argmax(impossible))
+            raise InputError(
+                f"{place(row)}: the time {time[row]:.15g} has no window of {self.width:g} s: it is not finite, or too "
+                "large. Correct or remove this row, check that times are in seconds, or use wider windows."
+            )
+        return np.asarray(position, dtype=np.int64)
+
+    def _count_late(self, time: AnyArray, number: Int64Array, place: Callable[[int], str]) -> None:
+        """Count flows whose window is complete; the first of them is reported at once, because a stream may not end."""
+        is_late = (number <= self.numbers[-1]) & (self.after is None or number > self.after)
+        if not self.late and is_late.any():
+            row = int(np.argmax(is_late))
+            message = "%s: the time %.15g lies in window %d, and window %d is already complete; such flows are left out"
+            _log.warning(message, place(row), time[row], number[row], self.numbers[-1])
+        self.late += int(is_late.sum())
+
+    def _check_gap(self, time: AnyArray, number: Int64Array, known: list[int], place: Callable[[int], str]) -> None:
+        """Raise an error if more than ``max_gap`` windows lie between a flow and the others and ``known`` windows."""
+        if max([int(number.max()), *known]) - min([int(number.min()), *known]) <= self.max_gap:
+            return
+        present = np.unique(np.concatenate([number, np.array(known, dtype=np.int64)]))
+        ends = present[:-1][np.diff(present) > self.max_gap + 1]  # each is the last window before a gap
+        home = int(np.searchsorted(ends, max(known, default=int(number[0]))))
+        group = np.searchsorted(ends, number)
+        if np.all(group == home):
+            return
+        row = int(np.argmax(group != home))
+        others = present[np.searchsorted(ends, present) == home]
+        is_after = bool(number[row] > others[-1])
+        nearest = int(others[-1] if is_after else others[0])
+        raise InputError(
+            f"{place(row)}: the time {time[row]:.15g} is {abs(int(number[row]) - nearest)} windows of {self.width:g} s "
+            f"{'after' if is_after else 'before'} the nearest other flow, whose window starts at "
+            f"{self._start(nearest):.15g} s. More than {self.max_gap} windows without flows mean a wrong time: "
+            "correct or remove this row, check that times are in seconds, use wider windows, or raise max_gap "
+            "(--max-gap)."
+        )
 
     def _columns(self, batch: FlowBatch) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
         """Return time, source id, destination id and weight (None if it is not used) of each flow."""
         weight: Float64Array | None = None
         if isinstance(batch, Sequence):
-            time, source, destination, *rest = (np.asarray(column) for column in batch)
-            if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
-                raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
-            source, destination = source.astype(np.int64), destination.astype(np.int64)
-            weight = rest[0] if rest else None
+            time, source, destination, weight = _checked(batch)
         else:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
@@ -174,9 +233,13 @@ class Snapshots:
         self, waiting: dict[int, _OpenWindow], number: Int64Array, pairs: Int64Array, weight: Float64Array | None
     ) -> None:
         """Add the pairs, as 64-bit keys, to the windows of these numbers."""
-        is_single = len(number) > 0 and bool(np.all(number == number[0]))
-        for w in number[:1].tolist() if is_single else np.unique(number).tolist():
-            selection = slice(None) if is_single else number == w
+        if np.all(number == number[0]):
+            groups: Iterable[tuple[int, Int64Array | slice]] = [(int(number[0]), slice(None))]
+        else:
+            order = np.argsort(number, kind="stable")
+            present, starts = np.unique(number[order], return_index=True)
+            groups = zip(present.tolist(), np.split(order, starts[1:]), strict=True)
+        for w, selection in groups:
             keys, weights = pairs[selection], None if weight is None else weight[selection]
             rows = len(keys)
             if not self.directed:
@@ -193,7 +256,7 @@ class Snapshots:
         n_rows, n_columns = shape if self.directed else [max(shape)] * 2
         matrix = sp.csr_array((data, (keys >> 32, keys & 0xFFFFFFFF)), shape=(n_rows, n_columns))
         if self.numbers:
-            self.empty += range(self.numbers[-1] + 1, number)
+            self.empty += number - self.numbers[-1] - 1
         self.numbers.append(number)
         self.times.append(self._start(number))
         return Window(number, self._start(number), self._start(number + 1), matrix, window.rows)
@@ -207,6 +270,7 @@ def snapshots(
     weighted: bool = False,
     grace: str | float | None = None,
     origin: float = 0.0,
+    max_gap: int = MAX_GAP,
 ) -> Snapshots:
     """Cut flows into windows and give one sparse matrix for each, lazily.
 
@@ -228,6 +292,14 @@ def snapshots(
         How long after its end a window waits for late flows; by default a twenty-fourth of the width.
     origin : float
         The start of window 0, in seconds.
+    max_gap : int
+        The largest number of windows without flows between two flows. A flow beyond a longer gap is an error that
+        names its row: one wrong time in a stream would make every flow after it late.
+
+    Raises
+    ------
+    InputError
+        While the windows are made: a time that is not finite, or that lies beyond a gap of more than ``max_gap``.
 
     Examples
     --------
@@ -236,13 +308,19 @@ def snapshots(
     >>> flows = [(np.array([5, 7, day + 1, 3 * day]), np.array([0, 0, 1, 1]), np.array([2, 2, 0, 1]))]
     >>> days = snapshots(flows, width="1d")
     >>> [(A.shape, A.nnz) for A in days], days.numbers, days.empty
-    ([((2, 3), 1), ((2, 3), 1), ((2, 3), 1)], [0, 1, 3], [2])
+    ([((2, 3), 1), ((2, 3), 1), ((2, 3), 1)], [0, 1, 3], 1)
     """
     span = seconds(width)
-    if not span > 0:
-        raise InputError(f"the width of a window must be positive, not {width!r}.")
+    if not 0 < span < math.inf:
+        raise InputError(f"the width of a window must be positive and finite, not {width!r}.")
     wait = span / 24 if grace is None else seconds(grace)
-    return Snapshots(flows, span, directed, weighted, wait, origin)
+    if not wait >= 0:
+        raise InputError(f"a window cannot wait for {grace!r}: grace is 0 or more.")
+    if not math.isfinite(origin):
+        raise InputError(f"the origin of time must be finite, not {origin!r}.")
+    if max_gap < 0:
+        raise InputError(f"max_gap is a number of windows, 0 or more, not {max_gap!r}.")
+    return Snapshots(flows, span, directed, weighted, wait, origin, max_gap)
 
 
 def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Array:
@@ -308,6 +386,43 @@ def seconds(duration: str | float) -> float:
 def first_few(values: Sequence[int], limit: int = 8) -> str:
     """Write the first values with commas between them, and an ellipsis if there are more."""
     return ", ".join(map(str, values[:limit])) + (" …" if len(values) > limit else "")
+
+
+def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
+    """Return a function that names a row of a batch; ``first`` rows were read before, and ``rows`` are those kept."""
+
+    def place(row: int) -> str:
+        original = row if rows is None else int(rows[row])
+        known = None if isinstance(batch, Sequence) else place_of(batch, original)
+        return f"flow {first + original + 1}" if known is None else known
+
+    return place
+
+
+def _checked(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
+    """Return the arrays of a batch as time, source, destination and weight; raise an error if they cannot be that."""
+    columns = [np.asarray(column) for column in batch]
+    if len(columns) not in (3, 4) or any(column.shape != (columns[0].size,) for column in columns):
+        raise InputError(
+            "flows given as plain arrays are (time, source, destination) or (time, source, destination, weight), all "
+            f"of one length; their shapes are {', '.join(str(column.shape) for column in columns)}."
+        )
+    time, source, destination, *rest = columns
+    if len(time) == 0:
+        return time, source.astype(np.int64), destination.astype(np.int64), None
+    if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
+        raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
+    for ids in (source, destination):
+        if int(ids.min()) < 0 or int(ids.max()) > _LARGEST_ID:
+            raise InputError(f"ids lie between 0 and {_LARGEST_ID}; these go from {ids.min()} to {ids.max()}.")
+    if time.dtype.kind not in "iuf":
+        raise InputError(f"times are seconds, as numbers; these are of type {time.dtype}.")
+    weight = rest[0] if rest else None
+    if weight is not None:
+        if weight.dtype.kind not in "biuf" or not bool(np.all(np.isfinite(weight) & (weight >= 0))):
+            raise InputError("weights are finite numbers, not negative; drop or repair the other flows.")
+        weight = weight.astype(np.float64)
+    return time, source.astype(np.int64), destination.astype(np.int64), weight
 
 
 def _merge(keys: Int64Array, weights: Float64Array | None) -> tuple[Int64Array, Float64Array | None]:

@@ -1,4 +1,4 @@
-"""A lock, so that only one run works on a job at a time."""
+"""A lock, so that only one run works on a folder (a job, or the state of a watcher) at a time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from graphquilt.errors import JobError
 from graphquilt.files import explained
 
-__all__ = ["job_lock"]
+__all__ = ["folder_lock"]
 
 _locks: set[tuple[str, int]] = set()  # folder and thread of every lock that this process has
 
 
 @contextlib.contextmanager
-def job_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bool = False) -> Iterator[None]:
-    """Lock a job for this thread, so that two runs do not work on it at once.
+def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bool = False) -> Iterator[None]:
+    """Lock a folder for this thread, so that two runs do not work on it at once.
 
     Parameters
     ----------
     path : path
-        The job's folder.
+        It is created if it does not exist.
     share : str, optional
-        The name of the share of the job that is worked on. Different shares may be worked on at the same time, but the
+        The name of the share of a job that is worked on. Different shares may be worked on at the same time, but the
         whole job may not be worked on beside any of them.
     wait : bool
         Wait until the other run has gone, instead of raising an error.
@@ -41,13 +41,13 @@ def job_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bo
     Notes
     -----
     The operating system keeps the lock (``flock``), so that it ends with its process, however that ends. The content of
-    the file is only for people to read. A thread that has locked a job may lock it again.
+    the file is only for people to read. A thread that has locked a folder may lock it again.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with job_lock(folder), job_lock(folder):
+    >>> with folder_lock(folder), folder_lock(folder):
     ...     sorted(os.listdir(folder))
     ['lock']
     """
