@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["changed_embedder", "named_embedder"]
 
-EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
+EMBEDDERS = {"propagation": "Propagation", "svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
 
 
 def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe) -> Embedder:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
+    from graphquilt.embedders.basis import BasisEncoder
     from graphquilt.embedders.encoder import Encoder
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Embedder", "Fit", "Target", "check_accepts_target", "check_dim", "checked_fit", "free_motions"]
+__all__ = [
+    "Context",
+    "Embedder",
+    "Fit",
+    "Surroundings",
+    "Target",
+    "check_accepts_target",
+    "check_dim",
+    "checked_fit",
+    "free_motions",
+]
 
 
 @runtime_checkable
@@ -51,13 +63,58 @@ class Fit:
     embedding : float array (n, dim)
     losses : float array (epochs,)
         The loss that early stopping watched, one entry per epoch; empty for methods that do not train.
-    encoder : Encoder or None
+    encoder : Encoder, BasisEncoder or None
         Embeds other graphs without training, where the method allows that.
     """
 
     embedding: FloatArray
     losses: Float64Array
-    encoder: Encoder | None = None
+    encoder: Encoder | BasisEncoder | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """How much of the graph around a patch travels with it.
+
+    Parameters
+    ----------
+    hops : int
+        The distance from the patch up to which nodes are added.
+    neighbours : int
+        At most so many neighbours of each node are followed, so that hubs do not pull in the whole graph.
+
+    Examples
+    --------
+    >>> Context(hops=1)
+    Context(hops=1, neighbours=8)
+    """
+
+    hops: int = 2
+    neighbours: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(
+                    f"{name} of Context is an integer of at least 1, not {value!r}; for patches that see only "
+                    "themselves use context=None."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What a patch knows of the graph around it.
+
+    Attributes
+    ----------
+    n_inner : int
+        The first ``n_inner`` nodes of the graph that is given are embedded; the others only pass messages on.
+    survey : mapping of str to array (n, ...)
+        The rows of the embedder's survey for all nodes of the graph that is given, inner and outer.
+    """
+
+    n_inner: int
+    survey: Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True, eq=False)
