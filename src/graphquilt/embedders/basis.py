@@ -24,7 +24,6 @@ __all__ = ["BasisEncoder"]
 
 FORMAT = "graphquilt-basis"
 VERSION = 1
-ARRAYS = ("mean", "directions")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +33,14 @@ class BasisEncoder:
     Attributes
     ----------
     embedder : Propagation
-        Its ``start`` is the mean row and the directions.
+        Its ``start`` has the directions.
     """
 
     embedder: Propagation
 
     def __repr__(self) -> str:
         start = self.embedder.start or {}
-        return f"BasisEncoder({type(self.embedder).__name__}, dim={self.dim}, {len(start['mean'])} columns)"
+        return f"BasisEncoder({type(self.embedder).__name__}, dim={self.dim}, {len(start['directions'])} columns)"
 
     @property
     def dim(self) -> int:
@@ -75,7 +74,9 @@ class BasisEncoder:
         """Read a file that :meth:`save` wrote."""
         from graphquilt.embedders.propagation import Propagation
 
-        arrays = {name: np.array(value) for name, value in map_arrays(Path(path), ("description", *ARRAYS)).items()}
+        arrays = {
+            name: np.array(value) for name, value in map_arrays(Path(path), ("description", "directions")).items()
+        }
         try:
             description = json.loads(arrays.pop("description").tobytes())
             version = description["version"] if description["format"] == FORMAT else None
@@ -83,4 +84,4 @@ class BasisEncoder:
             raise FormatError(f"{path} was not written by BasisEncoder.save: {error}.") from error
         if version != VERSION:
             raise FormatError(f"{path} has basis format {version}; this graphquilt reads format {VERSION}.")
-        return cls(Propagation(**description["settings"], start=arrays))
+        return cls(Propagation(**description["settings"], start={"directions": np.array(arrays["directions"])}))

@@ -58,17 +58,19 @@ class Propagation:
     context : Context or None
         How much of the graph around a patch travels with it; None means that a patch sees only itself.
     start : mapping of str to array, optional
-        The shared start that :meth:`started` made: the ``mean`` row (w,) and the ``directions`` (w, dim). Embeddings
-        with the same start lie in the same frame.
+        The shared start that :meth:`started` made: the ``directions`` (w, dim). Embeddings with the same start lie in
+        the same frame.
 
     Notes
     -----
     With features X of unit rows and S = D^-1/2 (A + I) D^-1/2 the signal is H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X,
     where k is ``steps`` and a is ``restart`` (personalised PageRank, Gasteiger et al. 2019). Without features X is the
     membership of each node in one of many small clusters of the graph, S = D^-1 (A + I), k = 5, a = .15, and H is
-    log(1 + H / share of the cluster). The rows of H get unit length, and the embedding is (H - mean) V with the
-    principal directions V of H. A directed graph is made undirected by the larger of both weights. The seed is only
-    used by :meth:`survey` and :meth:`offer`, to choose rows.
+    replaced by log(1 + H / share of the cluster). The rows of H get unit length, and the embedding is H V with the
+    leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
+
+    A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
+    the origin. The seed only chooses rows in :meth:`survey` and :meth:`offer`.
 
     Examples
     --------
@@ -81,7 +83,7 @@ class Propagation:
     dim: int
     _: KW_ONLY
     structure: float = 0.0
-    clusters: int = 500
+    clusters: int = 256
     steps: int = 10
     restart: float = 0.1
     sample: int = 2000
@@ -147,7 +149,7 @@ class Propagation:
         rows = np.vstack([offer["rows"] for offer in offers])
         if all("sample" in offer for offer in offers):
             rows = rows[np.unique(np.concatenate([offer["sample"] for offer in offers]), return_index=True)[1]]
-        return replace(self, start=_start(rows, self.dim))
+        return replace(self, start={"directions": principal_directions(rows, self.dim)})
 
     def fit(
         self,
@@ -163,8 +165,9 @@ class Propagation:
         signals, n, start = self._signals(graph, surroundings), _count(graph, surroundings), self.start
         if start is None:
             signals = [(weight, _stored(signal, n)) for weight, signal in signals]
-            start = _start(_rows(signals, _chosen(n, SAMPLED, 0), self.block), self.dim)
-        Z = _projected(signals, n, start, self.block, progress)
+            rows = _rows(signals, _chosen(n, SAMPLED, 0), self.block)
+            start = {"directions": principal_directions(rows, self.dim)}
+        Z = _projected(signals, n, start["directions"], self.block, progress)
         return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
 
     def __call__(self, graph: Graph, seed: int) -> Float32Array:
@@ -208,10 +211,6 @@ def _chosen(n: int, count: int, seed: int) -> Int64Array:
     return np.arange(n) if n <= count else np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
 
 
-def _start(rows: AnyArray, dim: int) -> dict[str, AnyArray]:
-    return dict(zip(("mean", "directions"), principal_directions(rows, dim), strict=True))
-
-
 def _stored(signal: Signal, n: int) -> Signal:
     """Return a signal of n rows that computes each block once, if they fit into memory."""
     size = n * signal.width
@@ -246,11 +245,9 @@ def _rows(signals: Weighted, rows: Int64Array, block: int) -> Float32Array:
     return np.hstack(parts)
 
 
-def _projected(
-    signals: Weighted, n: int, start: Mapping[str, AnyArray], block: int, progress: ProgressCallback | None
-) -> Float32Array:
-    """Return (H - mean) V for the first n rows of H, which is computed in blocks of columns."""
-    mean, V = (np.asarray(start[name], dtype=np.float32) for name in ("mean", "directions"))
+def _projected(signals: Weighted, n: int, V: AnyArray, block: int, progress: ProgressCallback | None) -> Float32Array:
+    """Return H V for the first n rows of H, which is computed in blocks of columns and whose rows have unit length."""
+    V = np.asarray(V, dtype=np.float32)
     width = sum(signal.width for _, signal in signals)
     if width != len(V):
         raise InputError(
@@ -273,5 +270,4 @@ def _projected(
         if done:
             Z += part
         done += signal.width
-    Z -= mean @ V
     return Z

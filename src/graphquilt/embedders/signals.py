@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array, IntArray
-from graphquilt.embedders.propagation_kernels import propagation_step
+from graphquilt.embedders.propagation_kernels import membership_step, propagation_step
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.partition import Fennel, Metis
@@ -42,12 +42,26 @@ class Walk:
     restart: float
     steps: int
 
-    def __call__(self, X: Float32Array) -> Float32Array:
-        """Return H, (n, b)."""
+    def of_values(self, X: Float32Array) -> Float32Array:
+        """Return H for the signal X (n, b)."""
         H, spare = X, np.empty_like(X)
         for step in range(self.steps):
             propagation_step(self.csr, self.scale, self.restart, X, H, spare)
-            H, spare = spare, np.empty_like(X) if step == 0 else H
+            H, spare = spare, H if step else np.empty_like(X)
+        return H
+
+    def of_memberships(self, cluster: IntArray, first: int, last: int) -> Float32Array:
+        """Return H for the signal that is 1 in the column of each node's cluster, the columns from first to last."""
+        inside = np.flatnonzero((cluster >= first) & (cluster < last))
+        columns = cluster[inside] - first
+        H = np.empty((len(cluster), last - first), dtype=np.float32)
+        membership_step(self.csr, self.scale, self.restart, cluster, first, H)
+        H[inside, columns] += self.restart
+        spare, nothing = np.empty_like(H), np.empty((0, 0), dtype=np.float32)
+        for _ in range(self.steps - 1):
+            propagation_step(self.csr, self.scale, self.restart, nothing, H, spare)
+            spare[inside, columns] += self.restart
+            H, spare = spare, H
         return H
 
 
@@ -114,7 +128,7 @@ def feature_signal(graph: Graph, *, restart: float, steps: int) -> Signal:
             else:
                 block[rows] = np.asarray(X[rows], dtype=np.float32) @ projection[:, first:last]
         block *= scale[:, None]
-        return walk(block)
+        return walk.of_values(block)
 
     return Signal(feature_width(graph), columns)
 
@@ -174,10 +188,7 @@ def cluster_signal(graph: Graph, survey: Survey, n_clusters: int) -> Signal:
     gain[cluster[known]] = 1 / np.asarray(survey["share"], dtype=np.float32)[known]
 
     def columns(first: int, last: int) -> Float32Array:
-        block = np.zeros((graph.n_nodes, last - first), dtype=np.float32)
-        inside = np.flatnonzero((cluster >= first) & (cluster < last))
-        block[inside, cluster[inside] - first] = 1
-        block = walk(block)
+        block = walk.of_memberships(cluster, first, last)
         block *= gain[first:last]
         return np.log1p(block, out=block)
 
