@@ -240,6 +240,8 @@ def test_large_graphs_are_sampled_and_clustered_in_a_stream(monkeypatch):
     streamed = embedder.survey(graph, 0)
     assert not np.array_equal(streamed["cluster"], survey["cluster"])
     assert np.array_equal(np.unique(streamed["cluster"]), np.arange(20))
+    lone = gq.Graph(adjacency(11, isolated=4))
+    assert np.array_equal(embedder.survey(lone, 0)["cluster"] >= 0, lone.degrees > 0)
     graph = gq.Graph(adjacency(11), features(11))
     Z = gq.Propagation(WIDTH)(graph, 0)
     monkeypatch.setattr(module, "SAMPLED", 40)  # 40 rows span all 12 directions

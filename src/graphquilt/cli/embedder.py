@@ -61,7 +61,8 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
 def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:
     """Return an embedder, which is a dataclass, with these changes and settings."""
     hints = get_type_hints(type(embedder))
-    known = {field.name for field in dataclasses.fields(embedder) if field.name not in ("dim", "motions")}
+    fields = [field for field in dataclasses.fields(embedder) if field.compare]  # others are results, not settings
+    known = {field.name for field in fields if field.name not in ("dim", "motions")}
     for text in settings:
         name, value = _setting(text)
         if name not in known:

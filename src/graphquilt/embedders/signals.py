@@ -167,8 +167,10 @@ def clusters_of(graph: Graph, n_clusters: int) -> tuple[AnyArray, Float32Array]:
     share = np.ones(graph.n_nodes, dtype=np.float32)
     if len(linked):
         count = max(min(n_clusters, len(linked) // SMALLEST), 1)
-        part = graph if len(linked) == graph.n_nodes else graph.subgraph(linked)
-        labels = (Metis(count) if graph.n_edges <= METIS_ENTRIES else Fennel(count))(part)
+        if graph.n_edges > METIS_ENTRIES:  # perhaps on disk: no part of it is copied
+            labels = Fennel(count)(graph)[linked]
+        else:
+            labels = Metis(count)(graph if len(linked) == graph.n_nodes else graph.subgraph(linked))
         cluster[linked] = labels
         share[linked] = (np.bincount(labels) / len(linked))[labels]
     return cluster, share
