@@ -365,7 +365,7 @@ def known(edges, job, tmp_path, monkeypatch):
     ("words", "message"),
     [
         (("run", "nowhere.csv"), "nowhere.csv does not exist"),
-        (("run", "EDGES", "--embedder", "word2vec"), "choose one of svd, vgae, gae, dgi"),
+        (("run", "EDGES", "--embedder", "word2vec"), "choose one of propagation, svd, vgae, gae, dgi"),
         (("run", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of svd"),
         (("run", "EDGES", "--overlap", "many"), "two numbers with a colon"),
         (("run", "EDGES", "--partition", "spectral"), "choose one of metis"),

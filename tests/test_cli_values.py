@@ -47,6 +47,15 @@ def test_settings_are_read_as_they_are_meant():
     assert (model.init_seed, model.hidden, model.lr, model.featureless) == (None, 16, 1, "degree")
 
 
+def test_a_shared_start_is_no_setting_and_a_context_can_be_left_out():
+    model = embedder("propagation", "context=none", "structure=0.5", "clusters=64")
+    assert model == gq.Propagation(8, context=None, structure=0.5, clusters=64)
+    with pytest.raises(InputError, match=r"'start' is no setting of propagation; it has block, clusters, context"):
+        embedder("propagation", "start=1")
+    with pytest.raises(InputError, match="context of propagation takes"):
+        embedder("propagation", "context=2")
+
+
 def test_settings_change_the_embedder_that_a_job_has():
     current = gq.VGAE(4, dropout=0.5)
     assert embedder(None, "lr=1", current=current) == gq.VGAE(8, dropout=0.5, lr=1)

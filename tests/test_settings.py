@@ -20,6 +20,7 @@ EMBEDDERS = {
     "VGAE": gq.VGAE(3, dropout=0.25, init_seed=2, max_epochs=7),
     "GAE": gq.GAE(3, lr=0.5),
     "DGI": gq.DGI(3, featureless="degree"),
+    "Propagation": gq.Propagation(3, structure=0.5, context=gq.Context(hops=1)),
     "several": (gq.SVD(3), gq.VGAE(3), gq.SVD(3, motions=gq.Motions(rotate=False))),
 }
 CUTTINGS = {
@@ -61,6 +62,7 @@ def test_every_public_embedder_and_partitioner_is_tried_here():
         return {name for name in package.__all__ if name in gq.__all__ and isinstance(getattr(package, name), type)}
 
     assert public(gq.embedders) == {*EMBEDDERS} - {"several"} | {
+        "Context",
         "FunctionEmbedder",
         "PyGEmbedder",
         "TransformerEmbedder",

@@ -19,7 +19,9 @@ from .embedders import DGI as DGI
 from .embedders import GAE as GAE
 from .embedders import SVD as SVD
 from .embedders import VGAE as VGAE
+from .embedders import Context as Context
 from .embedders import FunctionEmbedder as FunctionEmbedder
+from .embedders import Propagation as Propagation
 from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["changed_embedder", "named_embedder"]
 
-EMBEDDERS = {"svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
+EMBEDDERS = {"propagation": "Propagation", "svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
 
 
 def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe) -> Embedder:
@@ -61,7 +61,8 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
 def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:
     """Return an embedder, which is a dataclass, with these changes and settings."""
     hints = get_type_hints(type(embedder))
-    known = {field.name for field in dataclasses.fields(embedder) if field.name not in ("dim", "motions")}
+    fields = [field for field in dataclasses.fields(embedder) if field.compare]  # others are results, not settings
+    known = {field.name for field in fields if field.name not in ("dim", "motions")}
     for text in settings:
         name, value = _setting(text)
         if name not in known:

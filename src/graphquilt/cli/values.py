@@ -182,7 +182,7 @@ class EmbedderFlags:
     """What embeds the patches."""
 
     embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
-    """svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
+    """propagation, svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
     dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
     """Dimensions of the embedding. [default: 64, or that of the job]"""
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()

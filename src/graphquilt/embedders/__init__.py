@@ -1,10 +1,12 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
+from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.bipartite import bipartite_svd
 from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
+from graphquilt.embedders.propagation import Propagation
 from graphquilt.embedders.svd import SVD
 from graphquilt.embedders.vgae import GAE, VGAE
 
@@ -13,11 +15,13 @@ __all__ = [
     "GAE",
     "SVD",
     "VGAE",
+    "BasisEncoder",
     "Context",
     "Embedder",
     "Encoder",
     "Fit",
     "FunctionEmbedder",
+    "Propagation",
     "PyGEmbedder",
     "Surroundings",
     "TransformerEmbedder",

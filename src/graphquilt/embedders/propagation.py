@@ -1,0 +1,273 @@
+"""Propagation: features, or memberships in clusters, spread over the graph and reduced to their main directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, Float32Array, Int64Array
+from graphquilt.embedders.basis import BasisEncoder
+from graphquilt.embedders.contract import Context, Fit, Surroundings, check_dim
+from graphquilt.embedders.principal import principal_directions
+from graphquilt.embedders.signals import (
+    Signal,
+    cluster_signal,
+    clusters_of,
+    feature_signal,
+    feature_width,
+    inverse_lengths,
+)
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
+from graphquilt.progress import ProgressCallback, report
+
+__all__ = ["Propagation"]
+
+OFFERED = 50  # rows that a patch without a survey offers
+SAMPLED = 16_384  # rows of a larger graph that its directions are computed from
+WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
+HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
+PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
+
+Weighted: TypeAlias = Sequence[tuple[float, Signal]]
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """Spread a signal over the graph, and place each node by the main directions of what arrives there; no training.
+
+    Parameters
+    ----------
+    dim : int
+        Number of directions. Where the signal has fewer, the other columns are zero.
+    structure : float
+        The weight of the cluster memberships beside the features. A graph without features is embedded by its
+        memberships alone.
+    clusters : int
+        Number of clusters; at most a quarter of the number of nodes are made.
+    steps, restart : int, float
+        The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
+    sample : int
+        Number of rows of the whole graph that the directions of a shared start are computed from.
+    block : int
+        Number of columns that are propagated at once: fewer need less memory.
+    context : Context or None
+        How much of the graph around a patch travels with it; None means that a patch sees only itself.
+    start : mapping of str to array, optional
+        The shared start that :meth:`started` made: the ``directions`` (w, dim). Embeddings with the same start lie in
+        the same frame.
+
+    Notes
+    -----
+    With features X of unit rows and S = D^-1/2 (A + I) D^-1/2 the signal is H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X,
+    where k is ``steps`` and a is ``restart`` (personalised PageRank, Gasteiger et al. 2019). Without features X is the
+    membership of each node in one of many small clusters of the graph, S = D^-1 (A + I), k = 5, a = .15, and H is
+    replaced by log(1 + H / share of the cluster). The rows of H get unit length, and the embedding is H V with the
+    leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
+
+    A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
+    the origin. The seed only chooses rows in :meth:`survey` and :meth:`offer`.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]))
+    >>> Propagation(1)(path, 0).shape
+    (10, 1)
+    """
+
+    dim: int
+    _: KW_ONLY
+    structure: float = 0.0
+    clusters: int = 256
+    steps: int = 10
+    restart: float = 0.1
+    sample: int = 2000
+    block: int = 64
+    context: Context | None = Context()
+    start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
+    deterministic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_dim(self.dim, "Propagation")
+        for name in ("clusters", "sample", "block"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} of Propagation must be at least 1, not {getattr(self, name)}.")
+        if self.steps < 0:
+            raise InputError(f"steps of Propagation must not be negative; there are {self.steps}.")
+        if not 0 <= self.restart <= 1:
+            raise InputError(f"restart of Propagation is a probability from 0 to 1, not {self.restart}.")
+        if not 0 <= self.structure < np.inf:
+            raise InputError(f"structure of Propagation is a weight of at least 0, not {self.structure}.")
+
+    @property
+    def motions(self) -> Motions:
+        """The motions by which embeddings of overlapping graphs differ: none with a shared start."""
+        return Motions() if self.start is None else Motions(rotate=False, translate=False)
+
+    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:
+        """Return what patches need to know of the whole graph, one row per node.
+
+        ``sample`` numbers the nodes whose rows are offered, and is -1 for others. Where memberships are used,
+        ``cluster`` is the cluster of each node, -1 without edges, and ``share`` the share of the nodes that are in it.
+        """
+        graph = graph.undirected()
+        chosen = _chosen(graph.n_nodes, self.sample, seed)
+        sample = np.full(graph.n_nodes, -1, dtype=np.int32)
+        sample[chosen] = np.arange(len(chosen), dtype=np.int32)
+        return {"sample": sample, **self._clusters(graph)}
+
+    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
+        """Return a few rows of the propagated signal, for :meth:`started`.
+
+        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. A patch with
+        neither features nor a survey has no frame in common with others, and offers nothing.
+        """
+        if surroundings is None and self._needs_clusters(graph):
+            return {}
+        signals, n = self._signals(graph, surroundings), _count(graph, surroundings)
+        if surroundings is None or "sample" not in surroundings.survey:
+            return {"rows": _rows(signals, _chosen(n, OFFERED, seed), self.block).astype(np.float16)}
+        sample = np.asarray(surroundings.survey["sample"][:n])
+        chosen = np.flatnonzero(sample >= 0)
+        return {"rows": _rows(signals, chosen, self.block).astype(np.float16), "sample": sample[chosen]}
+
+    def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
+        """Return the embedder that all patches use: its directions are those of all offered rows together.
+
+        A node that several patches offer counts once. Where a patch offers nothing, there is no shared start.
+        """
+        if not offers or any("rows" not in offer for offer in offers):
+            return replace(self, start=None)
+        widths = sorted({offer["rows"].shape[1] for offer in offers})
+        if len(widths) > 1:
+            raise InputError(f"the offered rows have {widths} columns; all patches need the same features.")
+        rows = np.vstack([offer["rows"] for offer in offers])
+        if all("sample" in offer for offer in offers):
+            rows = rows[np.unique(np.concatenate([offer["sample"] for offer in offers]), return_index=True)[1]]
+        return replace(self, start={"directions": principal_directions(rows, self.dim)})
+
+    def fit(
+        self,
+        graph: Graph,
+        seed: int,  # noqa: ARG002
+        progress: ProgressCallback | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> Fit:
+        """Embed the graph, or only its inner nodes where there are surroundings; the result has an encoder.
+
+        Without a shared start the directions are those of the nodes that are embedded.
+        """
+        signals, n, start = self._signals(graph, surroundings), _count(graph, surroundings), self.start
+        if start is None:
+            signals = [(weight, _stored(signal, n)) for weight, signal in signals]
+            rows = _rows(signals, _chosen(n, SAMPLED, 0), self.block)
+            start = {"directions": principal_directions(rows, self.dim)}
+        Z = _projected(signals, n, start["directions"], self.block, progress)
+        return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
+
+    def __call__(self, graph: Graph, seed: int) -> Float32Array:
+        """Return the embedding (n, dim)."""
+        return np.asarray(self.fit(graph, seed).embedding)
+
+    def _needs_clusters(self, graph: Graph) -> bool:
+        return feature_width(graph) == 0 or self.structure > 0
+
+    def _clusters(self, graph: Graph) -> dict[str, AnyArray]:
+        if not self._needs_clusters(graph):
+            return {}
+        cluster, share = clusters_of(graph, self.clusters)
+        return {"cluster": cluster, "share": share}
+
+    def _signals(self, graph: Graph, surroundings: Surroundings | None) -> Weighted:
+        """Return the signals of the graph with their weights."""
+        graph = graph.undirected()
+        survey = {} if surroundings is None else surroundings.survey
+        signals = []
+        if feature_width(graph):
+            signals.append((1.0, feature_signal(graph, restart=self.restart, steps=self.steps)))
+        if self._needs_clusters(graph):
+            if "cluster" not in survey:
+                if self.start is not None:
+                    raise InputError(
+                        f"the shared start refers to {self.clusters} clusters of another graph, and there is no survey "
+                        f"that tells which of them the {graph.n_nodes} nodes are in; pass the survey of that graph."
+                    )
+                survey = self._clusters(graph)
+            signals.append((self.structure if signals else 1.0, cluster_signal(graph, survey, self.clusters)))
+        return signals
+
+
+def _count(graph: Graph, surroundings: Surroundings | None) -> int:
+    return graph.n_nodes if surroundings is None else surroundings.n_inner
+
+
+def _chosen(n: int, count: int, seed: int) -> Int64Array:
+    """Return at most ``count`` of n rows, ascending."""
+    return np.arange(n) if n <= count else np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
+
+
+def _stored(signal: Signal, n: int) -> Signal:
+    """Return a signal of n rows that computes each block once, if they fit into memory."""
+    size = n * signal.width
+    if 2 * size > HALVED:
+        return signal
+    dtype = np.float32 if 4 * size <= WHOLE else np.float16
+    blocks: dict[tuple[int, int], AnyArray] = {}
+
+    def columns(first: int, last: int) -> Float32Array:
+        if (first, last) not in blocks:
+            H = signal.columns(first, last)[:n]
+            blocks[first, last] = H.astype(dtype)
+            return H
+        return blocks[first, last].astype(np.float32, copy=False)
+
+    return Signal(signal.width, columns)
+
+
+def _blocks(signal: Signal, width: int) -> Iterator[tuple[slice, Float32Array]]:
+    for first in range(0, signal.width, width):
+        last = min(first + width, signal.width)
+        yield slice(first, last), signal.columns(first, last)
+
+
+def _rows(signals: Weighted, rows: Int64Array, block: int) -> Float32Array:
+    """Return these rows of the signals, of unit length times their weights, side by side, (k, w)."""
+    parts = []
+    for weight, signal in signals:
+        H = np.hstack([H[rows] for _, H in _blocks(signal, block)])
+        H *= weight * inverse_lengths(np.einsum("ij,ij->i", H, H))[:, None]
+        parts.append(H)
+    return np.hstack(parts)
+
+
+def _projected(signals: Weighted, n: int, V: AnyArray, block: int, progress: ProgressCallback | None) -> Float32Array:
+    """Return H V for the first n rows of H, which is computed in blocks of columns and whose rows have unit length."""
+    V = np.asarray(V, dtype=np.float32)
+    width = sum(signal.width for _, signal in signals)
+    if width != len(V):
+        raise InputError(
+            f"the shared start is for signals of {len(V)} columns, and this graph has one of {width}; the features "
+            "must be those that the start was made with."
+        )
+    Z = np.zeros((n, V.shape[1]), dtype=np.float32)
+    done = 0
+    for weight, signal in signals:
+        part = Z if not done else np.zeros_like(Z)
+        squares = np.zeros(n, dtype=np.float32)
+        directions = V[done : done + signal.width]
+        for columns, H in _blocks(signal, block):
+            squares += np.einsum("ij,ij->i", H[:n], H[:n])
+            for a in range(0, n, PRODUCT_ROWS):
+                rows = slice(a, min(a + PRODUCT_ROWS, n))
+                part[rows] += H[rows] @ directions[columns]
+            report(progress, "propagation", done + columns.stop, width)
+        part *= weight * inverse_lengths(squares)[:, None]
+        if done:
+            Z += part
+        done += signal.width
+    return Z

@@ -1,0 +1,197 @@
+"""The signals that are spread over a graph, in blocks of columns: its features, or memberships in clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray, Float32Array, Float64Array, IntArray
+from graphquilt.embedders.propagation_kernels import membership_step, propagation_step
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+from graphquilt.partition import Fennel, Metis
+
+__all__ = ["Signal", "Survey", "cluster_signal", "clusters_of", "feature_signal", "feature_width", "inverse_lengths"]
+
+WIDEST = 2000  # features with more columns than this are projected
+PROJECTED = 1024  # to this many
+PROJECTION_SEED = 20_261_116  # the same projection for all graphs
+WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
+WALK_STEPS = 5
+SMALLEST = 4  # nodes per cluster, at least, on average
+METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream
+ROWS = 8192  # of features that are read at once
+
+Columns: TypeAlias = Callable[[int, int], Float32Array]
+Survey: TypeAlias = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """H ← restart · X + (1 - restart) · S H, so many steps from H = X, with S = L (A + loops) R.
+
+    After k steps H is Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X, where a is the restart probability.
+    """
+
+    csr: tuple[IntArray, IntArray, AnyArray]
+    scale: tuple[Float32Array, Float32Array, Float32Array]  # the diagonals of L, R and the loops
+    restart: float
+    steps: int
+
+    def of_values(self, X: Float32Array) -> Float32Array:
+        """Return H for the signal X (n, b)."""
+        H, spare = X, np.empty_like(X)
+        for step in range(self.steps):
+            propagation_step(self.csr, self.scale, self.restart, X, H, spare)
+            H, spare = spare, H if step else np.empty_like(X)
+        return H
+
+    def of_memberships(self, cluster: IntArray, first: int, last: int) -> Float32Array:
+        """Return H for the signal that is 1 in the column of each node's cluster, the columns from first to last."""
+        inside = np.flatnonzero((cluster >= first) & (cluster < last))
+        columns = cluster[inside] - first
+        H = np.empty((len(cluster), last - first), dtype=np.float32)
+        membership_step(self.csr, self.scale, self.restart, cluster, first, H)
+        H[inside, columns] += self.restart
+        spare, nothing = np.empty_like(H), np.empty((0, 0), dtype=np.float32)
+        for _ in range(self.steps - 1):
+            propagation_step(self.csr, self.scale, self.restart, nothing, H, spare)
+            spare[inside, columns] += self.restart
+            H, spare = spare, H
+        return H
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """One row per node and ``width`` columns, which are computed in blocks: ``columns(first, last)`` is (n, b)."""
+
+    width: int
+    columns: Columns
+
+
+def _degrees(graph: Graph) -> tuple[Float32Array, Float32Array]:
+    """Return the weighted degree of each node with its loop, and the loop alone, (n,) each.
+
+    A loop weighs as much as the node's mean edge, so that the unit of the weights does not matter: 1 without weights.
+    """
+    counts = graph.degrees
+    if graph.weights is None:
+        return (counts + 1).astype(np.float32), np.ones(graph.n_nodes, dtype=np.float32)
+    rows = np.repeat(np.arange(graph.n_nodes), counts)
+    total = np.bincount(rows, weights=graph.weights, minlength=graph.n_nodes)
+    loop = np.where(counts > 0, total / np.maximum(counts, 1), 1.0)
+    return (total + loop).astype(np.float32), loop.astype(np.float32)
+
+
+def _walk(graph: Graph, *, symmetric: bool, restart: float, steps: int) -> Walk:
+    """Return the walk by D^-1/2 (A + I) D^-1/2, or by D^-1 (A + I)."""
+    degree, loop = _degrees(graph)
+    weights = np.empty(0, np.float32) if graph.weights is None else np.asarray(graph.weights, dtype=np.float32)
+    right = (degree ** (-0.5 if symmetric else 0.0)).astype(np.float32)
+    left = (1 / (degree * right)).astype(np.float32)
+    return Walk((graph.indptr, graph.indices, weights), (left, right, loop), restart, steps)
+
+
+def feature_width(graph: Graph) -> int:
+    """Return the number of columns of the signal that the features give; 0 where there are none."""
+    width = 0 if graph.features is None else graph.features.shape[1]
+    return PROJECTED if width > WIDEST else width
+
+
+def feature_signal(graph: Graph, *, restart: float, steps: int) -> Signal:
+    """Return the propagated features, whose rows are given unit length first.
+
+    Wide features go through a random projection with a fixed seed, the same for all graphs.
+    """
+    assert graph.features is not None
+    X = graph.features
+    scale = inverse_lengths(_squares(X))
+    walk = _walk(graph, symmetric=True, restart=restart, steps=steps)
+    projection = None
+    if X.shape[1] > WIDEST:
+        rng = np.random.default_rng(PROJECTION_SEED)
+        projection = rng.standard_normal((X.shape[1], PROJECTED), dtype=np.float32) / np.float32(np.sqrt(PROJECTED))
+
+    def columns(first: int, last: int) -> Float32Array:
+        block = np.empty((graph.n_nodes, last - first), dtype=np.float32)
+        for a in range(0, graph.n_nodes, ROWS):
+            rows = slice(a, a + ROWS)
+            if projection is None:
+                part = X[rows, first:last]
+                block[rows] = part.toarray() if isinstance(part, sp.sparray) else part
+            elif isinstance(X, sp.csr_array):
+                block[rows] = X[rows].astype(np.float32) @ projection[:, first:last]
+            else:
+                block[rows] = np.asarray(X[rows], dtype=np.float32) @ projection[:, first:last]
+        block *= scale[:, None]
+        return walk.of_values(block)
+
+    return Signal(feature_width(graph), columns)
+
+
+def inverse_lengths(squares: AnyArray) -> Float32Array:
+    """Return 1 / sqrt of each entry, and 0 where that is 0: rows of zeros stay zero."""
+    positive = squares > 0
+    return np.where(positive, 1 / np.sqrt(np.where(positive, squares, 1)), 0).astype(np.float32)
+
+
+def _squares(X: AnyArray | sp.csr_array) -> Float64Array:
+    """Return the squared length of each row; refuse values that are not finite."""
+    squares = np.empty(X.shape[0])
+    for a in range(0, X.shape[0], ROWS):
+        part = X[a : a + ROWS].astype(np.float64)
+        if isinstance(part, sp.csr_array):
+            squares[a : a + ROWS] = np.asarray(part.multiply(part).sum(axis=1)).ravel()
+        else:
+            squares[a : a + ROWS] = np.einsum("ij,ij->i", part, part)
+    bad = np.flatnonzero(~np.isfinite(squares))
+    if len(bad):
+        raise InputError(
+            f"the features of {len(bad)} of {len(squares)} nodes are not finite, the first is node {bad[0]}; "
+            "replace those values, for example by the mean of their column."
+        )
+    return squares
+
+
+def clusters_of(graph: Graph, n_clusters: int) -> tuple[AnyArray, Float32Array]:
+    """Return the cluster of each node, int32 (n,), and the share of the nodes that are in it, float32 (n,).
+
+    Nodes without edges are in no cluster, which is -1, and do not count.
+    """
+    linked = np.flatnonzero(graph.degrees > 0)
+    cluster = np.full(graph.n_nodes, -1, dtype=np.int32)
+    share = np.ones(graph.n_nodes, dtype=np.float32)
+    if len(linked):
+        count = max(min(n_clusters, len(linked) // SMALLEST), 1)
+        if graph.n_edges > METIS_ENTRIES:  # perhaps on disk: no part of it is copied
+            labels = Fennel(count)(graph)[linked]
+        else:
+            labels = Metis(count)(graph if len(linked) == graph.n_nodes else graph.subgraph(linked))
+        cluster[linked] = labels
+        share[linked] = (np.bincount(labels) / len(linked))[labels]
+    return cluster, share
+
+
+def cluster_signal(graph: Graph, survey: Survey, n_clusters: int) -> Signal:
+    """Return log(1 + P / share), where P is how often a walk from a node ends in each cluster of the survey."""
+    cluster = np.asarray(survey["cluster"])
+    known = np.flatnonzero(cluster >= 0)
+    if len(known) and cluster.max() >= n_clusters:
+        raise InputError(
+            f"the survey has cluster {cluster.max()}, and the embedder has {n_clusters} clusters; use the survey of "
+            "an embedder with the same number."
+        )
+    walk = _walk(graph, symmetric=False, restart=WALK_RESTART, steps=WALK_STEPS)
+    gain = np.zeros(n_clusters, dtype=np.float32)
+    gain[cluster[known]] = 1 / np.asarray(survey["share"], dtype=np.float32)[known]
+
+    def columns(first: int, last: int) -> Float32Array:
+        block = walk.of_memberships(cluster, first, last)
+        block *= gain[first:last]
+        return np.log1p(block, out=block)
+
+    return Signal(n_clusters, columns)
