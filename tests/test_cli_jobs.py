@@ -220,14 +220,15 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
     needs("torch")
     out = tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--workers", 1, "--json")
-    code, printed, _ = gq(*words, "--out", out, "--recipe", "best", "--runs", 2)
+    code, printed, _ = gq(*words, "--out", out, "--recipe", "reconstruction", "--runs", 2)
     assert code == 0
-    assert {key: json.loads(printed)[key] for key in ("recipe", "runs")} == {"recipe": "best, changed", "runs": 2}
+    result = json.loads(printed)
+    assert (result["recipe"], result["runs"]) == ("reconstruction, changed", 2)
     status = inspected(gq, out)
     assert (status["embedded"], status["wanted"]) == (8, 8)
-    assert status["settings"]["embedder"]["dropout"] == graphquilt.Recipe.best().dropout
-    assert status["settings"]["recipe"]["name"] == "best, changed"
-    assert status["records"]["alignment"]["coverage"] == graphquilt.Recipe.best().coverage
+    assert status["settings"]["embedder"]["blend"] == 1
+    assert status["settings"]["recipe"]["name"] == "reconstruction, changed"
+    assert status["records"]["alignment"]["coverage"] == 2.0
     more = ("embed", out, "--runs", 3, "--workers", 1)
     assert gq(*more, "--shard", "1/2")[0] == 0
     assert inspected(gq, out)["next"] == "graphquilt embed"
@@ -243,9 +244,9 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
     assert inspected(gq, out)["embedded"] == 12
     assert gq("align", out, "--coverage", 0, "--workers", 1)[0] == 0
     assert inspected(gq, out)["settings"]["recipe"]["coverage"] == 0
-    code, _, err = gq(*words, "--recipe", "best", "--runs", 1, "--set", "dropout=0", "--out", tmp_path / "other")
+    code, _, err = gq(*words, "--recipe", "paper", "--set", "negatives=3", "--out", tmp_path / "other")
     assert code == 0, err
-    assert inspected(gq, tmp_path / "other")["settings"]["embedder"]["dropout"] == 0  # what is set by hand wins
+    assert inspected(gq, tmp_path / "other")["settings"]["embedder"]["negatives"] == 3  # what is set by hand wins
     np.save(tmp_path / "full.npy", np.random.default_rng(0).normal(size=(400, 2)))
     code, printed, _ = gq("evaluate", out, "--full", tmp_path / "full.npy", "--json")
     assert code == 0
@@ -259,7 +260,7 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
     needs("torch")
     out = tmp_path / "job"
     assert gq("patch", edges, "--dim", 2, "--patches", 4, "--seed", 5, "--out", out)[0] == 0
-    begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--set", "dropout=0", "--recipe", "best", "--runs", 2)
+    begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--recipe", "paper", "--runs", 2)
     assert gq(*begun, "--robust", "--workers", 1, "--shard", "1/2")[0] == 0
     before = inspected(gq, out)["settings"]
     assert (before["seed"], before["recipe"]["robust"], before["embedder"]["max_epochs"]) == (5, True, 4)
@@ -295,9 +296,9 @@ def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, gq, t
     assert inspected(gq, tmp_path / "job")["settings"]["recipe"]["coverage"] == 1
 
 
-def test_runs_of_svd_are_one(edges, gq, tmp_path):
+def test_runs_of_an_embedder_that_is_not_random_are_one(edges, gq, tmp_path):
     words = ("run", edges, "--dim", 2, "--patches", 4, "--out", tmp_path / "job", "--workers", 1, "--json")
-    code, printed, _ = gq(*words, "--recipe", "best")
+    code, printed, _ = gq(*words, "--runs", 4)
     assert code == 0
     assert json.loads(printed)["runs"] == 1
 
@@ -386,7 +387,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("inspect", "EMPTY"), "has no patches yet"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
-        (("run", "EDGES", "--recipe", "secret"), "choose one of paper, best, reconstruction"),
+        (("run", "EDGES", "--recipe", "secret"), "choose one of shared, reconstruction, paper"),
         (("embed", "JOB", "--seed", "9"), "Unknown option: --seed"),
         (("run", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
         (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),

@@ -21,7 +21,7 @@ def graph():
 
 
 def test_the_one_line_route_equals_the_unrolled_one(graph):
-    result = gq.embed(graph, dim=3, n_patches=5, seed=4)
+    result = gq.embed(graph, dim=3, n_patches=5, embedder=gq.SVD(3), recipe=gq.Recipe(), seed=4)
     overlap = default_overlap(3, graph.n_nodes, 5)
     labels = gq.merge_small(graph, gq.Metis(5, seed=4)(graph), smallest_cluster(overlap))
     patch_graph = gq.patch_graph(graph, labels, degree=default_degree(5), overlap=overlap, seed=4)
@@ -81,16 +81,16 @@ def test_patches_are_counted_in_whole_numbers(graph, n_patches):
 
 
 def test_a_recipe_is_a_value_and_the_error_says_which(graph):
-    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.shared\(\)"):
         gq.embed(graph, dim=2, recipe="best")
-    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+    with pytest.raises(gq.errors.InputError, match=r"not 'best': pass Recipe\.shared\(\)"):
         gq.embed_patches(graph, gq.cut(graph, gq.Cutting(3), dim=2), gq.SVD(2), recipe="best")
 
 
 def test_runs_of_an_embedder_without_chance_are_one(graph, caplog):
     result = gq.embed(graph, dim=2, n_patches=3, recipe=gq.Recipe(runs=4))
     assert result.alignment.n_patches == result.patch_graph.n_patches == 3
-    assert "SVD does not depend on the seed, so 4 runs would be equal" in caplog.text
+    assert "Propagation does not depend on the seed, so 4 runs would be equal" in caplog.text
     assert gq.embed(graph, dim=2, n_patches=3, embedder=Toy(2), recipe=gq.Recipe(runs=2)).alignment.n_patches == 6
 
 

@@ -103,8 +103,8 @@ def test_relabelling_the_nodes_permutes_the_rows(seed):
     np.testing.assert_allclose(gram(again), gram(Z[order]), atol=1e-4)
     structure = gq.Propagation(20, clusters=20)
     survey = structure.survey(gq.Graph(A), 0)
-    Z = structure.fit(gq.Graph(A), 0, surroundings=Surroundings(N, survey)).embedding
-    moved = Surroundings(N, {name: values[order] for name, values in survey.items()})
+    Z = structure.fit(gq.Graph(A), 0, surroundings=Surroundings(N, N, survey)).embedding
+    moved = Surroundings(N, N, {name: values[order] for name, values in survey.items()})
     again = structure.fit(gq.Graph(A[order][:, order]), 0, surroundings=moved).embedding
     np.testing.assert_allclose(gram(again), gram(Z[order]), atol=1e-4)
 
@@ -147,7 +147,11 @@ def halves(graph, embedder, n_inner, seed=0):
     """Two overlapping patches of ``n_inner`` nodes, each with all other nodes around it."""
     survey = embedder.survey(graph, seed)
     for order in (np.arange(graph.n_nodes), np.arange(graph.n_nodes)[::-1]):
-        yield order, graph.subgraph(order), Surroundings(n_inner, {name: rows[order] for name, rows in survey.items()})
+        yield (
+            order,
+            graph.subgraph(order),
+            Surroundings(n_inner, N, {name: rows[order] for name, rows in survey.items()}),
+        )
 
 
 @pytest.mark.parametrize("with_features", [True, False])
@@ -230,7 +234,7 @@ def test_an_encoder_of_memberships_takes_the_survey(tmp_path):
     similar = unit(Z[:N]) @ unit(Z[N:])[0]
     assert similar[0] > np.quantile(similar, 0.9)  # the new node lies beside its only neighbour
     with pytest.raises(InputError, match="the survey has cluster 19, and the embedder has 10 clusters"):
-        replace(embedder, clusters=10).fit(graph, 0, surroundings=Surroundings(N, survey))
+        replace(embedder, clusters=10).fit(graph, 0, surroundings=Surroundings(N, N, survey))
 
 
 def test_large_graphs_are_sampled_and_clustered_in_a_stream(monkeypatch):
@@ -294,7 +298,7 @@ def test_options_are_checked(options, message):
 
 
 def test_a_context_has_hops_and_neighbours():
-    with pytest.raises(InputError, match="hops of Context is an integer of at least 1, not 0"):
+    with pytest.raises(InputError, match="hops of a Context is a whole number of at least 1, not 0"):
         gq.Context(hops=0)
 
 

@@ -32,7 +32,7 @@ CUTTINGS = {
     "leiden": gq.Cutting(5, partitioner=gq.Leiden(), edge_weight=gq.Resistance()),
 }
 RECIPES = {
-    "best": gq.Recipe.best(),
+    "shared": gq.Recipe.shared(),
     "own": gq.Recipe("mine", start=False, robust=True, motions=gq.Motions(scale=True), branching=3),
 }
 SOURCE = Source(
@@ -179,5 +179,5 @@ def test_wrong_settings_are_named():
         JobSettings(embedder=(gq.SVD(2), gq.SVD(3)))
     with pytest.raises(InputError, match="cutting of a job is a Cutting, not 5"):
         JobSettings(embedder=gq.SVD(2), cutting=5)
-    with pytest.raises(InputError, match=r"not 'best': pass Recipe\.best\(\)"):
+    with pytest.raises(InputError, match=r"not 'best': pass Recipe\.shared\(\)"):
         JobSettings(embedder=gq.SVD(2), recipe="best")

@@ -188,68 +188,29 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory, _few_epochs):
-    from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+    from graphquilt.studies.quality import quality_cells, reproduce_quality
 
     out = tmp_path_factory.mktemp("quality")
-    cells = quality_cells(["blocks"], ["vgae"], [2], list(COLUMNS), repetitions=1, splits=2)
-    columns = ["full", "l2g", "best", "reconstruction"]
-    cells += quality_cells(["blocks"], ["dgi"], [2], columns, repetitions=2, splits=2)
-    cells += quality_cells(["blocks"], ["vgae"], [2], ["full", "l2g"], repetitions=1, splits=2, links=True)
+    cells = quality_cells(["blocks"], ["propagation", "structure", "svd", "vgae"], [2], repetitions=1, splits=2)
+    cells += quality_cells(["blocks"], ["dgi"], [2], ["full", "shared"], repetitions=2, splits=2)
     return out, cells, reproduce_quality(cells, out)
 
 
-def test_the_study_of_quality_leaves_tables_a_figure_and_raw_numbers(quality):
+def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
     out, cells, rows = quality
-    from graphquilt.studies.quality import COLUMNS
+    from graphquilt.studies.quality import WAYS
     from graphquilt.studies.quality_report import quality_tables
 
     text = quality_tables(rows)
     assert (out / "quality.md").read_text() == text
-    for column in COLUMNS:
-        assert f"| {column} |" in text
-    assert "best ≥ full, accuracy" in text
+    for way in WAYS:
+        assert f"| {way} |" in text
+    assert "shared: accuracy ≥ full − 0.008" in text
     raw = json.loads((out / "quality.json").read_text())
-    assert len(raw["cells"]) == len(cells)
+    assert len(raw["cells"]) == len(cells) == 18
     assert {row["repetitions"] for row in raw["summary"] if row["model"] == "dgi"} == {2}
-    assert all(
-        "link_auc" in row for row in raw["summary"] if row["column"] in ("full", "l2g") and row["model"] == "vgae"
-    )
+    assert all(0 <= row["link_cosine"] <= 1 and 0 <= row["link_inner_product"] <= 1 for row in raw["summary"])
     assert (out / "quality.png").stat().st_size > 10_000
-
-
-def test_columns_share_their_trainings(quality):
-    """One job for no-trans, l2g, + runs, + coverage, + refine and reconstruction together."""
-    out, _, _ = quality
-    trainings = out / "trainings"
-    names = {path.name for path in trainings.glob("blocks-vgae-d002*patches")} - {"blocks-vgae-d002-links-run0-patches"}
-    changes = ["dropout-0.25", "dropout-0.25-init_seed-0", "init_seed-0", "validation-0.1", "weight_decay-0.0005"]
-    assert names == {f"blocks-vgae-d002{change}-run0-patches" for change in ("", *(f"-{word}" for word in changes))}
-    store = gq.DirectoryStore(trainings / "blocks-vgae-d002-run0-patches")
-    n_patches = len(store["patch_graph"].arrays["starts"]) - 1
-    numbers = range(gq.Recipe.best().runs * n_patches)
-    assert all(f"patches/{k:05d}/embedding" in store for k in numbers)
-    assert not list(store.path.glob("patches/*/graph.*"))  # it can be cut again
-
-
-def test_best_of_several_runs_is_never_worse_in_auc(quality):
-    out, _, _ = quality
-    rows = {
-        row["column"]: row
-        for row in json.loads((out / "quality.json").read_text())["summary"]
-        if row["model"] == "vgae"
-    }
-    assert rows["full, best run"]["auc"] >= rows["full"]["auc"]
-
-
-@pytest.mark.parametrize("part", ["full", "patches"])
-def test_the_first_runs_are_those_of_the_small_study(quality, small, part):
-    one, two = (
-        gq.DirectoryStore(out / "trainings" / f"blocks-vgae-d002-run0-{part}")["patches/00000/embedding"]
-        for out in (quality[0], small[0])
-    )
-    for name in ("embedder", "seed"):
-        assert one.parameters[name] == two.parameters[name]
-    assert np.array_equal(one.arrays["embedding"], two.arrays["embedding"])
 
 
 def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, blocks_quilt):

@@ -88,27 +88,25 @@ def small(
 def quality(
     *,
     out: OutFolder = Path("quality"),
-    datasets: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs",
-    models: Models = "vgae,dgi",
+    datasets: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs,wordnet",
+    models: Models = "propagation,structure,svd,vgae,dgi",
     dims: Dims = "8,32,128",
-    columns: Annotated[str, Parameter(help="Ways to an embedding, with semicolons. [default: all]")] = "",
-    repetitions: Annotated[int, Parameter(help="Repetitions with other seeds, up to 3.")] = 3,
-    links: Annotated[bool, Parameter(help="Hold out a tenth of the edges and predict them.")] = False,
+    ways: Names = "full,paper,shared,alone,reconstruction",
+    repetitions: Annotated[int, Parameter(help="Repetitions with other seeds of what is random, up to 3.")] = 3,
     study: StudyFlags = StudyFlags(),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
-    """Measure what closes the gap to full training: aligned runs, regularised training, coverage, consensus."""
-    from graphquilt.studies.quality import COLUMNS, quality_cells, reproduce_quality
+    """Measure what stitching loses: the whole graph, patches as in the paper, and patches from a shared start."""
+    from graphquilt.studies.quality import quality_cells, reproduce_quality
     from graphquilt.studies.quality_report import quality_tables
 
     cells = quality_cells(
         _words(datasets),
         _words(models),
         _numbers(dims),
-        _words(columns, ";") or list(COLUMNS),
+        _words(ways),
         repetitions=repetitions,
-        links=links,
         seed=study.seed,
         splits=study.splits,
         data=study.data,

@@ -182,7 +182,7 @@ class EmbedderFlags:
     """What embeds the patches."""
 
     embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
-    """propagation, svd, vgae, gae, dgi, or module:factory for one of your own. [default: svd, or that of the job]"""
+    """propagation, svd, vgae, gae, dgi, or module:factory for your own. [default: propagation, or that of the job]"""
     dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
     """Dimensions of the embedding. [default: 64, or that of the job]"""
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
@@ -326,12 +326,12 @@ def job_settings(
     stitching: StitchingFlags = StitchingFlags(),
 ) -> JobSettings:
     """Return the settings of the job in the store, or those of a new job, with what the flags change."""
-    from graphquilt.embedders import SVD
+    from graphquilt.embedders import Propagation
     from graphquilt.jobs import JobSettings
     from graphquilt.jobs.settings import stored_settings
     from graphquilt.pipeline import Recipe
 
-    before = stored_settings(store) or JobSettings(embedder=SVD(64), recipe=Recipe.shared())
+    before = stored_settings(store) or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
     training = recipe.applied(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.applied(before, training)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.refinement import lay_onto
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
+from graphquilt.embedders.contract import Embedder, Surroundings, can_start, checked_fit, free_motions, needs_start
 from graphquilt.errors import QuiltError
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
@@ -99,12 +99,23 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     motions = free_motions(embedder)
     parts = [graph.subgraph(nodes) for nodes in halves]
     a, b = (X[rows] for X, rows in zip(_embedded(embedder, parts), _shared_rows(halves), strict=True))
-    offer, started = getattr(embedder, "offer", None), getattr(embedder, "started", None)
-    if not (callable(offer) and callable(started)):
+    if not can_start(embedder, graph):
         return EmbedderReport(motions, _error_after(a, b, motions))
-    whole = _checked_start(embedder, [_checked_offer(offer, part) for part in parts], started)
-    c, d = (X[rows] for X, rows in zip(_embedded(whole, parts), _shared_rows(halves), strict=True))
-    return EmbedderReport(motions, _error_after(a, b, motions), _error(c, d))
+    survey = embedder.survey(graph, 1) if hasattr(embedder, "survey") else {}
+    for name, array in survey.items():
+        assert len(array) == graph.n_nodes, f"survey has {len(array)} rows in {name!r} for {graph.n_nodes} nodes"
+    around = [
+        Surroundings(len(nodes), graph.n_nodes, {name: array[nodes] for name, array in survey.items()})
+        for nodes in halves
+    ]
+    while needs_start(embedder):
+        offers = [_checked_offer(embedder, *part) for part in zip(parts, around, strict=True)]
+        embedder = _checked_start(embedder, offers)
+        around = [replace(each, offered=offer) for each, offer in zip(around, offers, strict=True)]
+    c, d = (X[rows] for X, rows in zip(_embedded(embedder, parts, around), _shared_rows(halves), strict=True))
+    left = getattr(embedder, "motions_started", None)
+    moved = _error_after(c, d, left) if isinstance(left, Motions) and left.free else _error(c, d)
+    return EmbedderReport(motions, _error_after(a, b, motions), moved)
 
 
 def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
@@ -126,9 +137,14 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
     return Graph(A, features.astype(np.float32)), [np.flatnonzero(home < 4), np.flatnonzero(home >= 2)]
 
 
-def _embedded(embedder: Embedder, parts: Sequence[Graph]) -> list[Float64Array]:
+def _embedded(
+    embedder: Embedder, parts: Sequence[Graph], around: Sequence[Surroundings | None] = (None, None)
+) -> list[Float64Array]:
     try:
-        fits = [checked_fit(embedder, part, seed, where="one half") for seed, part in enumerate(parts)]
+        fits = [
+            checked_fit(embedder, part, seed, where="one half", surroundings=each)
+            for seed, (part, each) in enumerate(zip(parts, around, strict=True))
+        ]
     except QuiltError as error:
         raise AssertionError(f"half of a graph of communities was not embedded: {error}") from error
     return [np.asarray(fit.embedding, dtype=np.float64) for fit in fits]
@@ -158,9 +174,10 @@ def _error_after(a: Float64Array, b: Float64Array, motions: Motions) -> float | 
     return _error(fit.apply(0, a[tested]), b[tested])
 
 
-def _checked_offer(offer: Callable[[Graph, int], object], graph: Graph) -> Mapping[str, np.ndarray]:
+def _checked_offer(embedder: Embedder, graph: Graph, around: Surroundings) -> Mapping[str, np.ndarray]:
     """Return the offer of a graph, a small mapping of arrays that is the same for the same seed."""
-    first, second = offer(graph, 1), offer(graph, 1)
+    offer: Callable[..., object] = getattr(embedder, "offer")  # noqa: B009
+    first, second = offer(graph, 1, surroundings=around), offer(graph, 1, surroundings=around)
     assert isinstance(first, Mapping), f"offer returned {type(first).__name__}, not a mapping of names to arrays"
     assert isinstance(second, Mapping), f"offer returned {type(second).__name__}, not a mapping of names to arrays"
     for name, value in first.items():
@@ -177,12 +194,10 @@ def _checked_offer(offer: Callable[[Graph, int], object], graph: Graph) -> Mappi
     return first
 
 
-def _checked_start(
-    embedder: Embedder, offers: Sequence[Mapping[str, np.ndarray]], started: Callable[..., object]
-) -> Embedder:
+def _checked_start(embedder: Embedder, offers: Sequence[Mapping[str, np.ndarray]]) -> Embedder:
     """Return the started embedder, which has the same dim and a ``start``."""
     before = getattr(embedder, "start", None)
-    result = started(offers, 1)
+    result: object = getattr(embedder, "started")(offers, 1)  # noqa: B009
     assert isinstance(result, Embedder), f"started returned {type(result).__name__}, not an embedder"
     assert result.dim == embedder.dim, f"started returned an embedder of dim {result.dim}, not {embedder.dim}"
     assert getattr(result, "start", None) is not None, "started returned an embedder without a start"

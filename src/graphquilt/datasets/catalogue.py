@@ -86,6 +86,13 @@ CATALOGUE: dict[str, Dataset] = {
         ),
         _shchur("coauthor-cs", "ms_academic_cs", (), _cached("CS", "Coauthor"), (18333, 163788)),
         Dataset(
+            name="wordnet",
+            forms=(("npz", ("wordnet.npz",)),),
+            folders=("wordnet", "."),
+            source="the synsets and relations of github.com/globalwordnet/english-wordnet (docs/results/quality.md)",
+            counts=(96_502, 229_846),
+        ),
+        Dataset(
             name="mag240m",
             forms=(
                 (

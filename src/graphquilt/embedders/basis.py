@@ -58,7 +58,7 @@ class BasisEncoder:
             One row per node, as :meth:`graphquilt.Propagation.survey` returned it for the first graph. Only signals of
             cluster memberships need it; the ``cluster`` of a node that was not in that graph is -1.
         """
-        surroundings = None if survey is None else Surroundings(graph.n_nodes, survey)
+        surroundings = None if survey is None else Surroundings(graph.n_nodes, graph.n_nodes, survey)
         return np.asarray(self.embedder.fit(graph, 0, surroundings=surroundings).embedding)
 
     def save(self, path: str | Path) -> None:

@@ -13,6 +13,7 @@ from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
+    from graphquilt.embedders.basis import BasisEncoder
     from graphquilt.embedders.encoder import Encoder
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
@@ -78,13 +79,13 @@ class Fit:
     embedding : float array (n, dim)
     losses : float array (epochs,)
         The loss that early stopping watched, one entry per epoch; empty for methods that do not train.
-    encoder : Encoder or None
+    encoder : Encoder, BasisEncoder or None
         Embeds other graphs without training, where the method allows that.
     """
 
     embedding: FloatArray
     losses: Float64Array
-    encoder: Encoder | None = None
+    encoder: Encoder | BasisEncoder | None = None
 
 
 @dataclass(frozen=True)

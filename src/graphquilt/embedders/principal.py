@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
-from graphquilt.linalg.lanczos import fixed_signs, leading_eigenpairs
+from graphquilt.linalg.eigenpairs import fixed_signs, leading_eigenpairs
 
 __all__ = ["principal_directions"]
 

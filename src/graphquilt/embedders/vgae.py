@@ -121,7 +121,7 @@ class GAE(Network):
         if self.start is None:
             sample = joined(offers)
             fit = replace(self, featureless=None).fit(sample, seed)
-            assert fit.encoder is not None
+            assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             return replace(self, start={**first, "sample": fit.embedding, "step": np.array(1)})
         mean = averaged(offers, self._names)
@@ -211,7 +211,7 @@ class GAE(Network):
             seeds = np.random.SeedSequence(seed)
             epochs = min(self.max_epochs, _EPOCHS)
             fit = self._train(inner, features, seeds, progress, initial=first, background=background, max_epochs=epochs)
-        assert fit.encoder is not None
+        assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses
 
     def _task(

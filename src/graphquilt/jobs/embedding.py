@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import FloatArray
-from graphquilt.embedders import SVD, Embedder
+from graphquilt.embedders import Embedder, Propagation
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job
@@ -71,7 +71,7 @@ def embed(
     n_patches : int, optional
         The short form of ``cutting=Cutting(n_patches)``; 10 by default.
     embedder : Embedder or sequence of Embedder, optional
-        By default :class:`graphquilt.SVD`. Its ``motions`` decide which motions alignment undoes.
+        By default :class:`graphquilt.Propagation`. Its ``motions`` decide which motions alignment undoes.
     cutting : Cutting, optional
         Partitioner, degree, overlap, edge weight and limits.
     recipe : Recipe
@@ -100,7 +100,7 @@ def embed(
     """
     if n_patches is not None and cutting is not None:
         raise InputError(f"give n_patches ({n_patches}) or cutting ({cutting}), not both.")
-    model = SVD(dim) if embedder is None else embedder
+    model = Propagation(dim) if embedder is None else embedder
     settings = JobSettings(
         embedder=tuple(model) if isinstance(model, Sequence) else model,
         cutting=cutting or Cutting(10 if n_patches is None else n_patches),

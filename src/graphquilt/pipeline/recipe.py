@@ -24,6 +24,81 @@ E = TypeVar("E")
 
 _TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 
+
+def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
+    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> common_motions(SVD(4))
+    Motions(scale=False, rotate=True, translate=True)
+    """
+    first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
+    motions = free_motions(first, start=start)
+    for embedder in others:
+        motions |= free_motions(embedder, start=start)
+    return motions
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done around an embedder to make the stitched embedding good.
+
+    ``print`` shows it, a job keeps it, and :meth:`shared`, :meth:`reconstruction` and :meth:`paper` are the ones that
+    docs/results/quality.md measures.
+
+    Attributes
+    ----------
+    name : str
+    runs : int
+        How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
+    start : bool
+        Whether patches get a shared start, where the embedder has one; see :class:`graphquilt.embedders.Embedder`.
+    coverage : float
+        Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
+        power; 0 counts all rows alike.
+    refine : int
+        Sweeps of generalised Procrustes analysis after synchronization; see :func:`graphquilt.refine`.
+    robust : bool
+        Doubt overlaps that contradict the others; see :class:`graphquilt.AlignOptions`.
+    motions : Motions, optional
+        Which motions alignment undoes; by default those that the embedder leaves free.
+    branching : int, optional
+        Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
+    negatives, blend : optional
+        Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> Recipe.shared().tuned(SVD(8)) == SVD(8)
+    True
+    """
+
+    name: str = "own"
+    _: KW_ONLY
+    runs: int = 1
+    start: bool = True
+    coverage: float = 0.0
+    refine: int = 0
+    robust: bool = False
+    motions: Motions | None = None
+    branching: int | None = None
+    negatives: int | None = None
+    blend: float | None = None
+
+    def __post_init__(self) -> None:
+        for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):
+            value = getattr(self, field)
+            if field == "branching" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
+            object.__setattr__(self, field, int(value))
+        if not 0 <= self.coverage < math.inf:
+            raise InputError(f"coverage of a recipe is a number of at least 0, not {self.coverage}.")
+
     @classmethod
     def paper(cls) -> Recipe:
         """Return the paper's way: patches trained apart, as many non-edges as edges, all rows count alike.

@@ -1,91 +1,63 @@
-"""The study of quality: what closes the gap between stitched and full training, ingredient by ingredient."""
+"""The study of quality: full, stitched as in the paper, and stitched from a shared start, for every embedder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import process_time
-from typing import Literal
 
-from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray
+from graphquilt.embedders import DGI, SVD, VGAE, Embedder, Propagation
 from graphquilt.errors import InputError
-from graphquilt.evaluate import InvariantLogistic, link_prediction_auc, reconstruction_auc
+from graphquilt.evaluate import EvaluationOptions, link_quality, quality
 from graphquilt.graph import Graph
-from graphquilt.jobs import Job
+from graphquilt.jobs import embed
 from graphquilt.pipeline import Recipe, Record
-from graphquilt.pipeline.calls import embedder_of_run
-from graphquilt.pipeline.description import describe, plain
+from graphquilt.pipeline.description import plain
 from graphquilt.progress import ProgressCallback
 from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
-from graphquilt.studies.small_scale import measured
-from graphquilt.studies.trainings import (
-    MODELS,
-    PROTOCOL,
-    held_out,
-    study_graph,
-    study_patches,
-    trained,
-    training_fact,
-)
+from graphquilt.studies.trainings import PROTOCOL, held_out, study_graph
 
-__all__ = ["COLUMNS", "REPETITIONS", "RUNS", "Column", "QualityCell", "quality_cells", "reproduce_quality"]
+__all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells", "reproduce_quality"]
 
-RUNS = Recipe.best().runs
 REPETITIONS = 3
-CLASSIFIER = InvariantLogistic()
 
+MODELS: Mapping[str, Callable[[int], Embedder]] = {
+    "propagation": Propagation,
+    "structure": Propagation,  # of the graph without its features
+    "svd": SVD,
+    "vgae": VGAE,
+    "dgi": DGI,
+}
+_RANDOM = ("vgae", "dgi")
 
-@dataclass(frozen=True)
-class Column:
-    """One way to an embedding.
-
-    Attributes
-    ----------
-    recipe : Recipe
-    of : {"patches", "whole"}
-        What is trained: the patches, or the whole graph.
-    combine : {"align", "identity", "best"}
-        Align all trainings, leave them as they are, or keep the one with the best reconstruction AUC.
-    """
-
-    recipe: Recipe
-    of: Literal["patches", "whole"] = "patches"
-    combine: Literal["align", "identity", "best"] = "align"
-
-
-_paper = Recipe.paper().changed
-COLUMNS: Mapping[str, Column] = {
-    "full": Column(_paper(), "whole"),
-    "full, best run": Column(_paper(runs=RUNS), "whole", "best"),
-    "full, runs aligned": Column(_paper(runs=RUNS), "whole"),
-    "full, best recipe": Column(Recipe.best(), "whole"),
-    "no-trans": Column(_paper(), combine="identity"),
-    "l2g": Column(_paper()),
-    "+ runs": Column(_paper(runs=RUNS)),
-    "+ dropout": Column(_paper(dropout=Recipe.best().dropout)),
-    "+ weight decay": Column(_paper(weight_decay=5e-4)),
-    "+ validation": Column(_paper(validation=0.1)),
-    "+ same start": Column(_paper(init_seed=0)),
-    "+ coverage": Column(_paper(coverage=2.0)),
-    "+ refine": Column(_paper(refine=10)),
-    "best": Column(Recipe.best()),
-    "reconstruction": Column(Recipe.reconstruction()),
+# None is the whole graph at once.
+WAYS: Mapping[str, Recipe | None] = {
+    "full": None,
+    "paper": Recipe.paper().changed(negatives=None),  # the same non-edges everywhere, so that ways can be compared
+    "shared": Recipe.shared(),
+    "alone": Recipe.shared(),  # patches that do not see what lies around them
+    "reconstruction": Recipe.reconstruction(),
+}
+_MADE = {
+    "propagation": ("full", "paper", "shared", "alone"),
+    "structure": ("full", "paper", "shared"),
+    "svd": ("full", "paper", "shared"),
+    "vgae": ("full", "paper", "shared", "reconstruction"),
+    "dgi": ("full", "paper", "shared"),
 }
 
 
 @dataclass(frozen=True)
 class QualityCell:
-    """One data set, model, dimension and repetition, in one way.
+    """One data set, model, dimension, way and repetition.
 
     Attributes
     ----------
-    dataset, model, column : str
+    dataset, model, way : str
     dim, repetition, seed : int
-    links : bool
-        Train without a tenth of the edges and predict them, in place of the usual measures.
     data : path, optional
         The folder with data sets.
     splits : int
@@ -95,9 +67,8 @@ class QualityCell:
     dataset: str
     model: str
     dim: int
-    repetition: int
-    column: str
-    links: bool = False
+    way: str
+    repetition: int = 0
     seed: int = 0
     data: Path | None = None
     splits: int = 50
@@ -105,92 +76,73 @@ class QualityCell:
     @property
     def name(self) -> str:
         """Unique in the study."""
-        word = self.column.replace("+ ", "plus-").replace(", ", "-").replace(" ", "-")
-        return f"{self._stem}-rep{self.repetition}-{word}{'-links' if self.links else ''}"
+        return f"{self.dataset}-{self.model}-d{self.dim:03d}-{self.way}-rep{self.repetition}"
 
     @property
     def group(self) -> str:
-        """All columns share trainings."""
-        return f"{self._stem}-rep{self.repetition}{'-links' if self.links else ''}"
+        """Every cell stands alone."""
+        return self.name
 
     @property
     def parameters(self) -> Row:
         """Everything that the result depends on; where the data lie does not count."""
         own = {key: value for key, value in asdict(self).items() if key != "data"}
-        way = {"cutting": plain(PROTOCOL[self.dataset]), "way": plain(COLUMNS[self.column])}
-        return own | way | ({} if self.links else {"classifier": plain(CLASSIFIER)})
+        recipe = WAYS[self.way]
+        described = {"recipe": None if recipe is None else plain(recipe), "embedder": plain(self._embedder)}
+        return {**own, **described, "cutting": plain(PROTOCOL[self.dataset])}
 
     @property
-    def _stem(self) -> str:
-        return f"{self.dataset}-{self.model}-d{self.dim:03d}"
+    def _embedder(self) -> Embedder:
+        embedder = MODELS[self.model](self.dim)
+        return replace(embedder, context=None) if self.way == "alone" else embedder  # type: ignore[type-var]
 
-    def run(self, folder: Path) -> Record:
-        """Train what is not trained yet, stitch and measure."""
+    def run(self, folder: Path) -> Record:  # noqa: ARG002
+        """Embed the graph, and embed it once more without a tenth of its edges, which are then predicted."""
         graph = study_graph(self.dataset, self.data)
-        visible, edges = held_out(self.dataset, self.data, self.seed) if self.links else (graph, None)
-        job = self._trained(folder, visible)
+        visible, edges = held_out(self.dataset, self.data, self.seed)
         start = process_time()
-        X = self._combined(job, visible)
-        cost = round(training_fact(job, "seconds") + process_time() - start, 2)
-        if edges is not None:
-            return Record({}, {"link_auc": link_prediction_auc(X, edges, graph, seed=self.seed), "cost": cost})
-        figures = measured(X, graph, seed=self.seed, splits=self.splits, classifier=CLASSIFIER)
-        return Record({}, {**figures, "cost": cost})
+        X = self._embedded(graph)
+        cost = round(process_time() - start, 2)
+        options = EvaluationOptions(seed=self.seed, splits=self.splits)
+        result = {**asdict(quality(X, graph, options=options)), "cost": cost}
+        links = link_quality(self._embedded(visible), edges, graph, seed=self.seed)
+        return Record({}, {**result, "link_cosine": links.cosine, "link_inner_product": links.inner_product})
 
-    def _trained(self, folder: Path, graph: Graph) -> Job:
-        """Train in a folder that all columns share whose embedders are equal; run 0 is that of the small study."""
-        column = COLUMNS[self.column]
-        embedder = embedder_of_run(column.recipe.tuned(MODELS[self.model](self.dim)), RUNS * self.repetition)
-        plainest = Recipe.paper().tuned(MODELS[self.model](self.dim))
-        changes = "".join(
-            f"-{setting}-{value}"
-            for setting, value in describe(embedder).items()
-            if value != describe(plainest)[setting]
-        )
-        name = f"{self._stem}{changes}{'-links' if self.links else ''}-run{self.repetition}"
+    def _embedded(self, graph: Graph) -> FloatArray:
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, self.repetition)
-        if column.of == "whole":
-            return trained(folder / f"{name}-full", graph, None, embedder, seed=seed, recipe=column.recipe)
-        patch_graph = study_patches(self.dataset, self.data, self.seed, links=self.links)
-        return trained(folder / f"{name}-patches", graph, patch_graph, embedder, seed=seed, recipe=column.recipe)
-
-    def _combined(self, job: Job, graph: Graph) -> FloatArray:
-        combine = COLUMNS[self.column].combine
-        if combine == "best":
-            embeddings = [patch.coordinates for patch in job.patches]
-            return max(embeddings, key=lambda X: reconstruction_auc(X, graph, seed=self.seed))
-        if combine == "identity":
-            return centroid(job.patches, Alignment.identity(len(job.patches), self.dim), n_nodes=graph.n_nodes)
-        job.stitch()
-        return job.embedding
+        if self.model == "structure":
+            graph = Graph.from_arrays(graph.indptr, graph.indices, graph.weights)
+        recipe = WAYS[self.way]
+        if recipe is None:
+            return self._embedder(graph, seed)
+        cutting = PROTOCOL[self.dataset]
+        return embed(graph, self.dim, embedder=self._embedder, cutting=cutting, recipe=recipe, seed=seed).embedding
 
 
 def quality_cells(
     datasets: Sequence[str],
     models: Sequence[str],
     dims: Sequence[int],
-    columns: Sequence[str],
+    ways: Sequence[str] = tuple(WAYS),
     *,
     repetitions: int = REPETITIONS,
-    links: bool = False,
     seed: int = 0,
     splits: int = 50,
     data: Path | None = None,
 ) -> list[QualityCell]:
-    """List the cells; columns that a model does not know (held-out edges are VGAE's) are left out."""
-    check_names(datasets, PROTOCOL, "data set")
-    check_names(models, MODELS, "model")
-    check_names(columns, COLUMNS, "column")
+    """List the cells; what is not random is not repeated, and ways that a model does not have are left out."""
+    for names, known, kind in ((datasets, PROTOCOL, "data set"), (models, MODELS, "model"), (ways, WAYS, "way")):
+        check_names(names, known, kind)
     if not 1 <= repetitions <= REPETITIONS:
         raise InputError(f"there are 1 to {REPETITIONS} repetitions, not {repetitions}.")
     return [
-        QualityCell(dataset, model, dim, repetition, column, links, seed, data, splits)
+        QualityCell(dataset, model, dim, way, repetition, seed, data, splits)
         for dataset in datasets
         for repetition in range(repetitions)
         for dim in dims
         for model in models
-        for column in columns
-        if not (model == "dgi" and column in ("+ validation", "+ dropout"))
+        for way in ways
+        if way in _MADE[model] and (model in _RANDOM or repetition == 0)
     ]
 
 

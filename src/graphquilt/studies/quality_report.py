@@ -1,4 +1,4 @@
-"""The study of quality as tables and pictures, from whatever cells are finished."""
+"""The study of quality as one table and a picture, from whatever cells are finished."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from graphquilt.errors import JobError
 from graphquilt.studies.cells import Row, read_cells
 from graphquilt.studies.figures import figure_of, markdown_table, save_figure
-from graphquilt.studies.quality import COLUMNS
-from graphquilt.studies.small_scale_report import MODEL_TITLES, TITLES
+from graphquilt.studies.quality import MODELS, WAYS
+from graphquilt.studies.small_scale_report import TITLES
 
 __all__ = ["quality_checks", "quality_rows", "quality_tables", "write_quality"]
 
@@ -23,167 +23,157 @@ NAMES: dict[str, str] = {
     "amazon-photo": TITLES["amazon-photo"],
     "pubmed": TITLES["pubmed"],
     "coauthor-cs": "Coauthor CS",
+    "wordnet": "WordNet",
 }
-TUNED_ON = ("cora", "citeseer", "amazon-photo")
-COLOURS = {
-    "full": "#444444",
-    "full, runs aligned": "#999999",
-    "l2g": "#0b6fb8",
-    "+ runs": "#58a05c",
-    "best": "#d1495b",
-    "no-trans": "#e0a458",
+MODEL_NAMES = {
+    "propagation": "Propagation",
+    "structure": "Propagation, edges only",
+    "svd": "SVD",
+    "vgae": "VGAE",
+    "dgi": "DGI",
 }
+COLOURS = {"full": "#444444", "paper": "#0b6fb8", "shared": "#d1495b", "alone": "#e0a458", "reconstruction": "#58a05c"}
+_MEASURES = ("accuracy", "auc", "link_cosine", "link_inner_product", "cost")
 
 
 def quality_rows(results: Iterable[Row]) -> list[Row]:
-    """Average the repetitions of each data set, model, dimension and column.
+    """Average the repetitions of each data set, model, dimension and way.
 
     Returns
     -------
     list of dict
-        dataset, model, dim, column, repetitions; auc, accuracy and their standard deviations over repetitions
-        (``auc_over``, ``accuracy_over``) and by repetition (``auc_each``, ``accuracy_each``), accuracy_std over splits,
-        cost in seconds; link_auc where edges were held out.
+        dataset, model, dim, way, repetitions; accuracy, auc, link_cosine, link_inner_product and cost, and the
+        standard deviation of each over repetitions (``accuracy_over`` …); accuracy_std over splits.
     """
     groups: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
     for result in results:
         p = result["parameters"]
-        groups[p["dataset"], p["model"], p["dim"], p["column"]].append(result)
+        groups[p["dataset"], p["model"], p["dim"], p["way"]].append(result)
     rows = []
-    for (dataset, model, dim, column), group in groups.items():
-        row: Row = {"dataset": dataset, "model": model, "dim": dim, "column": column}
-        plain = [result for result in group if not result["parameters"]["links"]]
-        row["repetitions"] = len(plain)
-        for key in ("auc", "accuracy", "accuracy_std", "cost") if plain else ():
-            values = [result[key] for result in plain]
+    for (dataset, model, dim, way), group in groups.items():
+        row: Row = {"dataset": dataset, "model": model, "dim": dim, "way": way, "repetitions": len(group)}
+        for key in (*_MEASURES, "accuracy_std"):
+            values = [result[key] for result in group]
             row[key] = float(np.mean(values))
-            if key in ("auc", "accuracy"):
-                row[f"{key}_over"] = float(np.std(values))
-                row[f"{key}_each"] = {str(result["parameters"]["repetition"]): result[key] for result in plain}
-        links = [result for result in group if result["parameters"]["links"]]
-        if links:
-            row["link_auc"] = float(np.mean([result["link_auc"] for result in links]))
+            row[f"{key}_over"] = float(np.std(values))
         rows.append(row)
-    sets, columns = {name: k for k, name in enumerate(NAMES)}, {name: k for k, name in enumerate(COLUMNS)}
+    orders = [{name: k for k, name in enumerate(names)} for names in (NAMES, MODELS, WAYS)]
     return sorted(
-        rows, key=lambda r: (sets.get(r["dataset"], 9), r["model"] != "vgae", r["dim"], columns.get(r["column"], 99))
+        rows,
+        key=lambda r: (
+            orders[0].get(r["dataset"], 99),
+            orders[1].get(r["model"], 99),
+            r["dim"],
+            orders[2].get(r["way"], 99),
+        ),
     )
 
 
-def _titled(dataset: str) -> str:
-    return NAMES.get(dataset, dataset)
+def _cases(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str, int], dict[str, Row]]]:
+    """Return, for each data set, model and dimension, the row of each way."""
+    cases: dict[tuple[str, str, int], dict[str, Row]] = defaultdict(dict)
+    for r in rows:
+        cases[r["dataset"], r["model"], r["dim"]][r["way"]] = r
+    return cases.items()
 
 
-def _index(rows: Iterable[Row]) -> dict[tuple[str, str, int, str], Row]:
-    return {(r["dataset"], r["model"], r["dim"], r["column"]): r for r in rows if r["repetitions"]}
-
-
-def _accuracy(r: Row | None) -> str:
-    if r is None:
-        return "–"
-    spread = f" ± {r['accuracy_over']:.3f}" if r["repetitions"] > 1 else ""
-    return f"{r['accuracy']:.3f}{spread}"
+def _summary(r: Row | None) -> str:
+    return "–" if r is None else f"{r['accuracy']:.3f} / {r['link_cosine']:.3f}"
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return accuracies of full, the fair rival, no-trans, l2g and best side by side, one line for each cell."""
-    index = _index(rows)
-    shown = ("full", "full, best run", "full, runs aligned", "no-trans", "l2g", "+ runs", "best")
+    """Return one line for each data set, model and dimension: accuracy and link AUC of each way, and CPU seconds."""
     lines = []
-    for dataset, model, dim in dict.fromkeys((r["dataset"], r["model"], r["dim"]) for r in rows):
-        line = [index.get((dataset, model, dim, column)) for column in shown]
-        first, best = line[0], line[-1]
-        gap = "–" if first is None or best is None else f"{100 * _difference(best, first, 'accuracy'):+.1f}"
-        count = str(max((r["repetitions"] for r in line if r is not None), default=0))
-        name = _titled(dataset)
-        lines.append([name, MODEL_TITLES[model], str(dim), count, *(_accuracy(r) for r in line), gap])
-    return markdown_table(["data", "model", "d", "reps", *shown, "best − full, points"], lines)
+    for (dataset, model, dim), ways in _cases(rows):
+        full, shared = ways.get("full"), ways.get("shared")
+        gap = "–" if full is None or shared is None else f"{100 * (shared['accuracy'] - full['accuracy']):+.1f}"
+        seconds = " / ".join("–" if r is None else f"{r['cost']:.1f}" for r in (full, ways.get("paper"), shared))
+        name = [NAMES.get(dataset, dataset), MODEL_NAMES[model], str(dim)]
+        lines.append([*name, *(_summary(ways.get(way)) for way in WAYS), gap, seconds])
+    head = ["data", "embedder", "d", *WAYS, "shared − full, points", "CPU s: full / paper / shared"]
+    return markdown_table(head, lines)
+
+
+def details(rows: Sequence[Row]) -> str:
+    """Return every measure of every cell."""
+    lines = [
+        [
+            NAMES.get(r["dataset"], r["dataset"]),
+            MODEL_NAMES[r["model"]],
+            str(r["dim"]),
+            r["way"],
+            str(r["repetitions"]),
+            *(
+                f"{r[key]:.4f}" + (f" ± {r[f'{key}_over']:.4f}" if r["repetitions"] > 1 else "")
+                for key in _MEASURES[:-1]
+            ),
+            f"{r['cost']:.1f}",
+        ]
+        for r in rows
+    ]
+    measures = ["accuracy", "AUC", "link AUC, cosine", "link AUC, inner product", "CPU s"]
+    return markdown_table(["data", "embedder", "d", "way", "repetitions", *measures], lines)
 
 
 def quality_tables(rows: Sequence[Row]) -> str:
-    """Return the study as Markdown: the headline, every column of each data set and model, and what was expected."""
-    parts = ["## Accuracy\n", headline(rows)]
-    for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in rows):
-        block = [r for r in rows if (r["dataset"], r["model"]) == (dataset, model)]
-        dims = sorted({r["dim"] for r in block})
-        by_place = {(r["dim"], r["column"]): _cells(r) for r in block}
-        lines = [
-            [column, *(cell for dim in dims for cell in by_place.get((dim, column), ["–"] * 4))]
-            for column in dict.fromkeys(r["column"] for r in block)
-        ]
-        head = ["way", *(f"d = {dim}: {word}" for dim in dims for word in ("accuracy", "AUC", "link AUC", "s"))]
-        parts += [f"\n### {_titled(dataset)}, {MODEL_TITLES[model]}\n", markdown_table(head, lines)]
-    return "\n".join(parts) + "\n## What was expected\n\n" + quality_checks(rows)
-
-
-def _cells(r: Row) -> list[str]:
-    link = f"{r['link_auc']:.3f}" if "link_auc" in r else "–"
-    if not r["repetitions"]:
-        return ["–", "–", link, "–"]
-    return [_accuracy(r), f"{r['auc']:.4f}", link, f"{r['cost']:.0f}"]
+    """Return the study as Markdown: the headline, what was expected, and every measure."""
+    return (
+        "## Accuracy / link AUC\n\n"
+        + headline(rows)
+        + "\n## What was expected\n\n"
+        + quality_checks(rows)
+        + "\n## Every measure\n\n"
+        + details(rows)
+    )
 
 
 def quality_checks(rows: Sequence[Row]) -> str:
-    """Return, cell by cell, whether the recipes keep what they promise, as Markdown.
-
-    ``best`` against full training and against l2g, each within the larger of the spreads over splits; the AUC of
-    ``reconstruction`` against full training less .002.
-    """
-    index = _index(rows)
+    """Return, case by case, whether stitching keeps what the whole graph gives, as Markdown."""
     lines = []
-    for dataset, model, dim in dict.fromkeys((r["dataset"], r["model"], r["dim"]) for r in rows):
-        ways = {
-            column: index.get((dataset, model, dim, column)) for column in ("full", "l2g", "best", "reconstruction")
-        }
-        words = [
-            _compared(ways["best"], ways["full"], "accuracy"),
-            _compared(ways["best"], ways["l2g"], "accuracy"),
-            _compared(ways["reconstruction"], ways["full"], "auc"),
-            _compared(ways["best"], ways["l2g"], "auc"),
-        ]
-        chosen = "" if dataset in TUNED_ON else " (not tuned on)"
-        lines.append([_titled(dataset) + chosen, MODEL_TITLES[model], str(dim), *words])
-    head = ["best ≥ full, accuracy", "best ≥ l2g, accuracy", "reconstruction ≥ full − .002, AUC", "best ≥ l2g, AUC"]
-    return markdown_table(["data", "model", "d", *head], lines)
+    for (dataset, model, dim), ways in _cases(rows):
+        full = ways.get("full")
+        for way, key, least in _PROMISES.get(model, ()):
+            r = ways.get(way)
+            if full is None or r is None:
+                continue
+            difference = r[key] - full[key]
+            held = "yes" if difference >= least else "**no**"
+            name = [NAMES.get(dataset, dataset), MODEL_NAMES[model], str(dim)]
+            lines.append([*name, f"{way}: {_WORDS[key]} ≥ full − {-least:g}", f"{held} ({difference:+.4f})"])
+    return markdown_table(["data", "embedder", "d", "promise", "held"], lines)
 
 
-def _difference(one: Row, other: Row, key: str) -> float:
-    """Return the mean difference over the repetitions that both have: seeds differ more than ways do."""
-    first, second = one[f"{key}_each"], other[f"{key}_each"]
-    return float(np.mean([first[number] - second[number] for number in first if number in second]))
-
-
-def _compared(one: Row | None, other: Row | None, key: str) -> str:
-    if one is None or other is None:
-        return "–"
-    difference = _difference(one, other, key)
-    spread = max(one["accuracy_std"], other["accuracy_std"]) if key == "accuracy" else 0.002
-    holds = "yes" if difference >= 0 else "within the spread" if difference >= -spread else "**no**"
-    return f"{holds} ({difference:+.3f})"
+_WORDS = {"accuracy": "accuracy", "link_cosine": "link AUC", "auc": "AUC"}
+_CONTEXT = (("shared", "accuracy", -0.008), ("shared", "link_cosine", -0.005))
+_PROMISES: dict[str, tuple[tuple[str, str, float], ...]] = {
+    "propagation": (*_CONTEXT, ("alone", "accuracy", -0.015)),
+    "structure": _CONTEXT,
+    "vgae": (("shared", "accuracy", -0.01), ("reconstruction", "auc", -0.002)),
+}
 
 
 def write_quality(out: Path) -> list[Row]:
     """Write ``quality.json``, ``quality.md`` and the figures from the finished cells in ``out``; return the rows."""
-    results = [result for result in read_cells(out) if "column" in result["parameters"]]
+    results = [result for result in read_cells(out) if "way" in result["parameters"]]
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = quality_rows(results)
-    (out / "quality.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
-    (out / "quality.md").write_text(quality_tables(rows))
-    if measured := [r for r in rows if r["repetitions"]]:
-        draw_quality(measured, out / "quality")
+    text = json.dumps({"summary": rows, "cells": results}, indent=1) + "\n"
+    (out / "quality.json").write_text(text, encoding="utf-8")
+    (out / "quality.md").write_text(quality_tables(rows), encoding="utf-8")
+    draw_quality(rows, out / "quality")
     return rows
 
 
 def draw_quality(rows: Sequence[Row], path: Path) -> None:
-    """Draw accuracy against the dimension, by data set and model, as ``path``.png and .svg."""
+    """Draw accuracy against the dimension, by data set and embedder, as ``path``.png and .svg."""
     datasets, models = (list(dict.fromkeys(r[key] for r in rows)) for key in ("dataset", "model"))
-    figure, axes = figure_of(len(datasets), len(models), 3.2, 2.9)
+    figure, axes = figure_of(len(datasets), len(models), 3.0, 2.5)
     for line, model in enumerate(models):
         for column, dataset in enumerate(datasets):
             axis = axes[line][column]
-            for name, colour in COLOURS.items():
-                curve = [r for r in rows if (r["dataset"], r["model"], r["column"]) == (dataset, model, name)]
+            for way, colour in COLOURS.items():
+                curve = [r for r in rows if (r["dataset"], r["model"], r["way"]) == (dataset, model, way)]
                 axis.errorbar(
                     [r["dim"] for r in curve],
                     [r["accuracy"] for r in curve],
@@ -192,13 +182,13 @@ def draw_quality(rows: Sequence[Row], path: Path) -> None:
                     markersize=4,
                     capsize=2,
                     color=colour,
-                    label=name,
+                    label=way,
                 )
             axis.set_xscale("log", base=2)
             ticks = sorted({r["dim"] for r in rows})
             axis.set_xticks(ticks, [str(tick) for tick in ticks])
             axis.grid(alpha=0.3)
-            axis.set_title(f"{_titled(dataset)}, {MODEL_TITLES[model]}", fontsize=10)
+            axis.set_title(f"{NAMES.get(dataset, dataset)}, {MODEL_NAMES[model]}", fontsize=9)
         axes[line][0].set_ylabel("accuracy")
     for axis in axes[-1]:
         axis.set_xlabel("dimension d")

@@ -31,6 +31,7 @@ PROTOCOL: Mapping[str, Cutting] = {
     "blocks": Cutting(5, degree=3, overlap=(40, 160)),
     "citeseer": Cutting(10, degree=4, overlap=(256, 1024)),
     "coauthor-cs": Cutting(20, degree=5, overlap=(256, 1024)),
+    "wordnet": Cutting(20, degree=5, overlap=(256, 1024)),
 }
 
 
