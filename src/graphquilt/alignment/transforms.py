@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files import load_arrays
 from graphquilt.kernels import one_blas_thread
 
 __all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
@@ -224,8 +226,7 @@ class Alignment:
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                return cls.from_arrays(archive)
+            return cls.from_arrays(load_arrays(Path(path)))
         except FileNotFoundError:
             raise
         except FormatError as error:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.datasets.catalogue import dataset_files
-from graphquilt.datasets.pickles import Placeholder, load_arrays, load_npz, load_torch
+from graphquilt.datasets.pickles import Placeholder, load_npz, load_pickle, load_torch
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.ingest import read_mag240m
@@ -65,9 +65,9 @@ def _undirected(edge_index: npt.ArrayLike | tuple[AnyArray, AnyArray], n: int) -
 
 def _planetoid(files: list[Path]) -> Graph:
     parts = {path.name.split(".", 2)[2]: path for path in files}
-    allx, tx = (sp.csr_array(load_arrays(parts[part]), dtype=np.float32) for part in ("allx", "tx"))
-    ally, ty = (np.asarray(load_arrays(parts[part])) for part in ("ally", "ty"))
-    neighbours: dict[int, list[int]] = load_arrays(parts["graph"])
+    allx, tx = (sp.csr_array(load_pickle(parts[part]), dtype=np.float32) for part in ("allx", "tx"))
+    ally, ty = (np.asarray(load_pickle(parts[part])) for part in ("ally", "ty"))
+    neighbours: dict[int, list[int]] = load_pickle(parts["graph"])
     test = np.loadtxt(parts["test.index"], dtype=np.int64, ndmin=1)
     if len(test) != tx.shape[0] or len(ally) != allx.shape[0] or len(ty) != len(test):
         raise FormatError(

@@ -16,8 +16,9 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
+from graphquilt.files import load_arrays
 
-__all__ = ["Placeholder", "load_arrays", "load_npz", "load_torch"]
+__all__ = ["Placeholder", "load_npz", "load_pickle", "load_torch"]
 
 # The functions that rebuild arrays are asked from NumPy itself, because their names differ between its versions.
 _RECONSTRUCT = np.zeros(0).__reduce__()[0]
@@ -80,7 +81,7 @@ def _explained(path: Path, content: str, remedy: str = "Get the file again") -> 
         raise FormatError(f"{path} cannot be read as {content}: {error}. {remedy}.") from error
 
 
-def load_arrays(path: Path) -> Any:
+def load_pickle(path: Path) -> Any:
     """Read a pickle (also one of Python 2) that holds only arrays, sparse matrices, numbers, lists and dictionaries."""
     return _unpickle(io.BytesIO(path.read_bytes()), path)
 
@@ -91,21 +92,13 @@ def _unpickle(file: BinaryIO, path: Path) -> Any:
 
 
 def load_npz(path: Path) -> dict[str, Any]:
-    """Read an ``.npz`` file; entries that are pickled objects are read as by :func:`load_arrays`."""
-    with _explained(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        files = ((name.removesuffix(".npy"), io.BytesIO(archive.read(name))) for name in archive.namelist())
-        return {name: _npy(file, path) for name, file in files}
+    """Read an ``.npz`` file; entries that are pickled objects are read as by :func:`load_pickle`."""
 
+    def unpickle(content: bytes) -> Any:
+        value = _unpickle(io.BytesIO(content), path)
+        return value.item() if isinstance(value, np.ndarray) and value.shape == () else value
 
-def _npy(file: io.BytesIO, path: Path) -> Any:
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    _, _, dtype = header(file)
-    if not dtype.hasobject:
-        file.seek(0)
-        return np.lib.format.read_array(file, allow_pickle=False)
-    content = _unpickle(file, path)
-    return content.item() if isinstance(content, np.ndarray) and content.shape == () else content
+    return load_arrays(path, unpickle=unpickle)
 
 
 _STORAGES = {

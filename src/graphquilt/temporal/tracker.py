@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, save_arrays
+from graphquilt.files import explained, load_arrays, save_arrays
 from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
 from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
 from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
@@ -274,8 +274,7 @@ class Tracker:
     def load(cls, path: str | os.PathLike[str]) -> Tracker:
         """Read the file that :meth:`save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            arrays = load_arrays(Path(path))
             header = json.loads(arrays["header"].tobytes())
             if header.pop("format") != _FORMAT:
                 raise ValueError(f"it was written in another format than {_FORMAT}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, save_arrays
+from graphquilt.files import explained, load_arrays, save_arrays
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.tracker import Tracker, WindowScores
 from graphquilt.temporal.windows import Snapshots, Window
@@ -87,8 +87,8 @@ class WatchState:
                 "Give the same settings, or a new folder."
             )
         try:
-            with np.load(folder / "names.npz", allow_pickle=False) as names:
-                self.sources, self.destinations = (Names(names[side].tolist()) for side in _NAMES)
+            names = load_arrays(folder / "names.npz")
+            self.sources, self.destinations = (Names(names[side].tolist()) for side in _NAMES)
         except (OSError, ValueError, KeyError) as error:
             raise FormatError(f"{folder} does not hold a whole state: {error}") from None
         self.tracker = tracker
