@@ -31,11 +31,13 @@ from graphquilt.errors import FormatError, JobError
 __all__ = [
     "Archive",
     "beside",
+    "check_values",
     "explained",
     "load_arrays",
     "map_array",
     "map_arrays",
     "open_archive",
+    "read_bytes",
     "save_arrays",
     "sync_folder",
     "write_arrays",
@@ -134,6 +136,12 @@ def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -
         if foreign:
             raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
         return {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file."""
+    with _opened(path) as (file, _):
+        return file.read()
 
 
 @contextlib.contextmanager
@@ -313,7 +321,7 @@ def _map_at(file: BinaryIO, offset: int, size: int) -> AnyArray:
         return np.empty(shape, dtype)
     array: AnyArray = np.memmap(file, dtype, "r", offset + start, shape, "F" if fortran else "C")
     array = array.copy(order="K") if (offset + start) % dtype.alignment else array
-    _check_values(array)
+    check_values(array)
     return array
 
 
@@ -335,11 +343,11 @@ def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] |
             content[done : done + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
             done += len(piece)
     array = content.view(dtype).reshape(shape, order="F" if fortran else "C")
-    _check_values(array)
+    check_values(array)
     return array
 
 
-def _check_values(array: AnyArray) -> None:
+def check_values(array: AnyArray) -> None:
     """Raise for bytes that are no truth values and no text; Python and compiled code take for granted that they are."""
     if array.dtype.kind == "b" and array.view(np.uint8).max() > 1:
         raise ValueError("it holds truth values other than 0 and 1")
