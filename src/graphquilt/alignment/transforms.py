@@ -211,7 +211,7 @@ class Alignment:
         version = np.asarray(arrays["format"])
         if version.shape or version != FORMAT:
             raise FormatError(
-                f"this alignment has format {version.ravel()[:1]}; this version reads {FORMAT}. Upgrade graphquilt."
+                f"this alignment has format {str(version)[:20]}; this version reads {FORMAT}. Upgrade graphquilt."
             )
         a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
