@@ -1,6 +1,7 @@
 """Damaged and hostile files: every reader gives a result or an error of graphquilt, and nothing in them runs."""
 
 import io
+import json
 import os
 import pickle
 import shutil
@@ -372,3 +373,56 @@ def test_damaged_encoders(tmp_path):
             gq.embedders.Encoder.load(path)(ring)
 
         assert try_copies(path, read) > 0.2
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder of the user that no file may lead to."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "letter.txt").write_text("dear")
+    yield folder
+    assert [path.name for path in folder.iterdir()] == ["letter.txt"]
+    assert (folder / "letter.txt").read_text() == "dear"
+
+
+def test_no_link_in_a_job_makes_it_write_elsewhere(tmp_path, elsewhere):
+    ring = gq.Graph(sp.csr_array(np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)))
+    for name, target in (("lock", "letter.txt"), ("patches", ""), ("graph", ""), ("patches.json", "letter.txt")):
+        job = tmp_path / f"job-{name}"
+        store = gq.jobs.DirectoryStore(job)
+        store.start()
+        (job / name).symlink_to(elsewhere / target)
+        read = attempt(lambda store=store: gq.embed(ring, 2, n_patches=3, store=store, embedder=gq.embedders.SVD(2)))
+        assert read == (name == "patches.json")  # a link in the place of a file is replaced
+
+
+def test_no_link_makes_a_build_write_or_remove_elsewhere(tmp_path, elsewhere):
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    target = tmp_path / "g"
+    target.mkdir()
+    (target / "building").symlink_to(elsewhere)
+    with pytest.raises(QuiltError, match="there is a link on the way"):
+        gq.ingest.build_csr(edges, target)
+    (target / "building").unlink()
+    (target / "building").mkdir()
+    (target / "building" / "0.rows").symlink_to(elsewhere / "letter.txt")
+    with pytest.raises(QuiltError, match="there is a link on the way"):
+        gq.ingest.build_csr(edges, target)
+
+
+def test_edges_that_a_build_has_not_written_are_not_sorted(tmp_path):
+    def stop(event):
+        if event.stage == "distributing edges":
+            raise KeyboardInterrupt
+
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    with pytest.raises(KeyboardInterrupt):
+        gq.ingest.build_csr(edges, tmp_path / "g", progress=stop)
+    state = json.loads((tmp_path / "g" / "building" / "progress.json").read_text())
+    (tmp_path / "g" / "building" / "progress.json").write_text(
+        json.dumps(state | {"batches": -1, "lengths": [6], "sorted": 0, "written": 0})
+    )
+    np.full(6, 2**31, dtype=np.uint32).tofile(tmp_path / "g" / "building" / "0.rows")
+    with pytest.raises(FormatError, match="Remove that folder and build again"):
+        gq.ingest.build_csr(edges, tmp_path / "g")

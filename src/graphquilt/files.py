@@ -31,6 +31,7 @@ from graphquilt.errors import FormatError, JobError
 __all__ = [
     "Archive",
     "beside",
+    "check_inside",
     "check_values",
     "explained",
     "load_arrays",
@@ -406,6 +407,16 @@ def _runs(pid: int) -> bool:
     except PermissionError:
         pass  # it runs, but belongs to another user
     return True
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
+    place = os.path.realpath(path)
+    if not Path(place).is_relative_to(os.path.realpath(folder)):
+        raise JobError(
+            f"{path} leads out of {folder}, to {place}: there is a link on the way. Nothing is written there; put a "
+            "folder in the place of the link, or name another folder."
+        )
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
