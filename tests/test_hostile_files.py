@@ -361,6 +361,26 @@ def test_damaged_alignments(tmp_path):
     try_members(path, read)
 
 
+def test_damaged_patch_graphs(tmp_path):
+    path = tmp_path / "patches.npz"
+    gq.PatchGraph.from_patches([np.arange(k, k + 8) for k in range(0, 30, 4)]).save(path)
+
+    def read():
+        patches = gq.PatchGraph.load(path)
+        patches.summary()
+        list(patches.node_sets)
+
+    assert try_copies(path, read) > 0.5
+    try_members(path, read)
+
+
+@pytest.mark.parametrize("change", [{"starts": [0, 3, 1 << 40]}, {"starts": [0, 9, 6]}, {"n_nodes": 1 << 50}])
+def test_a_patch_graph_is_checked_before_kernels_get_it(change):
+    arrays = gq.PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).to_arrays()
+    with pytest.raises(QuiltError):
+        gq.PatchGraph.from_arrays(arrays | {name: np.array(value) for name, value in change.items()})
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_damaged_encoders(tmp_path):
     needs("torch")
