@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from damage import damaged_copies
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array, map_arrays, open_archive, save_arrays
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.ingest import read_edges
 from graphquilt.jobs.source import read_array, read_features
-from mutations import mutations
 
 READERS = (map_array, lambda path: map_arrays(path, ("a",)), load_arrays)
 
@@ -288,7 +288,7 @@ def test_mutated_array_files_give_arrays_or_format_errors(tmp_path):
     }
     for name, reads in readers.items():
         refused = 0
-        for content in mutations((tmp_path / name).read_bytes(), 150, seed=4):
+        for content in damaged_copies((tmp_path / name).read_bytes(), 150, seed=4):
             path.write_bytes(content)
             for read in reads:
                 try:

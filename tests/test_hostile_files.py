@@ -13,14 +13,14 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from damage import damaged_copies
 from extras import needs
 from graphquilt.datasets.pickles import load_npz, load_pickle, load_torch
 from graphquilt.errors import FormatError, QuiltError
 from graphquilt.jobs.source import read_array, read_features
-from mutations import mutations
 
-COUNT = int(os.environ.get("GRAPHQUILT_MUTATIONS", "120"))  # damaged copies of each file
-SEED = int(os.environ.get("GRAPHQUILT_MUTATIONS_SEED", "1"))
+COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file
+SEED = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES_SEED", "1"))
 
 ARRAY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R"
 
@@ -206,7 +206,7 @@ def try_copies(path, read, *, seed=SEED):
     original = path.read_bytes()
     results = []
     try:
-        for content in mutations(original, COUNT, seed=seed):
+        for content in damaged_copies(original, COUNT, seed=seed):
             path.write_bytes(content)
             results.append(attempt(read))
     finally:
@@ -222,7 +222,7 @@ def try_members(path, read):
     original = path.read_bytes()
     try:
         for number, name in enumerate(members):
-            for content in mutations(members[name], COUNT // len(members) + 1, seed=SEED + number):
+            for content in damaged_copies(members[name], COUNT // len(members) + 1, seed=SEED + number):
                 with zipfile.ZipFile(path, "w") as archive:
                     for other, rest in members.items():
                         archive.writestr(other, content if other == name else rest)

@@ -6,7 +6,7 @@ import struct
 NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
 
-def mutations(content: bytes, count: int, *, seed: int):
+def damaged_copies(content: bytes, count: int, *, seed: int):
     """Give ``count`` damaged copies of ``content``; the same ones for the same seed."""
     rng = random.Random(seed)
     for _ in range(count):
