@@ -77,6 +77,7 @@ HOSTILE = {
     "a name in a registry": b"\x82\x01.",
     "a name from a stack of numbers": b"\x80\x04K\x01K\x02\x93.",
     "an instance of protocol 0": b"(ios\nsystem\n.",
+    "items that would be lost": b"ccollections\nOrderedDict\n](K\x01K\x02\x86e\x85R.",
     "a sparse matrix without arrays": b"cscipy.sparse.csr\ncsr_matrix\n)\x81}b.",
     "a sparse matrix with a list": b"cscipy.sparse.csr\ncsr_matrix\n)\x81]b.",
     "text cut in a character": b"X\x01\x00\x00\x00\xc3.",
@@ -145,6 +146,11 @@ def test_bytes_that_are_used_again_and_again_are_refused(tmp_path):
     path = tmp_path / "x"
     column = sp.csc_array(([1.0], ([900_000], [0])), shape=(1 << 20, 1))  # 8 MB as rows
     path.write_bytes(pickle.dumps([sp.csc_array(column) for _ in range(50)]))
+    with pytest.raises(FormatError, match="many times larger than the file"):
+        load_pickle(path)
+    text = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000
+    names = b"c_codecs\nencode\nq\x00" + text + b"q\x01X\x06\x00\x00\x00latin1q\x02"
+    path.write_bytes(names + b"](" + b"h\x00h\x01h\x02\x86R" * 2000 + b"e.")  # 200 MB
     with pytest.raises(FormatError, match="many times larger than the file"):
         load_pickle(path)
     neighbours = list(range(200))

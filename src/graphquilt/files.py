@@ -350,7 +350,7 @@ def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] |
 
 def check_values(array: AnyArray) -> None:
     """Raise for bytes that are no truth values and no text; Python and compiled code take for granted that they are."""
-    if array.dtype.kind == "b" and array.view(np.uint8).max() > 1:
+    if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise ValueError("it holds truth values other than 0 and 1")
     if array.dtype.kind == "U":
         flat = np.ravel(array, order="K")

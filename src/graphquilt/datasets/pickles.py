@@ -195,8 +195,10 @@ class _Machine:
             content, dtype, shape, order = arguments[:4]
             return self._array(dtype, shape, content, fortran=order == "F")
         if kind == "bytes" and arguments[1:] == (("latin1",) if arguments else ()):
-            return _expect((*arguments, "")[0], str).encode("latin1")
-        if kind in ("defaultdict", "ordered") and len(arguments) <= 1:
+            text: str = _expect((*arguments, "")[0], str)
+            self.take(len(text))
+            return text.encode("latin1")
+        if kind in ("defaultdict", "ordered") and len(arguments) == (kind == "defaultdict"):
             return {}
         raise FormatError(f"the pickle makes a {kind} in a way in which arrays are not written.")
 
@@ -339,7 +341,7 @@ class _TorchMachine(_Machine):
     def __init__(self, archive: Archive, prefix: str, source: int) -> None:
         super().__init__(archive.read(f"{prefix}data.pkl"), source)
         self._archive, self._prefix = archive, prefix
-        self._storages: dict[str, bytes] = {}
+        self._storages: dict[tuple[str, str], AnyArray] = {}
 
     def kind(self, module: str, name: str) -> str:
         text = f"{module}.{name}"
@@ -361,15 +363,14 @@ class _TorchMachine(_Machine):
         if kind != "storage" or _expect(storage, _Name).kind not in _STORAGES:
             raise FormatError("it refers to something that is not a storage of numbers.")
         dtype = np.dtype(_STORAGES[storage.kind])
-        if _expect(key, str) not in self._storages:
-            self._storages[key] = self._archive.read(f"{self._prefix}data/{key}")
-        content = self._storages[key]
-        if type(count) is not int or len(content) != count * dtype.itemsize:
-            raise FormatError(f"a storage {dtype.str} has {len(content)} bytes, which are not its {count} numbers.")
-        array = np.frombuffer(content, dtype)
-        if len(array):
+        if (_expect(key, str), dtype.str) not in self._storages:
+            content = self._archive.read(f"{self._prefix}data/{key}")
+            if type(count) is not int or len(content) != count * dtype.itemsize:
+                raise FormatError(f"a storage {dtype.str} has {len(content)} bytes, which are not its {count} numbers.")
+            array = np.frombuffer(content, dtype)
             check_values(array)
-        return array
+            self._storages[key, dtype.str] = array
+        return self._storages[key, dtype.str]
 
     def _tensor(self, storage: object, offset: object, size: object, stride: object) -> AnyArray:
         numbers: AnyArray = _expect(storage, np.ndarray)
