@@ -351,6 +351,14 @@ def test_damaged_edge_files(tmp_path):
         try_members(tmp_path / name, read)
 
 
+@pytest.mark.parametrize("name", ["x", "y", "node_id", "edge_weight"])
+@pytest.mark.parametrize("value", [np.array(3), np.array([1j, 2j])], ids=["a number", "complex"])
+def test_what_does_not_belong_beside_edges_is_refused(tmp_path, name, value):
+    np.savez(tmp_path / "e.npz", edges=np.array([[0, 1], [1, 0]]), **{name: value})
+    with pytest.raises(FormatError, match=rf"e\.npz: {name} is"):
+        gq.read_edges(tmp_path / "e.npz")
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_damaged_alignments(tmp_path):
     patches = [(np.arange(k, k + 6), np.random.default_rng(k).random((6, 2))) for k in range(0, 9, 3)]

@@ -122,6 +122,10 @@ def _read_npz(path: Path) -> Columns:
     name = next((name for name in ("edge_index", "edges") if name in arrays), None)
     if name is None:
         raise FormatError(f"{path} holds {', '.join(arrays)}; an array edge_index or edges is wanted.")
+    for word, kinds in (("x", "biuf"), ("edge_weight", "biuf"), ("y", "biufSU"), ("node_id", "iuSU")):
+        if word in arrays and (arrays[word].ndim == 0 or arrays[word].dtype.kind not in kinds):
+            kind = f"{arrays[word].dtype} of shape {arrays[word].shape}"
+            raise FormatError(f"{path}: {word} is {kind}; it must have one row per node or edge. Write it again.")
     labels, ids = arrays.get("y"), arrays.get("node_id")
     n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
     edges = _array_columns(path, arrays[name], arrays.get("edge_weight"))
