@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
-from graphquilt.datasets.pickles import load_arrays, load_npz, load_torch
+from graphquilt.datasets.pickles import load_npz, load_pickle, load_torch
 
 # nodes, edges in both directions, features, classes of the largest component
 COUNTS = {
@@ -166,7 +166,7 @@ def test_a_pickle_with_anything_but_arrays_is_refused(tmp_path):
         path = tmp_path / "x.pickle"
         path.write_bytes(pickle.dumps(held))
         with pytest.raises(gq.errors.FormatError, match="only NumPy and SciPy arrays"):
-            load_arrays(path)
+            load_pickle(path)
     np.savez(tmp_path / "x.npz", x=np.array([Bite()], dtype=object))
     with pytest.raises(gq.errors.FormatError, match="only NumPy and SciPy arrays"):
         load_npz(tmp_path / "x.npz")
@@ -179,7 +179,7 @@ def test_arrays_come_back_from_a_pickle(tmp_path):
         path.write_bytes(pickle.dumps(held, protocol=protocol))
         if protocol < 2:
             continue  # those name copyreg._reconstructor, which builds any object
-        read = load_arrays(path)
+        read = load_pickle(path)
         assert np.array_equal(read["a"], held["a"])
         assert (read["b"] - held["b"]).nnz == 0
         assert read["c"] == held["c"]
@@ -189,8 +189,8 @@ def test_torn_files_are_named(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(pickle.dumps(np.arange(100))[:-20])
     with pytest.raises(gq.errors.FormatError, match="pickle of arrays"):
-        load_arrays(path)
-    for read, word in ((load_npz, r"\.npz file"), (load_torch, "torch file")):
+        load_pickle(path)
+    for read, word in ((load_npz, "arrays"), (load_torch, "torch file")):
         path.write_bytes(b"PK\x03\x04 and then nothing")
         with pytest.raises(gq.errors.FormatError, match=word):
             read(path)

@@ -1,6 +1,8 @@
-"""Write files atomically, explain errors of the disk, and write and map arrays.
+"""Write files atomically, explain errors of the disk, and write, map and load arrays.
 
-Arrays are .npy and uncompressed .npz files; nothing is ever unpickled.
+This is the only module that reads .npy and .npz files. Whatever such a file holds, reading it gives plain arrays or a
+FormatError: nothing is unpickled or evaluated, and every size is compared with the bytes that are there before memory
+is allocated for it.
 """
 
 from __future__ import annotations
@@ -8,23 +10,40 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import math
 import os
 import re
 import secrets
 import socket
+import stat
 import struct
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 
-__all__ = ["beside", "explained", "map_arrays", "save_arrays", "sync_folder", "write_arrays", "write_text"]
+__all__ = [
+    "Archive",
+    "beside",
+    "check_inside",
+    "check_values",
+    "explained",
+    "load_arrays",
+    "map_array",
+    "map_arrays",
+    "open_archive",
+    "read_bytes",
+    "save_arrays",
+    "sync_folder",
+    "write_arrays",
+    "write_text",
+]
 
 _ALIGN = 64  # bytes, to which numpy aligns the data of a .npy file
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
@@ -32,6 +51,20 @@ _ZIP64_EXTRA = 20  # bytes that zipfile adds to it for sizes over 4 GB
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
 _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
 _PADDING_ID = 0xD935  # the zip extra field that is known to mean "padding"
+_MAGIC = b"\x93NUMPY"  # the first bytes of a .npy file
+_ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
+_LONGEST_HEADER = 1 << 16  # bytes; the header of a plain array has about a hundred
+_MOST_DIMENSIONS = 32  # of an array in every version of NumPy
+_DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand for
+_PIECE = 1 << 20  # bytes that are read from a zip member at a time
+_LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
+_SURROGATES = (0xD800, 0xDFFF)  # the code points that are no characters
+_DTYPE = r"[<>|=]?(?:[?OSU]|[biufcSUO]\d{1,9}|[mM]8(?:\[\w{1,20}\])?)"
+_HEADER = re.compile(
+    rf"\{{(?:(?:['\"]descr['\"]:['\"](?P<descr>{_DTYPE})['\"]"
+    r"|['\"]fortran_order['\"]:(?P<fortran>True|False)"
+    r"|['\"]shape['\"]:\((?P<shape>(?:\d{1,19}L?,)*(?:\d{1,19}L?)?)\)),?){3}\}"
+)
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
@@ -60,48 +93,273 @@ def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
-    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it."""
-    try:
-        with open(path, "rb") as file:
-            if path.suffix == ".npy":
-                if len(names) != 1:
-                    raise ValueError(f"it is one array, and its marker lists {len(names)}")
-                return {names[0]: _map_at(path, file, 0)}
-            with zipfile.ZipFile(file) as archive:
-                return {name: _map_member(path, file, archive, name) for name in names}
-    except (ValueError, KeyError, EOFError, struct.error, zipfile.BadZipFile) as error:
-        size = path.stat().st_size
-        raise FormatError(
-            f"{path} ({size} bytes) cannot be read as arrays: {error}. It may have been cut short; write it again."
-        ) from error
+    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it.
+
+    The checksums of members that are mapped are not compared, because that would read them whole.
+    """
+    with _opened(path) as (file, size):
+        if _is_archive(file):
+            archive = Archive(file, size)
+            return {name: _map_member(archive, name) for name in names}
+        if len(names) != 1:
+            raise ValueError(f"it is one array, and {len(names)} are expected")
+        return {names[0]: _map_at(file, 0, size)}
 
 
-def _map_member(path: Path, file: BinaryIO, archive: zipfile.ZipFile, name: str) -> AnyArray:
-    info = archive.getinfo(f"{name}.npy")
-    if info.compress_type != zipfile.ZIP_STORED:
-        with archive.open(info) as member:
-            return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-    file.seek(info.header_offset + _LOCAL_HEADER - 4)
-    name_length, extra_length = struct.unpack("<HH", file.read(4))
-    return _map_at(path, file, info.header_offset + _LOCAL_HEADER + name_length + extra_length)
+def map_array(path: Path) -> AnyArray:
+    """Open the array of a .npy file, memory-mapped."""
+    with _opened(path) as (file, size):
+        if _is_archive(file):
+            raise ValueError("it holds several arrays, and one is expected")
+        return _map_at(file, 0, size)
 
 
-def _map_at(path: Path, file: BinaryIO, offset: int) -> AnyArray:
-    file.seek(offset)
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+    """Read all arrays of a .npz file into memory.
+
+    Parameters
+    ----------
+    path : Path
+    unpickle : callable, optional
+        Gets the bytes of each member that holds Python objects, and returns what takes their place. By default such
+        members are an error.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "two.npz"
+    >>> save_arrays(file, {"a": np.arange(3), "b": np.ones(2)})
+    >>> load_arrays(file)["a"].tolist()
+    [0, 1, 2]
+    """
+    with open_archive(path) as archive:
+        foreign = [name for name in archive.names if not name.endswith(".npy")]
+        if foreign:
+            raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
+        return {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file."""
+    with _opened(path) as (file, _):
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open a zip file that may be damaged or hostile; every error inside the block becomes a FormatError."""
+    with _opened(path) as (file, size):
+        if not _is_archive(file):
+            raise ValueError("it does not begin as a zip file does")
+        yield Archive(file, size)
+
+
+class Archive:
+    """The members of a zip file, each read only after its sizes are found possible.
+
+    Parameters
+    ----------
+    file : binary file
+    size : int
+        How many bytes the file has.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The names of the members.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file = file
+        self._zip = zipfile.ZipFile(file)
+        infos = self._zip.infolist()
+        self._infos = {info.filename: info for info in infos}
+        self.names = tuple(self._infos)
+        if len(self.names) != len(infos):
+            raise ValueError(f"{len(infos)} members have only {len(self.names)} names")
+        declared = sum(info.compress_size for info in infos)
+        if declared > size:
+            raise ValueError(f"its members declare {declared} bytes")
+        for info in infos:
+            _check_member(info, size)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a member, after comparing its checksum."""
+        with self.open(name) as member:
+            content = member.read(self.size(name))
+        if len(content) != self.size(name):
+            raise ValueError(f"'{name}' has {len(content)} bytes and declares {self.size(name)}")
+        return content
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member to read from it; its checksum is compared at its end."""
+        return self._zip.open(self._info(name))
+
+    def size(self, name: str) -> int:
+        """Return how many bytes the content of a member has."""
+        return self._info(name).file_size
+
+    def start(self, name: str) -> int | None:
+        """Return where in the file the content of a member begins; None where it is compressed."""
+        info = self._info(name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            return None
+        with self._zip.open(info):  # which compares the two headers of the member
+            pass
+        self.file.seek(info.header_offset + _LOCAL_HEADER - 4)
+        name_length, extra_length = struct.unpack("<HH", self.file.read(4))
+        return int(info.header_offset + _LOCAL_HEADER + name_length + extra_length)
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        if name not in self._infos:
+            raise ValueError(f"it lacks '{name}'; it holds {', '.join(self.names[:10]) or 'nothing'}")
+        return self._infos[name]
+
+
+def _check_member(info: zipfile.ZipInfo, size: int) -> None:
+    """Raise unless a member is stored or deflated, and can have the size that it declares."""
+    name, packed, unpacked = info.filename[:100], info.compress_size, info.file_size
+    if info.flag_bits & 1:
+        raise ValueError(f"its member '{name}' is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"its member '{name}' is compressed in a way (number {info.compress_type}) that is not read")
+    if info.header_offset + _LOCAL_HEADER + packed > size:
+        raise ValueError(f"its member '{name}' reaches beyond its end")
+    most = packed if info.compress_type == zipfile.ZIP_STORED else _DEFLATE * packed
+    if unpacked > most:
+        raise ValueError(f"its member '{name}' declares {unpacked} bytes in {packed} bytes, which cannot be")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is not a regular file")
+            yield file, size
+        except FormatError:
+            raise
+        except Exception as error:
+            raise FormatError(
+                f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
+                "It may have been cut short or damaged; write it again, or get it again from its source."
+            ) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe is opened without waiting for somebody to write to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_archive(file: BinaryIO) -> bool:
+    start = file.read(len(_MAGIC))
+    file.seek(0)
+    return start.startswith(_ZIP_STARTS)
+
+
+class _Header(NamedTuple):
+    """The header of a .npy file; ``start`` is the number of bytes before the data."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    start: int
+
+
+def _read_header(file: IO[bytes], size: int) -> _Header:
+    """Read the header of an array in a file or member of ``size`` bytes, and check that its data are there."""
+    start = file.read(8)
+    if len(start) < 8 or not start.startswith(_MAGIC):
+        raise ValueError("it does not begin as a .npy file does")
+    version = (start[6], start[7])
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it uses version {version} of the .npy format; save its arrays with numpy's default")
+    width = 2 * version[0]
+    length = int.from_bytes(file.read(width), "little")
+    text = file.read(min(length, _LONGEST_HEADER))
+    if len(text) != length:
+        raise ValueError(f"its header declares {length} bytes and {len(text)} were read")
+    header = _parse_header("".join(text.decode("latin1").split()), 8 + width + length)
+    declared, present = math.prod(header.shape) * header.dtype.itemsize, size - header.start
+    if declared != present and not header.dtype.hasobject:
+        raise ValueError(
+            f"its header declares an array {header.dtype.str} {header.shape} of {declared} bytes, and {present} follow"
+        )
+    return header
+
+
+def _parse_header(text: str, start: int) -> _Header:
+    """Read the text of a header, without blanks, by its pattern alone."""
+    fields = _HEADER.fullmatch(text)
+    if fields is None or None in fields.groups():
+        raise ValueError("its header is not that of a plain array of numbers or text")
+    shape = tuple(int(n.removesuffix("L")) for n in fields["shape"].split(",") if n)
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(f"it has {len(shape)} dimensions; at most {_MOST_DIMENSIONS} are read")
+    dtype = np.dtype(fields["descr"])
+    if dtype.itemsize == 0 and 0 not in shape:
+        raise ValueError(f"its {math.prod(shape)} entries have no bytes")
+    return _Header(shape, fields["fortran"] == "True", dtype, start)
+
+
+def _map_member(archive: Archive, name: str) -> AnyArray:
+    start = archive.start(f"{name}.npy")
+    if start is None:
+        array: AnyArray = _load_member(archive, f"{name}.npy", None)
+        return array
+    return _map_at(archive.file, start, archive.size(f"{name}.npy"))
+
+
+def _map_at(file: BinaryIO, offset: int, size: int) -> AnyArray:
+    """Map the array whose ``size`` bytes, with its header, begin at ``offset``."""
+    file.seek(offset)
+    shape, fortran, dtype, start = _read_header(file, size)
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which graphquilt never writes")
+        raise ValueError("it holds Python objects, which graphquilt never writes or reads")
     if 0 in shape:
         return np.empty(shape, dtype)
-    start = file.tell()
-    mapped: AnyArray = np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
-    return mapped.copy(order="K") if start % dtype.alignment else mapped
+    array: AnyArray = np.memmap(file, dtype, "r", offset + start, shape, "F" if fortran else "C")
+    array = array.copy(order="K") if (offset + start) % dtype.alignment else array
+    check_values(array)
+    return array
+
+
+def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] | None) -> Any:
+    with archive.open(name) as member:
+        shape, fortran, dtype, start = _read_header(member, archive.size(name))
+        if dtype.hasobject:
+            if unpickle is None:
+                raise ValueError(f"'{name}' holds Python objects, which graphquilt never writes or reads")
+            return unpickle(member.read(archive.size(name) - start))
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        content = np.empty(archive.size(name) - start, dtype=np.uint8)
+        done = 0
+        while done < len(content):
+            piece = member.read(min(_PIECE, len(content) - done))
+            if not piece:
+                raise ValueError(f"'{name}' ends after {done} of {len(content)} bytes")
+            content[done : done + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+            done += len(piece)
+    array = content.view(dtype).reshape(shape, order="F" if fortran else "C")
+    check_values(array)
+    return array
+
+
+def check_values(array: AnyArray) -> None:
+    """Raise for bytes that are no truth values and no text; Python and compiled code take for granted that they are."""
+    if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+        raise ValueError("it holds truth values other than 0 and 1")
+    if array.dtype.kind == "U":
+        flat = np.ravel(array, order="K")
+        codes = flat.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        for start in range(0, len(codes), _PIECE):
+            part = codes[start : start + _PIECE]
+            surrogate = (part >= _SURROGATES[0]) & (part <= _SURROGATES[1])
+            if part.max() > _LAST_CHARACTER or surrogate.any():
+                raise ValueError("it holds text with numbers that are no characters")
 
 
 @contextlib.contextmanager
@@ -149,6 +407,16 @@ def _runs(pid: int) -> bool:
     except PermissionError:
         pass  # it runs, but belongs to another user
     return True
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
+    place = os.path.realpath(path)
+    if not Path(place).is_relative_to(os.path.realpath(folder)):
+        raise JobError(
+            f"{path} leads out of {folder}, to {place}: there is a link on the way. Nothing is written there; put a "
+            "folder in the place of the link, or name another folder."
+        )
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:

@@ -75,7 +75,7 @@ def _acquire(folder: Path, share: str | None, *, wait: bool) -> contextlib.ExitS
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         for name, kind in names:
-            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             stack.callback(os.close, handle)
             try:
                 fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files import load_arrays
 from graphquilt.kernels import one_blas_thread
 
 __all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
@@ -23,6 +25,7 @@ DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
 # The names of the arrays in a file, in their order there.
 COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
+INTEGERS = ("edges", "undetermined")
 FIGURES = ("residual", "next_residual", "drift")
 ARRAYS = ("scales", "rotations", "translations", *COLUMNS, "eigenvalues", *FIGURES)
 
@@ -205,15 +208,24 @@ class Alignment:
         missing = [name for name in ("format", *ARRAYS) if name not in arrays]
         if missing:
             raise FormatError(f"this is not an alignment: it lacks {', '.join(missing)}. Align again to make one.")
-        version = int(arrays["format"])
-        if version != FORMAT:
-            raise FormatError(f"this alignment has format {version}; this version reads {FORMAT}. Upgrade graphquilt.")
-        a = {name: np.array(arrays[name]) for name in ARRAYS}
+        version = np.asarray(arrays["format"])
+        if version.shape or version != FORMAT:
+            raise FormatError(
+                f"this alignment has format {str(version)[:20]}; this version reads {FORMAT}. Upgrade graphquilt."
+            )
+        a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
             table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
-            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
+            alignment = cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
+        p, pairs = alignment.n_patches, alignment.edges
+        if alignment.dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
+            raise FormatError(
+                f"this is not an alignment: of {p} patches in {alignment.dim} dimensions, it has edges between the "
+                f"patches {pairs.min(initial=p)} to {pairs.max(initial=0)}. Align again to make one."
+            )
+        return alignment
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the alignment to ``path`` as a NumPy ``.npz`` archive, without pickle."""
@@ -224,8 +236,7 @@ class Alignment:
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                return cls.from_arrays(archive)
+            return cls.from_arrays(load_arrays(Path(path)))
         except FileNotFoundError:
             raise
         except FormatError as error:
@@ -237,6 +248,17 @@ class Alignment:
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
+
+
+def _numbers(name: str, array: AnyArray) -> AnyArray:
+    """Return an array of a file as the numbers that an alignment has under this name."""
+    whole = name in INTEGERS
+    if array.dtype.kind not in ("iu" if whole else "iuf"):
+        raise FormatError(
+            f"this is not an alignment: its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers. "
+            "Align again to make one."
+        )
+    return array.astype(np.int64 if whole else np.float64)
 
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import deque
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray
+from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.datasets.catalogue import dataset_files
-from graphquilt.datasets.pickles import Placeholder, load_arrays, load_npz, load_torch
-from graphquilt.errors import FormatError, InputError
+from graphquilt.datasets.pickles import Placeholder, load_npz, load_pickle, load_torch
+from graphquilt.errors import FormatError, InputError, QuiltError
+from graphquilt.files import read_bytes
 from graphquilt.graph import Graph
+from graphquilt.graph.sparse import check_size, csr_of
 from graphquilt.ingest import read_mag240m
 
 __all__ = ["block_graph", "load_dataset"]
@@ -49,13 +52,23 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
             f"'{name}' is a record of flows and not one graph; read its {len(files)} files with read_flows and cut "
             "them into windows."
         )
-    graph = {"planetoid": _planetoid, "npz": _npz, "pyg": _pyg, "ogb-lsc": _mag240m}[form](files)
-    return graph.largest_component()[0] if largest_component and form != "ogb-lsc" else graph
+    if form == "ogb-lsc":
+        return _mag240m(files)
+    try:
+        graph = {"planetoid": _planetoid, "npz": _npz, "pyg": _pyg}[form](files)
+        return graph.largest_component()[0] if largest_component else graph
+    except (QuiltError, OSError):
+        raise
+    except Exception as error:  # numbers that are damaged, but of the right kind, can raise anything further on
+        reason = str(error) or type(error).__name__
+        raise FormatError(f"{files[0]} does not hold the data set '{name}': {reason}. Get it again.") from error
 
 
-def _undirected(edge_index: npt.ArrayLike | tuple[AnyArray, AnyArray], n: int) -> sp.csr_array:
+def _undirected(edge_index: AnyArray | tuple[AnyArray, AnyArray], n: int) -> sp.csr_array:
     """Return the 0/1 adjacency of pairs (2, m): both directions, no loops, no duplicates."""
-    rows, columns = np.asarray(edge_index, dtype=np.int64)
+    rows, columns = (np.asarray(nodes, dtype=np.int64) for nodes in edge_index)
+    if len(rows) and (min(rows.min(), columns.min()) < 0 or max(rows.max(), columns.max()) >= n):
+        raise FormatError(f"an edge of the data set leads to a node that is not among its {n} nodes. Get it again.")
     keep = rows != columns
     rows, columns = rows[keep], columns[keep]
     A = sp.coo_array((np.ones(2 * len(rows)), (np.r_[rows, columns], np.r_[columns, rows])), shape=(n, n)).tocsr()
@@ -65,19 +78,18 @@ def _undirected(edge_index: npt.ArrayLike | tuple[AnyArray, AnyArray], n: int) -
 
 def _planetoid(files: list[Path]) -> Graph:
     parts = {path.name.split(".", 2)[2]: path for path in files}
-    allx, tx = (sp.csr_array(load_arrays(parts[part]), dtype=np.float32) for part in ("allx", "tx"))
-    ally, ty = (np.asarray(load_arrays(parts[part])) for part in ("ally", "ty"))
-    neighbours: dict[int, list[int]] = load_arrays(parts["graph"])
-    test = np.loadtxt(parts["test.index"], dtype=np.int64, ndmin=1)
+    allx, tx = (_features(load_pickle(parts[part]), parts[part]) for part in ("allx", "tx"))
+    ally, ty = (_array(load_pickle(parts[part]), "biuf", 2, parts[part]) for part in ("ally", "ty"))
+    n, edges = _neighbours(parts["graph"])
+    test = np.array([int(word) for word in read_bytes(parts["test.index"]).split()], dtype=np.int64)
     if len(test) != tx.shape[0] or len(ally) != allx.shape[0] or len(ty) != len(test):
         raise FormatError(
             f"{parts['test.index']} lists {len(test)} nodes, tx has {tx.shape[0]} rows, ty {len(ty)}, allx "
             f"{allx.shape[0]} and ally {len(ally)}; the first three must agree, and the last two."
         )
-    n = len(neighbours)
     # Row r of tx is node test[r]; nodes that are in neither file have no features and no label.
     place = np.concatenate([np.arange(len(ally)), test])
-    if len(np.unique(place)) != len(place) or place.max() >= n:
+    if len(np.unique(place)) != len(place) or place.min() < 0 or place.max() >= n:
         raise FormatError(
             f"{parts['test.index']} names a node twice, or a node that the graph of {n} nodes does not have."
         )
@@ -86,58 +98,99 @@ def _planetoid(files: list[Path]) -> Graph:
     y = np.full(n, -1, dtype=np.int64)
     one_hot = np.concatenate([ally, ty])
     y[place] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
-    rows = np.repeat(np.fromiter(neighbours, dtype=np.int64), [len(nodes) for nodes in neighbours.values()])
-    columns = np.concatenate([np.asarray(nodes, dtype=np.int64) for nodes in neighbours.values()])
-    return Graph(_undirected((rows, columns), n), X, labels=y)
+    return Graph(_undirected(edges, n), X, labels=y)
+
+
+def _neighbours(path: Path) -> tuple[int, tuple[Int64Array, Int64Array]]:
+    """Return the number of nodes, and both ends of the edges, of a pickled dictionary of lists of neighbours."""
+    neighbours = load_pickle(path)
+    if not isinstance(neighbours, dict) or not all(isinstance(nodes, list) for nodes in neighbours.values()):
+        raise FormatError(f"{path} does not hold a dictionary of lists of neighbours. Get it again.")
+    lengths = [len(nodes) for nodes in neighbours.values()]
+    if sum(lengths) > path.stat().st_size:  # a list that is used again and again
+        raise FormatError(f"{path} has {path.stat().st_size} bytes and lists {sum(lengths)} neighbours. Get it again.")
+    ends = list(chain.from_iterable(neighbours.values()))
+    if not {type(node) for node in (*neighbours, *ends)} <= {int}:
+        raise FormatError(f"{path} lists neighbours that are not whole numbers. Get it again.")
+    return len(neighbours), (np.repeat(np.array(list(neighbours), dtype=np.int64), lengths), np.array(ends, np.int64))
+
+
+def _array(value: object, kinds: str, ndim: int, path: Path) -> AnyArray:
+    """Return ``value`` if it is an array of numbers of these kinds."""
+    if not isinstance(value, np.ndarray) or value.ndim != ndim or value.dtype.kind not in kinds:
+        description = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise FormatError(f"{path} holds {description} where numbers in {ndim} dimensions belong. Get it again.")
+    return value
+
+
+def _features(value: object, path: Path) -> sp.csr_array:
+    """Return features, which may be a sparse matrix or an array, as a sparse matrix of single precision."""
+    X: Any = value if isinstance(value, sp.csr_array) else _array(value, "biuf", 2, path)
+    features: sp.csr_array = sp.csr_array(X, dtype=np.float32, copy=True)
+    check_size(features.shape[1], features.nnz, "features")
+    return features
+
+
+def _labels(value: object, path: Path) -> Int64Array:
+    return _array(value, "iu", 1, path).astype(np.int64)
 
 
 def _npz(files: list[Path]) -> Graph:
-    arrays = load_npz(files[0])
+    path = files[0]
+    arrays = load_npz(path)
     names = set(arrays)
     if {"edge_index", "x_data", "y"} <= names:
-        X = _csr(arrays, "x")
-        return Graph(_undirected(arrays["edge_index"], X.shape[0]), X, labels=arrays["y"])
+        X = _features(_csr(arrays, "x"), path)
+        edges = _array(arrays["edge_index"], "iu", 2, path)
+        return Graph(_undirected(edges, X.shape[0]), X, labels=_labels(arrays["y"], path))
     if {"adj_data", "labels"} <= names:
-        A, labels = _csr(arrays, "adj").tocoo(), arrays["labels"]
-        X = _csr(arrays, "attr") if "attr_data" in names else sp.csr_array(arrays["attr_matrix"], dtype=np.float32)
+        A, labels = _csr(arrays, "adj"), arrays["labels"]
+        X = _features(_csr(arrays, "attr") if "attr_data" in names else arrays.get("attr_matrix"), path)
     elif {"adj_matrix", "node_attr", "node_label"} <= names:
-        A, labels = sp.coo_array(arrays["adj_matrix"]), arrays["node_label"]
-        X = sp.csr_array(arrays["node_attr"], dtype=np.float32)
+        A, labels = arrays["adj_matrix"], arrays["node_label"]
+        X = _features(arrays["node_attr"], path)
     else:
         raise FormatError(
-            f"{files[0]} contains {', '.join(sorted(arrays))}; expected edge_index, x_data, x_indices, x_indptr, "
+            f"{path} contains {', '.join(sorted(arrays))}; expected edge_index, x_data, x_indices, x_indptr, "
             "x_shape and y, or adj_data …, attr_data …, labels, or adj_matrix, node_attr and node_label."
         )
-    return Graph(_undirected((A.row, A.col), A.shape[0]), X, labels=np.asarray(labels, dtype=np.int64))
+    rows, columns = (A if isinstance(A, sp.csr_array) else _array(A, "biuf", 2, path)).nonzero()
+    return Graph(_undirected((rows, columns), A.shape[0]), X, labels=_labels(labels, path))
 
 
-def _csr(arrays: dict[str, AnyArray], prefix: str) -> sp.csr_array:
-    data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))
-    return sp.csr_array((data.astype(np.float32), indices, indptr), shape=tuple(shape))
+def _csr(arrays: dict[str, Any], prefix: str) -> sp.csr_array:
+    return csr_of(*(arrays.get(f"{prefix}_{part}") for part in ("data", "indices", "indptr", "shape")))
 
 
 def _pyg(files: list[Path]) -> Graph:
-    arrays = _find_mapping(load_torch(files[0]))
+    path = files[0]
+    arrays = _find_mapping(load_torch(path))
     if arrays is None:
-        raise FormatError(f"{files[0]} contains no edge_index; it is not a graph of PyG.")
-    X = arrays.get("x")
-    n = len(X) if X is not None else int(arrays["edge_index"].max()) + 1
-    features = None if X is None else sp.csr_array(X, dtype=np.float32)
-    return Graph(_undirected(arrays["edge_index"], n), features, labels=arrays.get("y"))
+        raise FormatError(f"{path} contains no edge_index; it is not a graph of PyG.")
+    edges, y = _array(arrays["edge_index"], "iu", 2, path), arrays.get("y")
+    features = None if arrays.get("x") is None else _features(arrays["x"], path)
+    n = int(edges.max()) + 1 if features is None else features.shape[0]
+    check_size(n, edges.size if features is None else n, "nodes")
+    return Graph(_undirected(edges, n), features, labels=None if y is None else _labels(y, path))
 
 
-def _find_mapping(value: object) -> dict[str, AnyArray] | None:
+def _find_mapping(value: object) -> dict[str, Any] | None:
     """Return the mapping with ``edge_index`` inside tuples, dictionaries and placeholders of PyG objects."""
-    parts: Iterable[object] = ()
-    if isinstance(value, dict):
-        if isinstance(value.get("edge_index"), np.ndarray):
-            return value
-        parts = value.values()
-    elif isinstance(value, list | tuple):
-        parts = value
-    elif isinstance(value, Placeholder):
-        parts = (value.state, *value.arguments)
-    return next((mapping for mapping in map(_find_mapping, parts) if mapping is not None), None)
+    waiting, seen = deque([value]), set[int]()  # objects of PyG may contain each other
+    while waiting:
+        part = waiting.popleft()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, dict):
+            if isinstance(part.get("edge_index"), np.ndarray):
+                return part
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif isinstance(part, Placeholder):
+            waiting.extend((part.state, *part.arguments))
+    return None
 
 
 def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Graph:

@@ -23,8 +23,9 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, map_arrays, save_arrays, write_text
+from graphquilt.files import explained, map_array, save_arrays, write_text
 from graphquilt.graph.checks import index_type
+from graphquilt.graph.sparse import sparse_of
 from graphquilt.graph.structure import Features, Graph
 
 __all__ = ["DESCRIPTION", "attach", "open_array", "open_graph", "save", "sparse_features", "write_description"]
@@ -99,14 +100,13 @@ def sparse_features(arrays: Mapping[str, AnyArray], prefix: str) -> sp.csr_array
     """Return the CSR matrix whose parts are named ``<prefix>_data`` and so on; None where they are not there."""
     if f"{prefix}_data" not in arrays:
         return None
-    data, indices, indptr, shape = (arrays[f"{prefix}_{part}"] for part in _CSR_PARTS)
-    return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+    return sparse_of("csr", {part: arrays[f"{prefix}_{part}"] for part in _CSR_PARTS if f"{prefix}_{part}" in arrays})
 
 
 def open_array(path: Path) -> AnyArray:
     """Open a ``.npy`` file memory-mapped; a file that is missing, cut short or not NumPy is an error that names it."""
     try:
-        return map_arrays(path, (path.stem,))[path.stem]
+        return map_array(path)
     except OSError as error:
         problem = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise FormatError(f"{path} {problem}; write the graph again.") from error

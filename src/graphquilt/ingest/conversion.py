@@ -18,6 +18,8 @@ from graphquilt.progress import ProgressCallback
 
 __all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_pyg"]
 
+_LARGEST_LABEL = 2.0**31  # more classes than any data set has
+
 
 def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
@@ -159,5 +161,14 @@ def read_mag240m(
     if path.is_file():
         labels = np.asarray(open_array(path))
         if labels.dtype.kind == "f":
-            labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)
+            labels = np.where(np.isnan(labels), -1, labels)
+            if np.abs(labels).max(initial=0) > _LARGEST_LABEL:
+                raise FormatError(
+                    f"{path} holds labels up to {np.abs(labels).max()}, which are no classes. Get it again."
+                )
+            labels = labels.astype(np.int64)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise FormatError(
+                f"{path} holds {labels.dtype} of shape {labels.shape}, not one class per paper. Get it again."
+            )
     return Graph.from_arrays(graph.indptr, graph.indices, features=features, labels=labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,8 +12,10 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
+from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
 from graphquilt.graph.files import open_array, sparse_features
+from graphquilt.graph.sparse import saved_sparse
 from graphquilt.graph.structure import Rows
 from graphquilt.ingest.assembly import Columns, assemble
 from graphquilt.ingest.sources import edge_ends, read_parquet
@@ -104,21 +105,27 @@ def _array_columns(path: Path, edges: AnyArray, weights: AnyArray | None = None)
 def _read_npz(path: Path) -> Columns:
     """Read the arrays that :func:`read_edges` names, or the adjacency that ``scipy.sparse.save_npz`` wrote."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
+        arrays = load_arrays(path)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise FormatError(f"{path} is not a complete .npz file of plain arrays: {error}. Write it again.") from error
-    if {"format", "shape", "data"} <= set(arrays):
-        with path.open("rb") as file:
-            A = sp.coo_array(sp.load_npz(file))
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error}.") from error
+    try:
+        matrix = saved_sparse(arrays) if {"format", "shape", "data"} <= set(arrays) else None
+        features = arrays["x"] if "x" in arrays else sparse_features(arrays, "x")
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    if matrix is not None:
+        A = sp.coo_array(matrix)
         weights = None if bool(np.all(A.data == 1)) else A.data.astype(float)
         return Columns(A.row.astype(np.int64), A.col.astype(np.int64), weights, A.shape[0])
     name = next((name for name in ("edge_index", "edges") if name in arrays), None)
     if name is None:
         raise FormatError(f"{path} holds {', '.join(arrays)}; an array edge_index or edges is wanted.")
-    features = arrays.get("x", sparse_features(arrays, "x"))
+    for word, kinds in (("x", "biuf"), ("edge_weight", "biuf"), ("y", "biufSU"), ("node_id", "iuSU")):
+        if word in arrays and (arrays[word].ndim == 0 or arrays[word].dtype.kind not in kinds):
+            kind = f"{arrays[word].dtype} of shape {arrays[word].shape}"
+            raise FormatError(f"{path}: {word} is {kind}; it must have one row per node or edge. Write it again.")
     labels, ids = arrays.get("y"), arrays.get("node_id")
     n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
     edges = _array_columns(path, arrays[name], arrays.get("edge_weight"))

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError
-from graphquilt.files import explained, write_text
+from graphquilt.errors import FormatError, InputError
+from graphquilt.files import check_inside, explained, write_text
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, write_description
@@ -83,7 +84,10 @@ def build_csr(
     with explained(target):
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
+        check_inside(work, target)
         work.mkdir(exist_ok=True)
+        for path in work.iterdir():  # of a build that was stopped
+            check_inside(path, work)
         plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
@@ -221,6 +225,18 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
     _save_state(work, state | {"batches": -1, "lengths": lengths.tolist(), "sorted": 0, "written": 0})
 
 
+def _check_bucket(work: Path, parts: Mapping[str, AnyArray], n_rows: int, n_nodes: int) -> None:
+    """Raise for a bucket that was changed between two runs; the kernel that sorts it trusts its numbers."""
+    rows, columns = parts["rows"], parts["columns"]
+    lengths = {len(values) for values in parts.values()}
+    if len(lengths) > 1 or rows.max(initial=0) >= max(n_rows, 1) or not _within(columns, n_nodes):
+        raise FormatError(f"{work} holds edges that this build has not written. Remove that folder and build again.")
+
+
+def _within(columns: AnyArray, n_nodes: int) -> bool:
+    return len(columns) == 0 or bool(columns.min() >= 0 and columns.max() < n_nodes)
+
+
 def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> int:
     """Turn one bucket after the other into rows of the CSR, and return how many entries it has.
 
@@ -231,6 +247,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
+        _check_bucket(work, parts, n_rows, plan.n_nodes)
         weights = parts.get("weights", np.empty(0))
         ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts

@@ -20,7 +20,7 @@ import numpy as np
 
 import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
 from graphquilt.locks import folder_lock
 from graphquilt.pipeline.store import Record
 
@@ -127,6 +127,7 @@ class DirectoryStore:
             if np.asanyarray(array).dtype.hasobject:
                 raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
         self.start()
+        check_inside(marker_path.parent, self.path)
         content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
         with explained(self.path):
             marker_path.parent.mkdir(parents=True, exist_ok=True)

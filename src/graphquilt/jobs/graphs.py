@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.errors import JobError
-from graphquilt.files import beside, explained
+from graphquilt.files import beside, check_inside, explained
 from graphquilt.graph import Graph
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.source import Source
@@ -34,6 +34,7 @@ def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
     ids = np.arange(graph.n_nodes) if graph.node_ids is None else graph.node_ids
     with explained(store.path):
         if not source.is_graph_folder:
+            check_inside(store.path / "graph", store.path)
             graph.save(store.path / "graph")
         with beside(store.path / _IDS) as part:
             pq.write_table(pa.table({"node_id": pa.array(ids)}), part)

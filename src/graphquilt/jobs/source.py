@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError
+from graphquilt.errors import FormatError, InputError
+from graphquilt.files import load_arrays, map_array
 from graphquilt.graph import Graph
+from graphquilt.graph.sparse import saved_sparse
 from graphquilt.ingest import read_edges
 
 __all__ = ["Source", "read_array", "read_features", "with_attributes"]
@@ -104,9 +105,9 @@ def read_features(path: str | Path | None) -> AnyArray | sp.csr_array | None:
     if path is None or Path(path).suffix != ".npz":
         return read_array(path, "features")
     try:
-        return sp.csr_array(sp.load_npz(path))
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path} cannot be read as features: {error}.") from error
+        return saved_sparse(load_arrays(Path(path)))
+    except (OSError, FormatError) as error:
+        raise FormatError(f"{path} cannot be read as features: {error}") from error
 
 
 def read_array(path: str | Path | None, content: str) -> AnyArray | None:
@@ -114,12 +115,9 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
     if path is None:
         return None
     try:
-        array: AnyArray = np.load(path, allow_pickle=False, mmap_mode="r")
-        if isinstance(array, np.ndarray):
-            return array
-        raise ValueError("it holds several arrays")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as {content}: {error}.") from error
+        return map_array(Path(path))
+    except (OSError, FormatError) as error:
+        raise FormatError(f"{path} cannot be read as {content}: {error}") from error
 
 
 def with_attributes(graph: Graph, features: AnyArray | sp.csr_array | None, labels: npt.ArrayLike | None) -> Graph:

@@ -218,13 +218,18 @@ class PatchGraph:
         >>> PatchGraph.from_arrays(patches.to_arrays())
         PatchGraph(2 patches of 4 nodes, 1 edges)
         """
-        return cls(
-            NodeSets(arrays["nodes"], arrays["starts"]),
-            np.array(arrays["edges"]),
-            int(arrays["n_nodes"]),
-            cast(Literal["error", "each"], str(arrays["components"])),
-            json.loads(str(arrays["report"])),
-        )
+        n_nodes, edges, components = arrays["n_nodes"], arrays["edges"], str(arrays["components"])
+        if n_nodes.shape or {n_nodes.dtype.kind, edges.dtype.kind} - {"i", "u"} or components not in ("error", "each"):
+            raise FormatError(
+                f"this is not a patch graph: its number of nodes is {n_nodes.dtype} of shape {n_nodes.shape}, its "
+                f"edges are {edges.dtype}, and its components {components[:20]!r}. Make the patches again."
+            )
+        try:
+            report = dict(json.loads(str(arrays["report"])))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise FormatError(f"this is not a patch graph: its report is not JSON ({error}).") from error
+        sets = NodeSets(arrays["nodes"], arrays["starts"])
+        return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""
@@ -248,7 +253,7 @@ class PatchGraph:
             return cls.from_arrays(map_arrays(Path(path), names))
         except FileNotFoundError as error:
             raise FormatError(f"{path} does not exist.") from error
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MemoryError) as error:
             raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
 
     def __repr__(self) -> str:
@@ -299,6 +304,19 @@ def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
 
 
 def _check_cover(sets: NodeSets, n_nodes: int) -> None:
+    nodes, starts = sets.nodes, sets.starts
+    if nodes.ndim != 1 or starts.ndim != 1 or {nodes.dtype.kind, starts.dtype.kind} - {"i", "u"}:
+        raise InputError(
+            f"the nodes and starts of patches are rows of integers, not {nodes.dtype} of shape {nodes.shape} and "
+            f"{starts.dtype} of shape {starts.shape}."
+        )
+    if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(nodes) or np.any(starts[1:] < starts[:-1]):
+        raise InputError(f"the {len(starts)} starts of patches must ascend from 0 to {len(nodes)}, and do not.")
+    if n_nodes > len(nodes):
+        raise CoverError(
+            f"at least {n_nodes - len(nodes)} of {n_nodes} nodes are in no patch, because the patches list "
+            f"{len(nodes)} nodes in all. Add them to a patch, or number the nodes that are there 0..n-1."
+        )
     for k, nodes in enumerate(sets):
         if len(nodes) == 0 or nodes[0] < 0 or np.any(nodes[1:] <= nodes[:-1]):
             raise CoverError(
