@@ -72,6 +72,9 @@ class Measurements(NamedTuple):
     ratios: Float64Array  # (m,) r_ij, the relative scale
     rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
     means: Float64Array  # (m, 2, d) the centre of the overlap in either patch
+    misfits: (
+        Float64Array  # (m,) the error that is left on the overlap when the two patches are fitted to each other alone
+    )
     undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
 
 
@@ -240,7 +243,7 @@ def compare_overlaps(
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
     rotations, means = np.empty((m, d, d), dtype=dtype), np.empty((m, 2, d))
-    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m, np.int64))
+    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m), np.empty(m, np.int64))
     compare = partial(_compare_chunk, least=least, dtype=dtype)
     start = 0
     for piece in _map_chunks(compare, patches, index, edges, executor):
@@ -256,6 +259,7 @@ def _compare_chunk(
 ) -> Measurements:
     m, d = len(edges), index.dim
     sizes, ratios, means = np.empty(m), np.empty(m), np.empty((m, 2, d))
+    lengths = np.empty(m)
     cross = np.empty((m, d, d))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
@@ -274,10 +278,14 @@ def _compare_chunk(
                             f"does not determine its rotation or scale. Embed patch {k} again or drop this edge."
                         )
             ratios[e] = spread[0] / spread[1] if spread[1] > 0 else 1.0
+            lengths[e] = spread[0] * spread[1]
             cross[e] = a.T @ b
         rotations, singular_values = polar(cross)
+    # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
+    agreement = singular_values.sum(axis=1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    misfits = np.sqrt(np.maximum(1 - agreement, 0))
     undetermined = (singular_values <= COLLAPSED * singular_values[:, :1]).sum(axis=1)
-    return Measurements(sizes, ratios, rotations.astype(dtype), means, undetermined)
+    return Measurements(sizes, ratios, rotations.astype(dtype), means, misfits, undetermined)
 
 
 def edge_errors(

@@ -19,7 +19,6 @@ from graphquilt.kernels import one_blas_thread
 
 __all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
 
-DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
 # The names of the arrays in a file, in their order there.
 COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
@@ -51,6 +50,8 @@ class Alignment:
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
         How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
+    robust : bool
+        Whether edges that contradict the others were looked for, and doubted.
     """
 
     scales: Float64Array
@@ -61,6 +62,7 @@ class Alignment:
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
+    robust: bool = False
 
     def __post_init__(self) -> None:
         p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
@@ -106,7 +108,7 @@ class Alignment:
 
     @property
     def edge_trust(self) -> Float64Array:
-        """1 for each edge, or less where robust alignment doubted it, (m,)."""
+        """1 for each edge, or nearly 0 where robust alignment doubts it, (m,)."""
         return self.edge_table.trust
 
     @property
@@ -131,9 +133,9 @@ class Alignment:
 
     @property
     def distrusted(self) -> Int64Array:
-        """The edges (k, 2) that robust alignment gave less than a third of their weight, the least trusted first."""
-        low = np.flatnonzero(self.edge_trust < DISTRUSTED)
-        return self.edges[low[np.argsort(self.edge_trust[low], kind="stable")]]
+        """The edges (k, 2) that robust alignment doubts, those with the largest errors first."""
+        low = np.flatnonzero(self.edge_trust < 1)
+        return self.edges[low[np.argsort(-self.edge_errors[low], kind="stable")]]
 
     def apply(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return coordinates ``X (r, d)`` of patch k where they belong, (r, d), in float64."""
@@ -197,7 +199,8 @@ class Alignment:
         >>> Alignment.from_arrays(Alignment.identity(3, 2).to_arrays()).rotations.shape
         (3, 2, 2)
         """
-        return {"format": np.asarray(FORMAT), **{name: np.asarray(getattr(self, name)) for name in ARRAYS}}
+        arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS}
+        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
@@ -211,7 +214,8 @@ class Alignment:
         a = {name: np.array(arrays[name]) for name in ARRAYS}
         try:
             table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
-            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
+            robust = bool(arrays.get("robust", False))  # files of earlier versions do not say it
+            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures, robust)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
 
