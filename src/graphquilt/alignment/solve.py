@@ -36,7 +36,7 @@ from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, centred
+from graphquilt.linalg import Motions, centred, unit
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["AlignOptions", "align", "judged", "undetermined_directions"]
@@ -152,7 +152,8 @@ def judged(index: PatchIndex, edges: Int64Array, errors: Float64Array) -> Float6
     by_patch = np.lexsort((np.repeat(errors, 2), ends))
     degrees = np.bincount(ends, minlength=p)
     typical = np.repeat(errors, 2)[by_patch][np.cumsum(degrees) - degrees + (degrees - 1) // 2]
-    misfits = far_outside(typical, np.bincount(ends, weights=np.repeat(freedom, 2), minlength=p))
+    together = np.bincount(ends, weights=np.repeat(freedom, 2), minlength=p).astype(np.float64)
+    misfits = far_outside(typical, together)
     return np.where(far_outside(errors, freedom) | misfits[edges].any(axis=1), DOUBTED, 1.0)
 
 
@@ -177,6 +178,11 @@ def _synchronize(
         )
         weights = weights * doubt
         # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
+        if not distortion.min() > np.finfo(np.float64).tiny:
+            raise InputError(
+                "the patches differ in scale by a factor beyond 1e300. Divide the coordinates of each patch by their "
+                "largest magnitude first."
+            )
         result = replace(result, scales=1 / distortion)
     if motions.rotate:
 
@@ -194,7 +200,8 @@ def _synchronize(
         result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
         result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
     if motions.translate:
-        moved = result.scales[:, None, None] * result.rotations
+        moved, scale = result.scales[:, None, None] * result.rotations, unit(means)
+        means = means / scale
         offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
         translations, _ = reweighted(
@@ -204,7 +211,7 @@ def _synchronize(
             robust=robust,
             floor=1e-6 * float(np.abs(means).max()),
         )
-        result = replace(result, translations=translations)
+        result = replace(result, translations=scale * translations)
     table = EdgeTable(edges, np.zeros(len(edges)), measured.sizes * trust, trust, undetermined)
     return replace(result, edge_table=table)
 
@@ -235,5 +242,5 @@ def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, 
     a = centred(coordinates(patches[i])[rows_i])[0] @ alignment.rotations[i]
     b = centred(coordinates(patches[j])[rows_j])[0] @ alignment.rotations[j]
     with one_blas_thread():
-        U, singular_values, _ = np.linalg.svd(a.T @ b)
+        U, singular_values, _ = np.linalg.svd((a / unit(a)).T @ (b / unit(b)))
     return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.graph import Graph
@@ -116,6 +116,7 @@ def link_prediction_auc(
     1.0
     """
     X = checked_embedding(X, graph.n_nodes)
+    refuse_masked(held_out_edges=held_out)
     edges = np.asarray(held_out, dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
         raise InputError(f"held-out edges are pairs of nodes, one row each; this has shape {edges.shape}.")

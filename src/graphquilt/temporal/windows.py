@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
 
@@ -157,6 +157,8 @@ class Snapshots:
         """Return time, source id, destination id and weight (None if it is not used) of each flow."""
         weight: Float64Array | None = None
         if isinstance(batch, Sequence):
+            for column in batch:
+                refuse_masked(columns_of_flows=column)
             time, source, destination, *rest = (np.asarray(column) for column in batch)
             if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
                 raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
