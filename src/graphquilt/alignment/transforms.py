@@ -213,9 +213,12 @@ class Alignment:
             raise FormatError(f"this alignment has format {version}; this version reads {FORMAT}. Upgrade graphquilt.")
         a = {name: np.array(arrays[name]) for name in ARRAYS}
         try:
-            table, figures = EdgeTable(*(a[name] for name in COLUMNS)), [float(a[name]) for name in FIGURES]
-            robust = bool(arrays.get("robust", False))  # files of earlier versions do not say it
-            return cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures, robust=robust)
+            table = EdgeTable(*(a[name] for name in COLUMNS))
+            residual, next_residual, drift = (float(a[name]) for name in FIGURES)
+            # Files of earlier versions do not say whether the alignment was robust.
+            robust = bool(arrays["robust"]) if "robust" in arrays else False
+            motions = a["scales"], a["rotations"], a["translations"]
+            return cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, robust)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
 

@@ -143,10 +143,11 @@ def embed(
         )
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
+    before = sum(opened.embedded(only))
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    rounds = opened.settings.recipe.rounds
-    show({"job": str(job), "embedded": n_patches, "patches": total, "rounds": rounds}, as_json=output.json)
+    counts = {"embedded": sum(opened.embedded(only)) - before, "already": before, "patches": total}
+    show({"job": str(job), **counts, "rounds": opened.settings.recipe.rounds}, as_json=output.json)
 
 
 @app.command(help_epilogue="Example: graphquilt align job --robust")
