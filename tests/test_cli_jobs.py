@@ -683,3 +683,23 @@ def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     assert "2/2" in shown
     assert "epochs/s" in shown
     assert "loss" in shown
+
+
+def test_a_half_embedded_job_says_what_comes_next(gq, edges, tmp_path):
+    out = tmp_path / "job"
+    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, printed, _ = gq("embed", out, "--shard", "1/4", "--workers", 1, "--json")
+    assert code == 0
+    assert (json.loads(printed)["embedded"], json.loads(printed)["already"]) == (1, 0)
+    for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
+        code, _, err = gq(*words)
+        assert code == 2
+        assert "embed its patches first (1 of 4 are; graphquilt embed), then align it" in err
+    code, printed, _ = gq("embed", out, "--workers", 1, "--json")
+    counts = json.loads(printed)
+    assert (counts["embedded"], counts["already"], counts["patches"]) == (3, 1, 4)
+    for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
+        code, _, err = gq(*words)
+        assert code == 2
+        assert "has no embedding yet; align it first (graphquilt align)" in err
+    assert json.loads(gq("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0

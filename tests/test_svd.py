@@ -249,6 +249,29 @@ def test_relabelling_sources_and_destinations_moves_rows_only(seed):
         np.testing.assert_allclose(np.abs(new.coordinates), np.abs(expected), atol=1e-7)
 
 
+@pytest.mark.parametrize("n", [9, 31, 39, 54, 58])
+@pytest.mark.parametrize("dim", [1, 3, 5])
+def test_a_cut_into_a_repeated_singular_value_gives_all_columns(n, dim):
+    """With a background all singular values of a perfect matching but the trivial one are equal."""
+    for patch in gq.embedders.bipartite_svd(sp.eye_array(n).tocsr(), dim, background=1):
+        assert patch.coordinates.shape == (n, dim)
+        gram = patch.coordinates.T @ patch.coordinates
+        np.testing.assert_allclose(gram, gram[0, 0] * np.eye(dim), atol=1e-9 * gram[0, 0])
+
+
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_as_many_eigenvectors_as_were_asked_for(n, k, seed):
+    """Eigenvalues that repeat many times, in a random order and in random directions."""
+    k, rng = min(k, n), np.random.default_rng(seed)
+    true = np.sort(rng.choice([-1.0, 0.0, 0.25, 0.5], n))[::-1]
+    Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values, U = lanczos.leading_eigenpairs(lambda x: (Q * true) @ (Q.T @ x), n, k)
+    assert U.shape == (n, k)
+    np.testing.assert_allclose(values, true[:k], atol=1e-9)
+    np.testing.assert_allclose((Q * true) @ (Q.T @ U), U * values, atol=1e-9)
+    np.testing.assert_allclose(U.T @ U, np.eye(k), atol=1e-9)
+
+
 def test_bipartite_svd_repeats_its_bits_and_refuses_bad_weights():
     A = two_components()
     for first, again in zip(gq.embedders.bipartite_svd(A, 5), gq.embedders.bipartite_svd(A.copy(), 5), strict=True):

@@ -1,4 +1,4 @@
-"""Names for the types of arrays, in one place."""
+"""Names for the types of arrays, in one place, and the check that every array passes where it enters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from graphquilt.errors import InputError
 
 __all__ = [
     "AnyArray",
@@ -15,6 +17,7 @@ __all__ = [
     "FloatArray",
     "Int64Array",
     "IntArray",
+    "refuse_masked",
 ]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
@@ -24,3 +27,22 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+
+def refuse_masked(*, where: str = "", **arrays: object) -> None:
+    """Raise if one of the ``arrays``, each passed under its name, is a masked array.
+
+    Most functions of NumPy would use the values under the mask, or leave them out, without saying so.
+
+    Examples
+    --------
+    >>> refuse_masked(labels=np.zeros(3), weights=None)
+    """
+    for name, array in arrays.items():
+        if isinstance(array, np.ma.MaskedArray):
+            hidden = int(np.sum(np.ma.getmaskarray(array)))
+            raise InputError(
+                f"{where}{name.replace('_', ' ')} are a masked array, with {hidden} of {array.size} values masked: "
+                "these could be taken for real ones. Pass a plain array: fill the masked values with "
+                "array.filled(value), or leave out their rows."
+            )

@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, FloatArray
+from graphquilt.arrays import AnyArray, FloatArray, IntArray
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
+from graphquilt.patches.node_sets import LazySequence
 
-__all__ = ["centroid"]
+__all__ = ["centroid", "with_compact_ids"]
+
+SPARSE = 100  # a result with more rows than this for each row of the patches is refused unless n_nodes asks for it
 
 
 def centroid(
@@ -38,7 +41,8 @@ def centroid(
     weights : sequence of p numbers or of p arrays (k_i,), optional
         How much each patch, or each row of each patch, counts; uniform without it.
     n_nodes : int, optional
-        Number of rows of the result; without it, one more than the largest id.
+        Number of rows of the result; without it, one more than the largest id. Where that is far more than the patches
+        have nodes, ids are refused: number the nodes 0..n-1 first, or give ``n_nodes``.
     missing : "error" or "nan"
         Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
@@ -60,6 +64,8 @@ def centroid(
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
+    if n_nodes is None and out is None:
+        _check_sparse(patches, n, missing)
     result: FloatArray = np.empty((n, alignment.dim)) if out is None else out
     if not np.issubdtype(result.dtype, np.floating):
         raise InputError(f"out holds {result.dtype}; positions need a float type.")
@@ -91,3 +97,52 @@ def centroid(
 def _largest(patch: PatchLike, k: int) -> int:
     nodes, _ = patch if isinstance(patch, Patch) or len(patch) == 2 else checked_patch(patch, k)
     return int(np.max(nodes)) if np.size(nodes) else -1
+
+
+def _check_sparse(patches: Sequence[PatchLike], n: int, missing: Literal["error", "nan"]) -> None:
+    """Refuse ids up to ``n - 1`` before an array of n rows is made, where the patches have far fewer rows."""
+    total = sum(np.size(_ids(patches[k])) for k in range(len(patches)))
+    if n <= total * (SPARSE if missing == "nan" else 1):
+        return
+    ids = np.unique(np.concatenate([_ids(patches[k]) for k in range(len(patches))]))
+    first = np.setdiff1d(np.arange(min(len(ids) + 5, n)), ids)[:5].tolist()
+    raise CoverError(
+        f"{n - len(ids)} of {n} nodes are in no patch, the first are {first}: the patches have {len(ids)} nodes, and "
+        f"the largest id is {n - 1}. Number the nodes 0..n-1 (np.searchsorted(ids, nodes) for each patch, where ids = "
+        f"np.unique of all of them), add the nodes to a patch, or pass missing='nan' and n_nodes={n}."
+    )
+
+
+def with_compact_ids(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
+    """Return the patches with nodes numbered 0..n-1 where their ids are sparse; each is opened when it is asked for.
+
+    Examples
+    --------
+    >>> with_compact_ids([([7, 2**62], [[0.0], [1.0]]), ([2**62], [[2.0]])])[1][0].tolist()
+    [1]
+    """
+    largest = max(_largest(patches[k], k) for k in range(len(patches)))
+    if largest < sum(np.size(_ids(patches[k])) for k in range(len(patches))):
+        return patches
+    ids = np.empty(0, dtype=np.int64)
+    for k in range(len(patches)):
+        ids = np.union1d(ids, checked_patch(patches[k], k).nodes)
+    return _Renumbered(patches, ids)
+
+
+class _Renumbered(LazySequence[PatchLike]):
+    """Patches whose nodes are numbered by their place among ``ids (n,)``, which ascend."""
+
+    def __init__(self, patches: Sequence[PatchLike], ids: IntArray) -> None:
+        self.patches, self.ids = patches, ids
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def _item(self, k: int) -> PatchLike:
+        nodes, X = checked_patch(self.patches[k], k)
+        return np.searchsorted(self.ids, nodes), X
+
+
+def _ids(patch: PatchLike) -> AnyArray:
+    return np.asarray(patch.nodes if isinstance(patch, Patch) else patch[0])

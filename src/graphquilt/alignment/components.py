@@ -117,4 +117,4 @@ def join_parts(parts: Sequence[Part], alignments: Sequence[Alignment], pairs: In
     rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
     translations = np.concatenate([alignment.translations for alignment in alignments])[order]
     whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
-    return with_worst_fit(whole, alignments)
+    return with_worst_fit(replace(whole, robust=alignments[0].robust), alignments)

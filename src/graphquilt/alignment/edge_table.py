@@ -21,7 +21,7 @@ class EdgeTable:
     pairs: Int64Array  # (m, 2) patches (i, j), i < j, that were compared
     errors: Float64Array  # (m,) what is left on each overlap after alignment: 0 is a perfect fit, 1 is unrelated
     weights: Float64Array  # (m,) in the rotation step: the size of the overlap, times its trust
-    trust: Float64Array  # (m,) 1, or less where robust alignment doubted the edge
+    trust: Float64Array  # (m,) 1, or nearly 0 where robust alignment doubts the edge
     undetermined: Int64Array  # (m,) in how many of the d directions the points of the overlap do not extend
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from graphquilt.alignment.connection import (
     scalar_preconditioner,
     tree_guess,
 )
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
@@ -30,6 +30,7 @@ from graphquilt.linalg.procrustes import nearest_orthogonal
 
 __all__ = [
     "Rotations",
+    "far_outside",
     "reweighted",
     "rotation_misfit",
     "synchronize_rotations",
@@ -48,6 +49,9 @@ GUARDS = 4  # vectors that look for the next eigenvalue; at least as many guard 
 MAX_GUARDS = 32  # and at most as many as this, because each one makes every step slower
 GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
 REWEIGHTINGS = 15
+FAR = 6.0  # spreads above the median: of clean errors hardly one in a million is as large
+CHANCE = 5.0  # and as many standard deviations of what chance alone does to an error that few numbers determine
+NEGLIGIBLE = 1e-3  # an error below this is no reason for doubt
 
 Solution = TypeVar("Solution")
 
@@ -252,8 +256,8 @@ def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotatio
     if residual > tol:
         raise ConvergenceError(
             f"the rotations of {n} vertices in {d} dimensions were solved to a residual of {residual:.1e} in "
-            f"{pairs.iterations} steps; {tol:.1e} was asked. Allow a larger tol, or look for edges that contradict the "
-            "others (robust=True).",
+            f"{pairs.iterations} steps; {tol:.1e} was asked. Allow a larger tol, or drop edges that contradict the "
+            "others.",
             residual=residual,
         )
     vectors = np.ascontiguousarray(pairs.vectors[:, :d])  # a copy does not keep the guard vectors in memory
@@ -335,3 +339,28 @@ def reweighted(
         if settled:
             break
     return solution, trust
+
+
+def far_outside(errors: Float64Array, freedom: Float64Array) -> BoolArray:
+    """Return which of the relative ``errors (m,)`` are far larger than the spread of all of them explains, (m,).
+
+    An error is far outside if it exceeds the median by several spreads. The spread is that of the errors below the
+    median, which wrong measurements do not enlarge: their median distance from it, scaled to the standard deviation
+    of a normal variable. Few errors may lie close together by chance, so that a second bound must be exceeded too. The
+    logarithm of an error that comes from ``freedom (m,)`` independent numbers has a standard deviation of about
+    1 / sqrt(freedom). Where there are few, points that fit may seem to have nothing in common, which is an error of 1;
+    where there are many, half of the way to 1 is enough for doubt.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> far_outside(np.array([0.096, 0.1, 0.098, 0.099, 0.7]), np.full(5, 40.0)).tolist()
+    [False, False, False, False, True]
+    """
+    if len(errors) == 0:
+        return np.zeros(0, dtype=np.bool_)
+    middle = float(np.median(errors))
+    spread = 1.4826 * float(np.median(middle - errors[errors <= middle]))
+    chance = CHANCE / np.sqrt(np.maximum(freedom, 1))
+    by_chance = np.minimum(middle * np.expm1(chance), (1 - middle) * np.maximum(chance, 0.5))
+    return np.asarray(errors > middle + np.maximum(np.maximum(FAR * spread, by_chance), NEGLIGIBLE))

@@ -23,7 +23,7 @@ from graphquilt.alignment.overlap import (
     results,
     shared_rows,
 )
-from graphquilt.alignment.solve import AlignOptions, align
+from graphquilt.alignment.solve import AlignOptions, align, judged
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
@@ -66,7 +66,8 @@ def align_hierarchical(
     -------
     Alignment
         Of all patches. Its eigenvalues and residual are the worst over all levels; an edge between clusters has the
-        trust and the undetermined directions of the edge that joins its two clusters.
+        undetermined directions of the edge that joins its two clusters. Robust alignment judges the edges of every
+        level, and ``edge_trust`` is its last judgement, of the edges between patches.
 
     Examples
     --------
@@ -94,7 +95,7 @@ def align_hierarchical(
         )
     alignment = _align_level(level, _cut(level) if clusters is None else np.asarray(clusters))
     errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
-    trust = alignment.edge_trust
+    trust = judged(index, pairs, errors) if options.robust else np.ones(len(pairs))
     table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
     # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
     size = float(np.mean(1 / alignment.scales))

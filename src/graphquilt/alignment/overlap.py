@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import DisconnectedError, InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import centred, components, polar
+from graphquilt.linalg import centred, components, polar, unit
 from graphquilt.patches import Patch
 
 __all__ = [
@@ -47,6 +47,7 @@ Result = TypeVar("Result")
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
 SINGLE_ABOVE = 2**27  # rotations with more entries than this are kept in single precision (1 GiB in double)
 RECENT = 32  # how many patches of a lazy sequence stay open for the edges that follow
+LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
 
 
@@ -57,6 +58,9 @@ class PatchIndex:
     nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
     rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
     dim: int
+    magnitudes: (
+        Sequence[float] | Mapping[int, float]
+    )  # of each patch: the median over its nodes of their largest coordinate
     weights: Sequence[Float64Array] | Mapping[int, Float64Array] | None = None  # of the rows of each patch
 
     @property
@@ -72,6 +76,9 @@ class Measurements(NamedTuple):
     ratios: Float64Array  # (m,) r_ij, the relative scale
     rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
     means: Float64Array  # (m, 2, d) the centre of the overlap in either patch
+    misfits: (
+        Float64Array  # (m,) the error that is left on the overlap when the two patches are fitted to each other alone
+    )
     undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
 
 
@@ -81,6 +88,7 @@ def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
         raise InputError("there are no patches; pass at least one (nodes, coordinates) pair.")
     nodes: list[IntArray] = []
     rows: list[IntArray | None] = []
+    magnitudes: list[float] = []
     dim = 0
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
@@ -89,11 +97,18 @@ def index_patches(patches: Sequence[PatchLike]) -> PatchIndex:
             raise InputError(
                 f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
             )
+        sizes = np.abs(np.asarray(patch.coordinates)).max(axis=1).astype(np.float64)
+        if sizes.max() > LARGEST:
+            raise InputError(
+                f"patch {k} has coordinates as large as {sizes.max():.2g}; alignment adds and multiplies them, and can "
+                f"do so up to {LARGEST:.2g}. Divide the coordinates of all patches by the same number."
+            )
+        magnitudes.append(float(np.median(sizes)))
         ids = np.asarray(patch.nodes)
         order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
         nodes.append(ids if order is None else ids[order])
         rows.append(order)
-    return PatchIndex(nodes, rows, dim)
+    return PatchIndex(nodes, rows, dim, magnitudes)
 
 
 def checked_patch(patch: PatchLike, k: int) -> Patch:
@@ -130,6 +145,7 @@ def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLik
 
 def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
     """Return one weight for each row of patch k, from one number or one number per row."""
+    refuse_masked(where=f"patch {k}: ", weights=value)
     w = np.asarray(value, dtype=np.float64)
     if w.ndim == 0:
         w = np.full(rows, float(w))
@@ -178,6 +194,7 @@ def check_overlap(i: int, j: int, share: int, *, least: int, dim: int) -> None:
 
 def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     """Return ``edges (m, 2)`` with i < j, after checking that they are distinct pairs of ``p`` patches."""
+    refuse_masked(edges=edges)
     array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
     if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
@@ -240,7 +257,7 @@ def compare_overlaps(
     m, d = len(edges), index.dim
     dtype = np.float32 if m * d * d > SINGLE_ABOVE else np.float64
     rotations, means = np.empty((m, d, d), dtype=dtype), np.empty((m, 2, d))
-    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m, np.int64))
+    result = Measurements(np.empty(m), np.empty(m), rotations, means, np.empty(m), np.empty(m, np.int64))
     compare = partial(_compare_chunk, least=least, dtype=dtype)
     start = 0
     for piece in _map_chunks(compare, patches, index, edges, executor):
@@ -256,6 +273,7 @@ def _compare_chunk(
 ) -> Measurements:
     m, d = len(edges), index.dim
     sizes, ratios, means = np.empty(m), np.empty(m), np.empty((m, 2, d))
+    lengths = np.empty(m)
     cross = np.empty((m, d, d))
     opened = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
     with one_blas_thread():
@@ -265,19 +283,31 @@ def _compare_chunk(
             w = None if index.weights is None else index.weights[i][rows_i] * index.weights[j][rows_j]
             (a, means[e, 0]), (b, means[e, 1]) = (centred(opened(k)[r], w) for k, r in ((i, rows_i), (j, rows_j)))
             sizes[e] = len(a) if w is None else w.sum()
-            spread = np.linalg.norm(a), np.linalg.norm(b)
+            units = unit(a), unit(b)
+            a, b = a / units[0], b / units[1]
+            spread = float(np.linalg.norm(a)), float(np.linalg.norm(b))
             if least > 1:
-                for k, size, mean in zip((i, j), spread, means[e], strict=True):
-                    if size <= 1e-12 * max(1.0, float(np.abs(mean).max())) * np.sqrt(len(a)):
+                for k, size, scale, mean in zip((i, j), spread, units, means[e], strict=True):
+                    extent = max(index.magnitudes[k], float(np.abs(mean).max()))
+                    if size == 0 or scale <= 1e-12 * extent * np.sqrt(len(a)) / size:
                         raise OverlapError(
                             f"all {len(a)} nodes that patches {i} and {j} share lie at one point in patch {k}, which "
                             f"does not determine its rotation or scale. Embed patch {k} again or drop this edge."
                         )
-            ratios[e] = spread[0] / spread[1] if spread[1] > 0 else 1.0
+            ratios[e] = spread[0] / spread[1] * (units[0] / units[1]) if spread[1] > 0 else 1.0
+            if not np.isfinite(ratios[e]) or (ratios[e] == 0 and spread[0] > 0):
+                raise OverlapError(
+                    f"patches {i} and {j} differ in scale by a factor beyond 1e308 on the {len(a)} nodes that they "
+                    "share. Divide the coordinates of the larger one by its size."
+                )
+            lengths[e] = spread[0] * spread[1]
             cross[e] = a.T @ b
         rotations, singular_values = polar(cross)
+    # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
+    agreement = singular_values.sum(axis=1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    misfits = np.sqrt(np.maximum(1 - agreement, 0))
     undetermined = (singular_values <= COLLAPSED * singular_values[:, :1]).sum(axis=1)
-    return Measurements(sizes, ratios, rotations.astype(dtype), means, undetermined)
+    return Measurements(sizes, ratios, rotations.astype(dtype), means, misfits, undetermined)
 
 
 def edge_errors(
@@ -303,6 +333,8 @@ def _errors_chunk(patches: Patches, index: PatchIndex, edges: Int64Array, *, app
         for e, (i, j) in enumerate(edges.tolist()):
             rows_i, rows_j = shared_rows(index, i, j)
             a, b = apply(i, opened(i)[rows_i]), apply(j, opened(j)[rows_j])
+            scale = unit(a, b)
+            a, b = a / scale, b / scale
             spread = np.hypot(np.linalg.norm(centred(a)[0]), np.linalg.norm(centred(b)[0]))
             misfit = np.linalg.norm(a - b)
             errors[e] = misfit / spread if spread > 0 else float(misfit > 0)
@@ -332,7 +364,8 @@ def _needed(patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array) 
     nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
     weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
     part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
-    return part, PatchIndex(nodes, rows, index.dim, weights)
+    magnitudes = {k: index.magnitudes[k] for k in numbers}
+    return part, PatchIndex(nodes, rows, index.dim, magnitudes, weights)
 
 
 def results(

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.centroids import centroid
+from graphquilt.alignment.centroids import centroid, with_compact_ids
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, centred, polar
+from graphquilt.linalg import Motions, centred, polar, unit
 
 __all__ = ["lay_onto", "refine"]
 
@@ -65,10 +65,10 @@ def refine(
     if sweeps == 0 or len(patches) == 1:
         return alignment
     row_weights = None if weights is None else checked_weights(weights, patches)
-    current = alignment
+    current, numbered = alignment, with_compact_ids(patches)
     for _ in range(sweeps):
-        C = centroid(patches, current, weights=row_weights, missing="nan")
-        current = lay_onto(patches, current, C, weights=row_weights, motions=replace(motions, scale=False))
+        C = centroid(numbered, current, weights=row_weights, missing="nan")
+        current = lay_onto(numbered, current, C, weights=row_weights, motions=replace(motions, scale=False))
         current = with_fixed_frame(current)
     if len(current.edges):
         errors = edge_errors(patches, index_patches(patches), current.edges, current.apply)
@@ -99,9 +99,11 @@ def lay_onto(
             if not motions.translate:
                 root = np.sqrt(w)[:, None]
                 a, b = root * np.asarray(X, dtype=np.float64), root * (reference[nodes] - translations[k])
+            units = unit(a), unit(b)
+            a, b = a / units[0], b / units[1]
             rotations[k] = polar(a.T @ b).rotation if motions.rotate else alignment.rotations[k]
             if motions.scale:
-                scales[k] = np.linalg.norm(b) / np.linalg.norm(a)
+                scales[k] = np.linalg.norm(b) / np.linalg.norm(a) * (units[1] / units[0])
             if motions.translate:
                 translations[k] = target - scales[k] * mean @ rotations[k]
     return replace(alignment, scales=scales, rotations=rotations, translations=translations)

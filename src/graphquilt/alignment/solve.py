@@ -12,6 +12,7 @@ import numpy.typing as npt
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.groups import (
     Rotations,
+    far_outside,
     reweighted,
     rotation_misfit,
     synchronize_rotations,
@@ -21,6 +22,7 @@ from graphquilt.alignment.groups import (
 from graphquilt.alignment.overlap import (
     COLLAPSED,
     Measurements,
+    PatchIndex,
     PatchLike,
     check_edges,
     checked_weights,
@@ -34,10 +36,13 @@ from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, centred
+from graphquilt.linalg import Motions, centred, unit
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["AlignOptions", "align", "undetermined_directions"]
+__all__ = ["AlignOptions", "align", "judged", "undetermined_directions"]
+
+JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
+DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,8 @@ class AlignOptions:
     motions : Motions
         Which motions to undo: those that the embedding method leaves free.
     robust : bool
-        Doubt edges that contradict the others, by iterative reweighting; ``Alignment.distrusted`` names them.
+        Doubt edges that contradict the others: those whose error, after an alignment by iterative reweighting, is far
+        outside the spread of all errors. They hardly count any more, and ``Alignment.distrusted`` names them.
     tol : float
         The largest residual norm that an eigenvector of the rotation step may have.
     """
@@ -120,30 +126,63 @@ def align(
         index = replace(index, weights=checked_weights(weights, patches))
     measured = compare_overlaps(patches, index, pairs, least=options.motions.points_needed(d), executor=executor)
     report(progress, "relative transforms", len(pairs), len(pairs))
-    alignment = _synchronize(pairs, measured, p, options)
-    report(progress, "synchronized", 1, 1)
+    trust = judged(index, pairs, measured.misfits) if options.robust else np.ones(len(pairs))
+    alignment = _synchronize(pairs, measured, p, options=options, trust=trust)
     errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+    for _ in range(JUDGEMENTS if options.robust else 0):
+        trust = judged(index, pairs, errors)
+        if np.array_equal(trust, alignment.edge_trust):
+            break
+        alignment = _synchronize(pairs, measured, p, options=options, trust=trust)
+        errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+    report(progress, "synchronized", 1, 1)
     table = replace(alignment.edge_table, errors=errors)
     return replace(alignment, edge_table=table.take(np.argsort(order)))
 
 
-def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: AlignOptions) -> Alignment:
-    """Find scales, then rotations, then translations; an edge that one step distrusts weighs less in the next.
+def judged(index: PatchIndex, edges: Int64Array, errors: Float64Array) -> Float64Array:
+    """Return the trust in each of ``edges (m, 2)``: 1, or little where its error is far outside the spread of all.
 
+    A patch is judged too, by the median of the errors of its edges, and with it all its edges. This finds a patch that
+    fits nowhere also where its overlaps are too small to be judged one by one.
+    """
+    shared = np.array([len(shared_rows(index, i, j)[0]) for i, j in edges.tolist()], dtype=np.float64)
+    freedom = (shared - 1) * index.dim
+    ends, p = edges.ravel(), index.n_patches
+    by_patch = np.lexsort((np.repeat(errors, 2), ends))
+    degrees = np.bincount(ends, minlength=p)
+    typical = np.repeat(errors, 2)[by_patch][np.cumsum(degrees) - degrees + (degrees - 1) // 2]
+    together = np.bincount(ends, weights=np.repeat(freedom, 2), minlength=p).astype(np.float64)
+    misfits = far_outside(typical, together)
+    return np.where(far_outside(errors, freedom) | misfits[edges].any(axis=1), DOUBTED, 1.0)
+
+
+def _synchronize(
+    edges: Int64Array, measured: Measurements, p: int, *, options: AlignOptions, trust: Float64Array
+) -> Alignment:
+    """Find scales, then rotations, then translations, with the ``trust (m,)`` in each edge.
+
+    Robust options reweight the edges in each step, and an edge that fits badly in one step weighs less in the next.
     The errors of the edges are not known yet and are left at 0.
     """
-    _, ratios, rotations, means, undetermined = measured
+    _, ratios, rotations, means, _, undetermined = measured
     motions, robust, (i, j) = options.motions, options.robust, edges.T
-    result = Alignment.identity(p, means.shape[2])
-    trust = np.ones(len(edges))
+    result = replace(Alignment.identity(p, means.shape[2]), robust=robust)
+    weights = trust
     if motions.scale:
-        distortion, trust = reweighted(
+        distortion, doubt = reweighted(
             lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
             lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
-            measured.sizes,
+            measured.sizes * weights,
             robust=robust,
         )
+        weights = weights * doubt
         # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
+        if not distortion.min() > np.finfo(np.float64).tiny:
+            raise InputError(
+                "the patches differ in scale by a factor beyond 1e300. Divide the coordinates of each patch by their "
+                "largest magnitude first."
+            )
         result = replace(result, scales=1 / distortion)
     if motions.rotate:
 
@@ -154,25 +193,25 @@ def _synchronize(edges: Int64Array, measured: Measurements, p: int, options: Ali
         solution, doubt = reweighted(
             rotate,
             lambda solution: rotation_misfit(edges, rotations, solution.rotations),
-            measured.sizes * trust,
+            measured.sizes * weights,
             robust=robust,
         )
-        trust = trust * doubt
+        weights = weights * doubt
         result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
         result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
     if motions.translate:
-        moved = result.scales[:, None, None] * result.rotations
+        moved, scale = result.scales[:, None, None] * result.rotations, unit(means)
+        means = means / scale
         offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
-        translations, doubt = reweighted(
+        translations, _ = reweighted(
             lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
             lambda t: np.asarray(np.linalg.norm(t[j] - t[i] - offsets, axis=1)),
-            trust,
+            weights,
             robust=robust,
             floor=1e-6 * float(np.abs(means).max()),
         )
-        trust = trust * doubt
-        result = replace(result, translations=translations)
+        result = replace(result, translations=scale * translations)
     table = EdgeTable(edges, np.zeros(len(edges)), measured.sizes * trust, trust, undetermined)
     return replace(result, edge_table=table)
 
@@ -203,5 +242,5 @@ def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, 
     a = centred(coordinates(patches[i])[rows_i])[0] @ alignment.rotations[i]
     b = centred(coordinates(patches[j])[rows_j])[0] @ alignment.rotations[j]
     with one_blas_thread():
-        U, singular_values, _ = np.linalg.svd(a.T @ b)
+        U, singular_values, _ = np.linalg.svd((a / unit(a)).T @ (b / unit(b)))
     return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)

@@ -21,7 +21,6 @@ from graphquilt.kernels import one_blas_thread
 
 __all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
 
-DISTRUSTED = 1 / 3  # an edge whose weight fell below this share is named
 FORMAT = 1
 # The names of the arrays in a file, in their order there.
 COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
@@ -54,6 +53,8 @@ class Alignment:
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
         How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
+    robust : bool
+        Whether edges that contradict the others were looked for, and doubted.
     """
 
     scales: Float64Array
@@ -64,6 +65,7 @@ class Alignment:
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
+    robust: bool = False
 
     def __post_init__(self) -> None:
         p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
@@ -109,7 +111,7 @@ class Alignment:
 
     @property
     def edge_trust(self) -> Float64Array:
-        """1 for each edge, or less where robust alignment doubted it, (m,)."""
+        """1 for each edge, or nearly 0 where robust alignment doubts it, (m,)."""
         return self.edge_table.trust
 
     @property
@@ -134,9 +136,9 @@ class Alignment:
 
     @property
     def distrusted(self) -> Int64Array:
-        """The edges (k, 2) that robust alignment gave less than a third of their weight, the least trusted first."""
-        low = np.flatnonzero(self.edge_trust < DISTRUSTED)
-        return self.edges[low[np.argsort(self.edge_trust[low], kind="stable")]]
+        """The edges (k, 2) that robust alignment doubts, those with the largest errors first."""
+        low = np.flatnonzero(self.edge_trust < 1)
+        return self.edges[low[np.argsort(-self.edge_errors[low], kind="stable")]]
 
     def apply(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return coordinates ``X (r, d)`` of patch k where they belong, (r, d), in float64."""
@@ -200,7 +202,8 @@ class Alignment:
         >>> Alignment.from_arrays(Alignment.identity(3, 2).to_arrays()).rotations.shape
         (3, 2, 2)
         """
-        return {"format": np.asarray(FORMAT), **{name: np.asarray(getattr(self, name)) for name in ARRAYS}}
+        arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS}
+        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
@@ -215,8 +218,12 @@ class Alignment:
             )
         a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
-            table, figures = EdgeTable(*(a[name] for name in COLUMNS)), (float(a[name]) for name in FIGURES)
-            alignment = cls(a["scales"], a["rotations"], a["translations"], table, a["eigenvalues"], *figures)
+            table = EdgeTable(*(a[name] for name in COLUMNS))
+            residual, next_residual, drift = (float(a[name]) for name in FIGURES)
+            # Files of earlier versions do not say whether the alignment was robust.
+            robust = bool(_numbers("robust", np.asarray(arrays["robust"]))) if "robust" in arrays else False
+            motions = a["scales"], a["rotations"], a["translations"]
+            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, robust)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
         p, pairs = alignment.n_patches, alignment.edges

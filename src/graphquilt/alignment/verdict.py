@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import BoolArray, Int64Array
 
 if TYPE_CHECKING:
     from graphquilt.alignment.transforms import Alignment
 
-__all__ = ["verdict"]
+__all__ = ["culprits", "verdict"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
+MANY = 5  # patches that do not fit are named up to this number
 THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
 
 
@@ -30,9 +31,7 @@ def verdict(fit: Alignment) -> str:
             f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there. Harmless where the "
             "embedding does not use those directions either; a smaller dimension would do."
         )
-    doubted = fit.distrusted
-    if len(doubted):
-        lines.append(f"Robust alignment distrusts {len(doubted)} overlaps: {_named(doubted)}. Look at those.")
+    lines += _misfits(fit)
     if fit.drift > 0:
         lines.append(
             f"Patches were added without a full solve: the rotations may be off by {fit.drift:.2g} (root mean square). "
@@ -42,20 +41,74 @@ def verdict(fit: Alignment) -> str:
 
 
 def _errors(fit: Alignment) -> str:
-    middle, worst = float(np.median(fit.edge_errors)), float(fit.edge_errors.max())
+    table, these = fit.edge_table, "the overlaps"
+    if 0 < (table.trust >= 1).sum() < len(table):
+        table, these = table.take(table.trust >= 1), "the overlaps that are trusted"
+    errors, worst_first = table.errors, table.pairs[np.argsort(-table.errors, kind="stable")]
+    middle, worst, m = float(np.median(errors)), float(errors.max()), len(errors)
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
-    bad, m = int((fit.edge_errors > FAIR).sum()), len(fit.edges)
+    bad = int((errors > FAIR).sum())
     if worst <= GOOD:
-        return f"Good: the overlaps agree. {figures}"
+        return f"Good: {these} agree. {figures}"
     if bad == 0:
-        return f"Fair: the overlaps agree roughly. {figures} The worst is {_named(fit.worst_edges(1))}."
-    word, advice = "Doubtful", "Embed these patches again, drop these edges, or use robust=True."
+        return f"Fair: {these} agree roughly. {figures} The worst is {_named(worst_first[:1])}."
+    # No advice may depend on how the patches were embedded, which is not known here.
     if bad > m / 2:
-        word, advice = (
-            "Bad",
-            "Most patches do not agree: train them longer, in fewer dimensions, or with larger overlaps.",
-        )
-    return f"{word}: {bad} of {m} overlaps hardly agree, {_named(fit.worst_edges(bad))}. {figures} {advice}"
+        word, advice = "Bad", "Most patches do not agree: use larger overlaps, fewer dimensions or another embedder."
+    elif fit.robust:
+        word, advice = "Doubtful", "Embed these patches again, or drop these edges."
+    else:
+        word, advice = "Doubtful", "Embed these patches again, drop these edges, or align with robust=True (--robust)."
+    return f"{word}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
+
+
+def _misfits(fit: Alignment) -> list[str]:
+    """Name the patches that most bad overlaps have in common, and the bad overlaps that remain."""
+    doubted = fit.edge_trust < 1
+    bad = doubted if doubted.any() else fit.edge_errors > FAIR
+    if not bad.any() or (not doubted.any() and bad.sum() > len(bad) / 2):
+        return []
+    what = "robust alignment distrusts" if doubted.any() else "the alignment leaves a large error on"
+    patches, rest = culprits(fit.edges, bad)
+    degrees = np.bincount(fit.edges.ravel())
+    lines = [
+        f"Patch {k} does not fit: {what} {count} of its {degrees[k]} overlaps. Embed it again, or leave it out."
+        for k, count in patches[:MANY]
+    ]
+    if len(patches) > MANY:
+        lines.append(f"{len(patches) - MANY} more patches do not fit.")
+    if doubted.any() and rest.any():
+        edges = fit.edges[rest][np.argsort(-fit.edge_errors[rest], kind="stable")]
+        others = "other " if patches else ""
+        lines.append(f"Robust alignment distrusts {len(edges)} {others}overlaps: {_named(edges)}. Look at those.")
+    return lines
+
+
+def culprits(edges: Int64Array, bad: BoolArray) -> tuple[list[tuple[int, int]], BoolArray]:
+    """Return the patches, each with its number of ``bad (m,)`` edges, that explain most of those, and the bad rest.
+
+    A patch is to blame if at least two of its edges, and more than half of them, are bad and not explained by another
+    patch. The patch with the most bad edges is blamed first.
+
+    Examples
+    --------
+    >>> star = np.array([[0, 3], [1, 3], [2, 3], [0, 1], [1, 2], [0, 2]])
+    >>> patches, rest = culprits(star, np.array([True, True, True, False, False, True]))
+    >>> patches, rest.tolist()
+    ([(3, 3)], [False, False, False, False, False, True])
+    """
+    rest, patches = np.array(bad), []
+    p = int(edges.max(initial=-1)) + 1
+    degrees = np.bincount(edges.ravel(), minlength=p)
+    while rest.any():
+        counts = np.bincount(edges[rest].ravel(), minlength=p)
+        blamed = np.where((counts >= 2) & (2 * counts > degrees), counts + counts / (degrees + 1), 0)
+        k = int(blamed.argmax())
+        if blamed[k] == 0:
+            break
+        patches.append((k, int((bad & (edges == k).any(axis=1)).sum())))
+        rest &= ~(edges == k).any(axis=1)
+    return patches, rest
 
 
 def _gap(fit: Alignment) -> str:

@@ -137,9 +137,11 @@ def embed(
     only = share(shard, total)
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
+    before = opened.embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    show({"job": str(job), "embedded": n_patches, "patches": total}, as_json=output.json)
+    counts = {"embedded": opened.embedded(only) - before, "already": before, "patches": total}
+    show({"job": str(job), **counts}, as_json=output.json)
 
 
 @app.command(help_epilogue="Example: graphquilt align job --robust")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 
@@ -190,7 +190,8 @@ def checked_fit(
         if not isinstance(result, Fit):
             raise InputError(f"fit of {embedder!r} returned {type(result).__name__} for {where}, not a Fit.")
     else:
-        result = Fit(np.asarray(embedder(graph, seed)), np.empty(0))
+        result = Fit(np.asanyarray(embedder(graph, seed)), np.empty(0))
+    refuse_masked(where=f"{where}: ", coordinates=result.embedding)
     X, shape = np.asarray(result.embedding), (n_nodes, embedder.dim)
     if X.shape != shape:
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 
 __all__ = ["checked_embedding", "checked_labels"]
@@ -15,6 +15,7 @@ _ROWS = 1 << 18  # rows checked at a time, so that a memory map is never loaded 
 
 def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArray:
     """Return ``X`` as a float array (n, d), or refuse it; a memory map stays one."""
+    refuse_masked(rows_of_the_embedding=X)
     array = np.asanyarray(X)
     if array.ndim != 2 or array.shape[1] == 0:
         raise InputError(f"an embedding is a matrix with one row per node; this has shape {array.shape}.")
@@ -37,6 +38,7 @@ def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArra
 
 def checked_labels(y: npt.ArrayLike, n_nodes: int) -> Int64Array:
     """Return ``y`` as an int array (n,), -1 where there is no label."""
+    refuse_masked(labels=y)
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != n_nodes:
         raise InputError(

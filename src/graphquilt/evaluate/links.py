@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.graph import Graph
@@ -171,6 +171,7 @@ def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, see
 
 def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
     """Return held-out edges as an int array (k, 2), or refuse them."""
+    refuse_masked(held_out_edges=held_out)
     edges = np.asarray(held_out, dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
         raise InputError(f"held-out edges are pairs of nodes, one row each; this has shape {edges.shape}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import FloatArray, Int64Array, IntArray
+from graphquilt.arrays import FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import InputError
 
 __all__ = ["Position", "check_csr", "check_labels", "check_weights", "group", "index_type"]
@@ -81,6 +81,7 @@ class Position:
 
 def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
     """Return ``labels`` as 64-bit integers after checking that they are one cluster per node, 0..p-1 without gaps."""
+    refuse_masked(cluster_labels=labels)
     values = np.asarray(labels)
     if values.shape != (n_nodes,):
         raise InputError(f"the graph has {n_nodes} nodes and the cluster labels have shape {values.shape}.")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.graph import kernels
 from graphquilt.graph.checks import Position, check_csr, check_labels, check_weights, group, index_type
@@ -120,6 +120,7 @@ class Graph:
     def _set(self, csr: _Csr, features: Rows, labels: Rows, node_ids: Rows, *, directed: bool) -> Graph:
         """Check all arrays and make them the fields of this graph."""
         indptr, indices, weights = csr
+        refuse_masked(weights=weights, features=features, labels=labels, node_ids=node_ids)
         n = len(indptr) - 1
         check_csr(indptr, indices)
         if weights is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
@@ -76,6 +76,7 @@ def assemble(
     if len(columns.source) == 0 and n_nodes is None:
         raise FormatError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
     weights = columns.weights
+    refuse_masked(sources_of_edges=columns.source, targets_of_edges=columns.target, weights=weights)
     if weights is not None:
         check_weights(weights, unit="edge")
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)

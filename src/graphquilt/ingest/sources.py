@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array
+from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
 
@@ -37,6 +37,7 @@ def edge_source(
 ) -> EdgeSource:
     """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, a Parquet file or a folder of them."""
     if not isinstance(edges, str | PathLike):
+        refuse_masked(edges=edges)
         return array_source(np.asanyarray(edges), batch)
     path = Path(edges)
     if path.suffix == ".npy":

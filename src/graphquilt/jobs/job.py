@@ -194,11 +194,11 @@ class Job:
             There is none, or it was made with other settings than the job has now.
         """
         if "alignment" not in self.store:
-            raise JobError(f"{self.name} is not aligned yet; align it first (graphquilt align).")
+            raise JobError(f"{self.name} is not aligned yet; {self._next_step('align it first')}")
         record = self.store["alignment"]
         changes = differences(record.parameters, self.settings.stitching)
         if changes:
-            raise JobError(f"{self.name} was aligned with {changes}; align it again (graphquilt align).")
+            raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('align it again')}")
         return Alignment.from_arrays(record.arrays)
 
     @property
@@ -211,13 +211,13 @@ class Job:
             There is none, or it does not belong to the alignment that the job has now.
         """
         if "embedding" not in self.store:
-            raise JobError(f"{self.name} has no embedding yet; align it first (graphquilt align).")
+            raise JobError(f"{self.name} has no embedding yet; {self._next_step('align it first')}")
         record = self.store["embedding"]
         _ = self.alignment
         if record.parameters.get("alignment") != _alignment_fingerprint(self.store["alignment"]):
             raise JobError(
                 f"the embedding in {self.name} does not belong to its alignment: an alignment was stopped before its "
-                "end. Align it again (graphquilt align)."
+                f"end; {self._next_step('align it again')}"
             )
         embedding: FloatArray = record.arrays["embedding"]
         return embedding
@@ -313,9 +313,16 @@ class Job:
         report(progress, "embedding", 1, 1)
         return alignment
 
-    def embedded(self) -> int:
-        """Return how many patches of all runs are embedded."""
-        numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches)
+    def _next_step(self, alignment: str) -> str:
+        """Return the command that leads to an embedding: patches come before the alignment."""
+        done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
+        if done < wanted:
+            return f"embed its patches first ({done} of {wanted} are; graphquilt embed), then align it."
+        return f"{alignment} (graphquilt align)."
+
+    def embedded(self, only: Sequence[int] | None = None) -> int:
+        """Return how many patches, of all or ``only`` of some, are embedded."""
+        numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
     def _check_embedded(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import sys
@@ -218,11 +219,15 @@ def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: floa
     sentences = []
     embedding, alignment = stages[0], stages[1]
     if embedding.memory * _MARGIN > available:
-        each = float(memory.max()) * _MARGIN + _SPARE
-        fit = int(available // each)
+        largest_first = np.cumsum(np.sort(memory)[::-1] + _SPARE) * _MARGIN
+        fit = min(int(np.searchsorted(largest_first, available, side="right")), _cores())
         sentences.append(
             f"embedding needs {_amount(embedding.memory)} and {_amount(available)} are free: "
-            + (f"use at most {fit} workers." if fit else "even one patch is too large: make more and smaller patches.")
+            + (
+                f"use at most {fit} {'worker' if fit == 1 else 'workers'}."
+                if fit
+                else "even one patch is too large: make more and smaller patches."
+            )
         )
     if alignment.memory * _MARGIN > available:
         sentences.append(
@@ -235,6 +240,10 @@ def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: floa
             f"the job will add {_amount(disk)} to a disk with {_amount(free)} free: move it to a larger one."
         )
     return sentences
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _amount(count: float) -> str:

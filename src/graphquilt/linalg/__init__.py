@@ -10,7 +10,15 @@ from graphquilt.linalg.laplacian import (
     spanning_tree,
 )
 from graphquilt.linalg.motions import Motions
-from graphquilt.linalg.procrustes import Polar, centred, nearest_orthogonal, polar, relative_rotation, relative_scale
+from graphquilt.linalg.procrustes import (
+    Polar,
+    centred,
+    nearest_orthogonal,
+    polar,
+    relative_rotation,
+    relative_scale,
+    unit,
+)
 
 __all__ = [
     "Eigenpairs",
@@ -29,4 +37,5 @@ __all__ = [
     "solve_grounded",
     "solve_laplacian",
     "spanning_tree",
+    "unit",
 ]

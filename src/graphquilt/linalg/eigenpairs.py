@@ -93,6 +93,9 @@ def _dense(product: Operator, n: int, k: int, project: Operator | None) -> tuple
     else:
         G = np.asarray(product(identity))
     values, U = eigh((G + G.T) / 2, subset_by_index=(n - k, n - 1))
+    if len(values) < k:
+        # LAPACK's solver for some of the vectors loses copies of a repeated eigenvalue where the cut falls into it.
+        values, U = (all_of_them[..., n - k :] for all_of_them in np.linalg.eigh((G + G.T) / 2))
     return values[::-1] - (project is not None), np.ascontiguousarray(U[:, ::-1])
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import Float64Array
 
-__all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale"]
+__all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale", "unit"]
 
 CHUNK = 1024  # matrices of a long stack that are decomposed at a time
 
@@ -23,6 +23,20 @@ class Polar(NamedTuple):
 
     rotation: Float64Array
     singular_values: Float64Array
+
+
+def unit(*arrays: npt.ArrayLike) -> float:
+    """Return the power of two just above the largest magnitude in ``arrays``, or 1 where all are 0.
+
+    Numbers divided by it lie in [-1, 1], so that their squares and products do not overflow, and lose no digit.
+
+    Examples
+    --------
+    >>> unit([3e200, -5e200]) / 2.0**666, unit([0.0])
+    (1.0, 1.0)
+    """
+    largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
+    return float(np.ldexp(1.0, min(int(np.frexp(largest)[1]), 1023))) if largest > 0 else 1.0
 
 
 def centred(points: npt.ArrayLike, weights: Float64Array | None = None) -> tuple[Float64Array, Float64Array]:
@@ -78,7 +92,9 @@ def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     >>> relative_scale([[0.0], [8.0]], [[1.0], [3.0]])
     4.0
     """
-    return float(np.linalg.norm(centred(a)[0]) / np.linalg.norm(centred(b)[0]))
+    (x, _), (y, _) = centred(a), centred(b)
+    of_a, of_b = unit(x), unit(y)
+    return float(np.linalg.norm(x / of_a) / np.linalg.norm(y / of_b) * (of_a / of_b))
 
 
 def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
@@ -93,4 +109,5 @@ def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
     >>> (relative_rotation(points, turned).round(9) + 0.0).tolist()
     [[0.0, 1.0], [-1.0, 0.0]]
     """
-    return nearest_orthogonal(centred(a)[0].T @ centred(b)[0])
+    (x, _), (y, _) = centred(a), centred(b)
+    return nearest_orthogonal((x / unit(x)).T @ (y / unit(y)))

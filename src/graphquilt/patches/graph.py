@@ -98,7 +98,8 @@ class PatchGraph:
         edges : int array (m, 2), optional
             By default every pair of patches that shares at least ``min_overlap`` nodes.
         n_nodes : int, optional
-            By default one more than the largest id.
+            By default one more than the largest id. Ids with gaps are refused, because a patch graph has every node
+            from 0 to n_nodes - 1 in some patch; the message says how to number them anew.
         min_overlap : int
             d + 1 to align in d dimensions.
         components : {"error", "each"}
@@ -326,6 +327,14 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
     if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
         k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1
         raise CoverError(f"patch {k} holds node {int(sets.nodes.max())}, but there are only {n_nodes} nodes.")
+    if n_nodes > len(sets.nodes):  # and perhaps far too many for an array
+        ids = np.unique(sets.nodes)
+        missing = np.setdiff1d(np.arange(min(len(ids) + 1, n_nodes)), ids[: len(ids) + 1])
+        raise CoverError(
+            f"{n_nodes - len(ids)} of {n_nodes} nodes are in no patch, the first is {missing[0]}: the patches have "
+            f"{len(ids)} nodes, and the largest id is {ids[-1]}. Add those nodes to a patch, or number the nodes that "
+            "are there 0..n-1: np.searchsorted(ids, nodes) for each patch, where ids = np.unique of all of them."
+        )
     covered = np.zeros(n_nodes, dtype=np.bool_)
     covered[sets.nodes] = True
     if not covered.all():
@@ -337,7 +346,9 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
 
 
 def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
-    B = sp.csr_array((np.ones(len(sets.nodes), dtype=np.int64), sets.nodes, sets.starts))
+    ids, columns = np.unique(sets.nodes, return_inverse=True)  # memory follows the number of nodes, not the largest id
+    ones, shape = np.ones(len(columns), dtype=np.int64), (len(sets), len(ids))
+    B = sp.csr_array((ones, columns.ravel(), sets.starts), shape=shape)
     shared = sp.triu(B @ B.T, k=1).tocoo()
     enough = shared.data >= min_overlap
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import Int64Array, refuse_masked
 from graphquilt.errors import CoverError, InputError
 
 __all__ = ["LazySequence", "NodeSets"]
@@ -87,9 +87,13 @@ class NodeSets(LazySequence[Int64Array]):
 
 
 def _unique(k: int, patch: object) -> Int64Array:
-    ids = np.asarray(getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch))
+    given = getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch)
+    refuse_masked(where=f"patch {k}: ", nodes=given)
+    ids = np.asarray(given)
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InputError(f"patch {k} must be a vector of integer node ids, not {ids.dtype} of shape {ids.shape}.")
+    if len(ids) and int(ids.max()) >= 2**63:
+        raise InputError(f"patch {k} holds the node id {int(ids.max())}; ids must be below 2**63.")
     nodes = np.unique(ids).astype(np.int64)
     if len(nodes) == 0:
         raise CoverError(f"patch {k} has no nodes; leave it out.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, FloatArray, IntArray, refuse_masked
 from graphquilt.errors import InputError
 
 __all__ = ["Patch"]
@@ -22,9 +22,10 @@ class Patch:
     Attributes
     ----------
     nodes : int array (k,)
-        Unique, not negative, in any order.
+        Unique, not negative, below 2**63, in any order.
     coordinates : float array (k, d)
-        Finite; row r belongs to ``nodes[r]``. Arrays and memory maps of any float type stay as they are.
+        Finite; row r belongs to ``nodes[r]``. Arrays and memory maps of a float type of up to 64 bits stay as
+        they are, and others become float64.
 
     Examples
     --------
@@ -37,6 +38,7 @@ class Patch:
     coordinates: FloatArray
 
     def __post_init__(self) -> None:
+        refuse_masked(nodes=self.nodes, coordinates=self.coordinates)
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
             axes = f"{nodes.ndim} and {X.ndim}"
@@ -51,6 +53,13 @@ class Patch:
             if not np.issubdtype(X.dtype, np.integer):
                 raise InputError(f"coordinates must be real numbers, not {X.dtype}.")
             X = X.astype(np.float64)
+        if X.dtype.itemsize > 8:
+            with np.errstate(over="ignore"):  # what a double cannot hold becomes infinite, and is refused below
+                X = X.astype(np.float64)
+        if int(nodes.max()) >= 2**63:
+            raise InputError(f"node ids must be below 2**63; found {int(nodes.max())}. Number the nodes 0..n-1.")
+        if nodes.dtype.itemsize == 8:
+            nodes = nodes.astype(np.int64, copy=False)  # unsigned and signed ids together would become floats
         if int(nodes.min()) < 0:
             raise InputError(f"node ids must not be negative; found {int(nodes.min())}.")
         ids, counts = np.unique(nodes, return_counts=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.alignment.overlap import PatchLike
-from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 
 __all__ = ["LAGS", "ScoringOptions", "deviations", "leave_one_out_zscore", "outliers", "threshold"]
@@ -120,6 +120,7 @@ def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> Flo
     >>> leave_one_out_zscore([[1.0, 3.0, 8.0]], min_observations=3).round(3).tolist()
     [[-1.8, -0.429, 6.0]]
     """
+    refuse_masked(scores=D)
     values = np.asarray(D)
     if values.ndim != 2:
         raise InputError(f"scores are standardised along the rows of a matrix; this array has {values.ndim} axes.")
@@ -156,6 +157,7 @@ def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
     3.0
     """
     _check_quantile(quantile)
+    refuse_masked(scores=Z)
     values = np.asarray(Z)
     known = values[~np.isnan(values)]
     if len(known) == 0:

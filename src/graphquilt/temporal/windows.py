@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.flow_files import place_of
 from graphquilt.temporal.names import Names
@@ -401,6 +401,8 @@ def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Cal
 
 def _checked(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
     """Return the arrays of a batch as time, source, destination and weight; raise an error if they cannot be that."""
+    for column in batch:
+        refuse_masked(columns_of_flows=column)
     columns = [np.asarray(column) for column in batch]
     if len(columns) not in (3, 4) or any(column.shape != (columns[0].size,) for column in columns):
         raise InputError(
