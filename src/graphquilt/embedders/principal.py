@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array, Float64Array
-from graphquilt.linalg.eigenpairs import fixed_signs, leading_eigenpairs
+from graphquilt.arrays import AnyArray, Float32Array
+from graphquilt.linalg.eigenpairs import fixed_signs
 
 __all__ = ["principal_directions"]
 
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
-TOLERANCE = 1e-6  # of the eigenvectors, for a matrix of trace 1
 
 
 def principal_directions(H: AnyArray, dim: int) -> Float32Array:
@@ -26,19 +25,18 @@ def principal_directions(H: AnyArray, dim: int) -> Float32Array:
     H = H.astype(np.float32, copy=False)
     V = np.zeros((H.shape[1], dim), dtype=np.float32)
     tall = len(H) >= H.shape[1]
-    # The smaller of both products: its eigenvectors are the directions, or give them.
+    # The smaller of both products has at most some 2000 rows; its eigenvectors are the directions, or give them.
     G = (H.T @ H if tall else H @ H.T).astype(np.float64)
-    trace = float(np.trace(G))
-    if not trace > 0:
+    k = min(dim, len(G))
+    if not k or not G.any():
         return V
+    from scipy.linalg import eigh
 
-    def product(x: Float64Array) -> Float64Array:
-        return np.asarray(G @ x) / trace
-
-    values, U = leading_eigenpairs(product, len(G), min(dim, len(G)), tol=TOLERANCE)
+    values, U = eigh(G, subset_by_index=(len(G) - k, len(G) - 1))
+    values, U = values[::-1], U[:, ::-1]
     useful = values > NEGLIGIBLE * values[0]
     U = U[:, useful]
     if not tall:
-        U = (H.T @ U) / np.sqrt(trace * values[useful])
+        U = (H.T @ U) / np.sqrt(values[useful])
     V[:, : U.shape[1]] = U * fixed_signs(U)
     return V
