@@ -160,4 +160,4 @@ def read_mag240m(
         labels = np.asarray(open_array(path))
         if labels.dtype.kind == "f":
             labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)
-    return Graph.from_arrays(graph.indptr, graph.indices, features=features, labels=labels)
+    return graph.with_attributes(features=features, labels=labels)

@@ -10,7 +10,6 @@ from graphquilt.errors import JobError
 from graphquilt.evaluate import Comparison, Diagnosis, EvaluationOptions, Quality, compare_routes, diagnose, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.source import with_attributes
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
 
@@ -56,7 +55,7 @@ def evaluate_job(
     """
     X, graph = job.embedding, _graph(job)
     if labels is not None:
-        graph = with_attributes(graph, None, labels)
+        graph = graph.with_attributes(labels=labels)
     result = Evaluation(quality(X, graph, options=options))
     if diagnosis or full is not None:
         found = diagnose(graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, options=options)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
@@ -17,7 +16,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.ingest import read_edges
 
-__all__ = ["Source", "read_array", "read_features", "with_attributes"]
+__all__ = ["Source", "read_array", "read_features"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,7 @@ class Source:
             raise InputError(f"{path} does not exist.")
         features, labels = read_features(self.features), read_array(self.labels, "labels")
         if path.is_dir():
-            graph = with_attributes(Graph.open(path), features, labels)
+            graph = Graph.open(path).with_attributes(features=features, labels=labels)
         else:
             graph = read_edges(path, columns=self.columns, directed=self.directed, features=features, labels=labels)
         return graph.largest_component()[0] if self.largest_component else graph
@@ -120,21 +119,6 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
         raise ValueError("it holds several arrays")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as {content}: {error}.") from error
-
-
-def with_attributes(graph: Graph, features: AnyArray | sp.csr_array | None, labels: npt.ArrayLike | None) -> Graph:
-    """Return the graph with these features and labels, where they are given."""
-    if features is None and labels is None:
-        return graph
-    return Graph.from_arrays(
-        graph.indptr,
-        graph.indices,
-        graph.weights,
-        features=graph.features if features is None else features,
-        labels=graph.labels if labels is None else labels,
-        node_ids=graph.node_ids,
-        directed=graph.directed,
-    )
 
 
 def _sha256(path: Path) -> str:
