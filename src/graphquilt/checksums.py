@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 
@@ -21,8 +22,10 @@ __all__ = [
     "array_checksum",
     "blocks",
     "file_checksum",
+    "is_array_entry",
     "is_checksum",
     "is_settled",
+    "is_size",
     "read_sealed",
     "seal",
     "sealed_text",
@@ -31,6 +34,8 @@ __all__ = [
 
 _BLOCK = 1 << 24  # bytes that are read at once
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_DTYPE = re.compile(r"[<>|=]?[biufcSUmM]\d{1,9}(\[\w+\])?")  # as NumPy writes them; no objects, no records
+_MOST_AXES = 32
 # Two changes of a file within one tick of the clock of its file system leave one and the same time.
 _TICK, _COARSE_TICK = 100_000_000, 2_000_000_000  # nanoseconds; the second is for file systems that count seconds
 
@@ -80,6 +85,34 @@ def is_checksum(value: object) -> bool:
     return isinstance(value, str) and _CHECKSUM.fullmatch(value) is not None
 
 
+def is_size(value: object) -> TypeGuard[int]:
+    """Return whether a value from a JSON file can be the size of something: a whole number that is not negative.
+
+    Examples
+    --------
+    >>> is_size(3), is_size(-3), is_size(True), is_size(10**30)
+    (True, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def is_array_entry(entry: object) -> bool:
+    """Return whether a value from a JSON file says ``shape`` and ``dtype`` of an array of plain values.
+
+    Examples
+    --------
+    >>> is_array_entry({"shape": [2, 3], "dtype": "<f8"}), is_array_entry({"shape": [2, 3], "dtype": "|O"})
+    (True, False)
+    """
+    if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list) or len(entry["shape"]) > _MOST_AXES:
+        return False
+    return (
+        all(map(is_size, entry["shape"]))
+        and isinstance(entry.get("dtype"), str)
+        and bool(_DTYPE.fullmatch(entry["dtype"]))
+    )
+
+
 def seal(content: Mapping[str, object]) -> dict[str, object]:
     """Return the content of a JSON file with a ``checksum`` of everything else in it.
 
@@ -94,7 +127,8 @@ def seal(content: Mapping[str, object]) -> dict[str, object]:
 
 def sealed_text(content: Mapping[str, object]) -> str:
     """Return the text of a JSON file, with its checksum."""
-    return json.dumps(seal(content), indent=1)
+    as_read = json.loads(json.dumps(content))  # keys that are numbers are sorted as the text that they become
+    return json.dumps(seal(as_read), indent=1)
 
 
 def read_sealed(path: Path) -> tuple[dict[str, object], bool]:

@@ -329,9 +329,12 @@ def job_settings(
     from graphquilt.embedders import SVD
     from graphquilt.embedders.contract import check_accepts_target
     from graphquilt.jobs import JobSettings
-    from graphquilt.jobs.settings import stored_settings
+    from graphquilt.jobs.settings import readable_settings
 
-    before = stored_settings(store) or JobSettings(embedder=SVD(64))
+    stored, damage = readable_settings(store)
+    if damage is not None and edges is None:
+        raise damage
+    before = stored or JobSettings(embedder=SVD(64))
     training = recipe.applied(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.applied(before, training)

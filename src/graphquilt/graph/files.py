@@ -10,7 +10,7 @@
     features.npy      (n, f); or features_data.npy, features_indices.npy, features_indptr.npy and
                       features_shape.npy for sparse ones
     labels.npy        (n,)          node_ids.npy  (n,)
-    checked.json      size, times and inode that the files had when they were checked last
+    checked.json      size, times and inode that the files of a large graph had when they were checked last
 
 The SHA-256 of an array is that of its values in C order, without the header of its file: the array in memory has the
 same one. Folders of format 1, which have no checksums, are opened too.
@@ -32,7 +32,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import array_checksum, blocks, is_checksum, is_settled, read_sealed, sealed_text, stamp
+from graphquilt.checksums import (
+    array_checksum,
+    blocks,
+    is_array_entry,
+    is_checksum,
+    is_settled,
+    is_size,
+    read_sealed,
+    sealed_text,
+    stamp,
+)
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import beside, explained, map_arrays, write_text
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
@@ -48,6 +58,7 @@ __all__ = [
     "save",
     "sparse_features",
     "unverified",
+    "with_checksums",
     "write_description",
 ]
 
@@ -58,7 +69,7 @@ MEMORY = "checked.json"
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _FEATURE_PARTS = tuple(f"features_{part}" for part in _CSR_PARTS)
 _NAMES = ("indptr", "indices", "weights", "labels", "node_ids", "features", *_FEATURE_PARTS)
-_LARGE = 1 << 26  # bytes of a graph that is not read again right after it was written
+_LARGE = 1 << 26  # bytes of a graph that is not read again at each opening; a smaller one is read in a moment
 _REMEDY = "The folder is damaged: bring back its files, or write the graph again"
 
 _log = logging.getLogger(__name__)
@@ -170,6 +181,14 @@ def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     }
 
 
+def with_checksums(graph: Graph) -> Graph:
+    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once."""
+    checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
+    csr = graph.indptr, graph.indices, graph.weights
+    attributes = graph.features, graph.labels, graph.node_ids
+    return Graph.__new__(Graph)._set(csr, *attributes, directed=graph.directed, checksums=checksums)
+
+
 def _feature_arrays(features: Features | None) -> dict[str, AnyArray]:
     if features is None:
         return {}
@@ -274,25 +293,15 @@ def _description(source: Path) -> dict[str, Any]:
             f"a graph are indptr and indices, and perhaps {', '.join(_NAMES[2:])}. {_REMEDY}."
         )
     sizes = [content.get("n_nodes"), content.get("n_edges")]
-    if not all(_is_size(size) for size in sizes) or not isinstance(content.get("directed"), bool):
+    if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
         raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
     if version == VERSION and not whole:
         raise FormatError(f"{path} does not have its own checksum: it was changed. {_REMEDY}.")
     return content
 
 
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
-
-
 def _is_entry(entry: object) -> bool:
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("shape"), list)
-        and all(map(_is_size, entry["shape"]))
-        and isinstance(entry.get("dtype"), str)
-        and is_checksum(entry.get("sha256"))
-    )
+    return is_array_entry(entry) and isinstance(entry, dict) and is_checksum(entry.get("sha256"))
 
 
 def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]) -> None:
@@ -349,19 +358,21 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def remember(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Note that the files of a large graph are whole right after they were written; a small one is soon read again."""
+    """Note that the files of a large graph are whole, right after they were written."""
     marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
-    if sum(mark[0] for mark in marks.values()) < _LARGE:
-        return
-    while not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
+    while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
         time.sleep(0.05)
     _remember(folder, marks, checksums, time.time_ns())
 
 
+def _is_large(marks: Mapping[str, list[int]]) -> bool:
+    return sum(mark[0] for mark in marks.values()) >= _LARGE
+
+
 def _remember(folder: Path, marks: Mapping[str, list[int]], checksums: Mapping[str, str], now: int) -> None:
-    """Note the state in which the files were checked, at ``now`` or later, where the folder can be written to."""
+    """Note in which state the files of a large graph were checked, at ``now`` or later, if the folder is writable."""
     note: dict[str, object] = {"files": dict(marks), "sha256": dict(checksums)}
-    if all(is_settled(mark, now) for mark in marks.values()) and _note(folder) != note:
+    if _is_large(marks) and all(is_settled(mark, now) for mark in marks.values()) and _note(folder) != note:
         with contextlib.suppress(OSError):
             write_text(folder / MEMORY, sealed_text(note), durable=False)
 

@@ -347,8 +347,8 @@ class Graph:
     def open(cls, folder: str | PathLike[str]) -> Graph:
         """Open a graph written by :meth:`save`, memory-mapped.
 
-        The first time, the whole folder is read and compared with its checksums; after that nothing is read before it
-        is used, until a file changes.
+        The whole folder is read and compared with its checksums. A large one, from 64 MB on, is read the first time
+        and whenever a file has changed; else nothing is read before it is used.
 
         Raises
         ------
