@@ -15,6 +15,7 @@ LAYERS = {
     "errors": 0,
     "progress": 0,
     "arrays": 0,
+    "checksums": 0,
     "files": 0,
     "kernels": 0,
     "graph": 1,

@@ -158,8 +158,10 @@ def test_settings_that_cannot_be_read_are_refused(change):
     graph, patch_graph = ring_of_patches(6)
     job_of_patches(store, graph, patch_graph, embedder=Toy(2))  # nothing was made with them, so they are replaced
     store["settings"] = Record({}, parameters | change)
-    with pytest.raises(FormatError, match="settings of this job"):
-        Job.begin(store, JobSettings(embedder=Toy(2)), graph)
+    with pytest.raises(FormatError, match=r"settings of this job .* Run it with its edges and the flags"):
+        Job.begin(store, JobSettings(embedder=Toy(2)))
+    Job.begin(store, JobSettings(embedder=Toy(2)), graph)  # with the graph they are written again
+    assert Job.open(store).settings.dim == 2
 
 
 def test_settings_of_a_newer_version_are_refused(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from graphquilt.checksums import sealed_text
 from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.jobs import DirectoryStore
@@ -71,7 +72,7 @@ def test_a_plain_savez_by_another_program_is_read(store):
         marker_path = store.path / (KEY + ".json")
         marker = json.loads(marker_path.read_text())
         marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
-        marker_path.write_text(json.dumps(marker))
+        marker_path.write_text(sealed_text(marker))
         assert DirectoryStore(store.path)[KEY].arrays["nodes"].sum() == 780
 
 
@@ -126,7 +127,7 @@ def test_data_without_a_marker_is_not_a_record(store):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '{"format": 1}', '{"format": 1, "file": "embedding.npy", "parameters": {}}']
+    "text", ["", "{", "[1]", '{"format": 2}', '{"format": 2, "file": "embedding.npy", "parameters": {}}', "[" * 90_000]
 )
 def test_a_torn_or_foreign_marker_is_named(store, text):
     (store.path / "embedding.json").write_text(text)
@@ -151,7 +152,7 @@ def test_python_objects_are_refused_both_ways(store):
     np.save(data, np.array([{"a": 1}] * 4), allow_pickle=True)
     marker = json.loads((store.path / "embedding.json").read_text())
     marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
-    (store.path / "embedding.json").write_text(json.dumps(marker))
+    (store.path / "embedding.json").write_text(sealed_text(marker))
     with pytest.raises(FormatError, match="Python objects"):
         store["embedding"]
 
@@ -164,15 +165,21 @@ def test_keys_stay_inside_the_job(store, key):
 
 def test_a_newer_job_is_refused_untouched(store):
     head = store.path / "quilt.json"
-    head.write_text('{"format": "graphquilt job", "version": 2}')
-    with pytest.raises(JobError, match="job format 2"):
+    head.write_text('{"format": "graphquilt job", "version": 3}')
+    with pytest.raises(JobError, match="job format 3"):
         DirectoryStore(store.path)
-    assert "2" in head.read_text()
+    assert "3" in head.read_text()
+
+
+def test_an_older_job_is_refused_with_what_to_do(store):
+    (store.path / "quilt.json").write_text('{"format": "graphquilt job", "version": 1}')
+    with pytest.raises(JobError, match=r"job format 1, .* Make the job again in another folder, or go on with"):
+        DirectoryStore(store.path)
 
 
 def test_a_newer_marker_is_refused_not_redone(store):
     path = store.path / "embedding.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 7'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 7'))
     with pytest.raises(JobError, match="job format 7"):
         store["embedding"]
     with pytest.raises(JobError, match="job format 7"):

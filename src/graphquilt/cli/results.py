@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -53,26 +53,57 @@ def evaluate(
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
 def inspect(
-    job: JobFolder,
+    job: Annotated[Path, Parameter(help="The folder of the job, or a graph folder.")],
     *,
-    verify: Annotated[bool, Parameter(help="Compare every file with its checksum.")] = False,
+    verify: Annotated[
+        bool, Parameter(help="Compare every file with its checksum; the exit code is 1 if there is damage.")
+    ] = False,
     output: Output = Output(),
 ) -> None:
-    """Report what a job holds, how it was made, and what comes next."""
+    """Report what a job holds, how it was made, and what comes next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
 
+    if (job / "graph.json").is_file() and not (job / "quilt.json").exists():
+        _inspect_graph(job, verify=verify, output=output)
+        return
     status = asdict(job_status(Job.open(job), verify=verify))
+    damaged = bool(status["damaged"])
     if output.json:
         show(status, as_json=True)
-        return
+    else:
+        _show_status(status)
+    if damaged:
+        raise SystemExit(1)
+
+
+def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
+    from graphquilt.graph.files import open_graph, unverified
+
+    graph = open_graph(folder, verify=verify)
+    result = {
+        "graph": str(folder),
+        "nodes": graph.n_nodes,
+        "entries": graph.n_edges,
+        "directed": graph.directed,
+        "weighted": graph.weights is not None,
+        "features": None if graph.features is None else graph.features.shape[1],
+        "labelled": graph.labels is not None,
+    }
+    if verify:
+        result["checksums"] = unverified(folder) or "everything matches"
+    show(result, as_json=output.json)
+
+
+def _show_status(status: dict[str, Any]) -> None:
     status["embedded"] = f"{status['embedded']} of {status.pop('wanted')} patches"
     records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
     for record in (records["labels"], records["patch_graph"]):
         if isinstance(record, dict):  # the settings have these too
             record.pop("cutting", None)
             record.pop("seed", None)
-    if status["damaged"] is None:
-        del status["damaged"]
+    for name in ("damaged", "unverified"):
+        if status[name] is None:
+            del status[name]
     show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)
 
 

@@ -332,10 +332,13 @@ def job_settings(
     """Return the settings of the job in the store, or those of a new job, with what the flags change."""
     from graphquilt.embedders import Propagation
     from graphquilt.jobs import JobSettings
-    from graphquilt.jobs.settings import stored_settings
+    from graphquilt.jobs.settings import readable_settings
     from graphquilt.pipeline import Recipe
 
-    before = stored_settings(store) or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
+    stored, damage = readable_settings(store)
+    if damage is not None and edges is None:
+        raise damage
+    before = stored or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
     training = recipe.applied(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.applied(before, training)

@@ -8,9 +8,18 @@ import numpy.typing as npt
 from graphquilt.arrays import FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import InputError
 
-__all__ = ["Position", "check_csr", "check_labels", "check_weights", "group", "index_type"]
+__all__ = [
+    "ColumnCheck",
+    "Position",
+    "check_csr",
+    "check_labels",
+    "check_rows",
+    "check_weights",
+    "group",
+    "index_type",
+]
 
-_TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows
+_TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows; and entries in a piece
 
 
 def index_type(n_nodes: int) -> type[np.int32] | type[np.int64]:
@@ -29,31 +38,73 @@ def check_weights(weights: FloatArray, *, unit: str = "entry", first: int = 0) -
         )
 
 
-def check_csr(indptr: IntArray, indices: IntArray) -> None:
-    """Raise unless rows are in order, and columns in range, sorted and unique in each row."""
-    n, m = len(indptr) - 1, len(indices)
-    if n < 0 or indptr[0] != 0 or indptr[-1] != m:
+def check_rows(indptr: IntArray, n_entries: int) -> None:
+    """Raise unless ``indptr`` goes from 0 to the number of entries and never decreases; it is read in pieces."""
+    n = len(indptr) - 1
+    if n < 0 or indptr[0] != 0 or indptr[-1] != n_entries:
         ends = f" and ends at {indptr[-1]}" if n >= 0 else ""
         raise InputError(
-            f"indptr must start at 0 and end at the number of indices, {m}; it has {len(indptr)} entries{ends}."
+            f"indptr must start at 0 and end at the number of indices, {n_entries}; it has {len(indptr)} entries{ends}."
         )
-    if isinstance(indices, np.memmap):  # checked when it was written; reading it all here would defeat it
-        return
-    if n and np.diff(indptr).min() < 0:
-        row = int(np.diff(indptr).argmin())
-        raise InputError(f"indptr must not decrease; it does after row {row}: {indptr[row]}, {indptr[row + 1]}.")
-    if m and (indices.min() < 0 or indices.max() >= n):
-        raise InputError(f"columns must lie in 0..{n - 1}; found {indices.min()}..{indices.max()}.")
-    for start in range(0, m - 1, _TABLE):  # in pieces, to need little memory
-        part = indices[start : start + _TABLE + 1]
-        falls = np.flatnonzero(part[1:] <= part[:-1]) + start + 1
-        inside = falls[indptr[np.searchsorted(indptr, falls)] != falls]
-        if len(inside):
-            row = int(np.searchsorted(indptr, inside[0], side="right")) - 1
+    for start in range(0, n, _TABLE):
+        part = np.asarray(indptr[start : start + _TABLE + 1])
+        falls = part[1:] < part[:-1]
+        if falls.any():
+            k = int(falls.argmax())
+            raise InputError(f"indptr must not decrease; it does after row {start + k}: {part[k]}, {part[k + 1]}.")
+
+
+class ColumnCheck:
+    """Raise unless columns are in range and, if ``ascending``, sorted and unique in each row.
+
+    It is called with one piece of the columns after the other, so that it needs little memory. ``indptr`` must have
+    passed :func:`check_rows`.
+
+    Examples
+    --------
+    >>> check = ColumnCheck(np.array([0, 2, 3]), 2)
+    >>> check(np.array([0, 1])), check(np.array([0]))
+    (None, None)
+    """
+
+    def __init__(self, indptr: IntArray, n_columns: int, *, ascending: bool = True) -> None:
+        self.indptr, self.n_columns, self.ascending = indptr, n_columns, ascending
+        self.place, self.last = 0, -1
+
+    def __call__(self, part: IntArray) -> None:
+        """Check the next piece."""
+        if len(part) == 0:
+            return
+        if part.min() < 0 or part.max() >= self.n_columns:
+            raise InputError(f"columns must lie in 0..{self.n_columns - 1}; found {part.min()}..{part.max()}.")
+        if self.ascending:
+            self._check_order(part)
+        self.place += len(part)
+        self.last = int(part[-1])
+
+    def _check_order(self, part: IntArray) -> None:
+        begin, end = self.place, self.place + len(part)
+        rises = np.empty(len(part), dtype=bool)
+        rises[0] = int(part[0]) > self.last
+        np.greater(part[1:], part[:-1], out=rises[1:])
+        first, after = (int(row) for row in np.searchsorted(self.indptr, [begin, end]))
+        for row in range(first, after, _TABLE):  # a row may begin with any column
+            rises[np.asarray(self.indptr[row : min(row + _TABLE, after)]) - begin] = True
+        if not rises.all():
+            k = int(rises.argmin())
+            row = int(np.searchsorted(self.indptr, begin + k, side="right")) - 1
             raise InputError(
-                f"the columns of each row must ascend; row {row} has {indices[inside[0] - 1]}, {indices[inside[0]]}. "
+                f"the columns of each row must ascend; row {row} has {part[k - 1] if k else self.last}, {part[k]}. "
                 "Graph(A) sorts a SciPy matrix."
             )
+
+
+def check_csr(indptr: IntArray, indices: IntArray) -> None:
+    """Raise unless rows are in order, and columns in range, sorted and unique in each row."""
+    check_rows(indptr, len(indices))
+    check = ColumnCheck(indptr, len(indptr) - 1)
+    for start in range(0, len(indices), _TABLE):
+        check(np.asarray(indices[start : start + _TABLE]))
 
 
 class Position:

@@ -1,68 +1,103 @@
-"""A graph as a folder of ``.npy`` files.
+"""A graph as a folder of ``.npy`` files (format 2).
 
 ::
 
-    graph.json        format, version, n_nodes, n_edges, directed, names of the arrays; written last
+    graph.json        format, version, n_nodes, n_edges, directed; shape, dtype and SHA-256 of each array; its own
+                      checksum; written last
     indptr.npy        int64 (n + 1,)
     indices.npy       int32 where the ids fit, else int64 (m,)
     weights.npy       float (m,), only if the edges carry weights
     features.npy      (n, f); or features_data.npy, features_indices.npy, features_indptr.npy and
                       features_shape.npy for sparse ones
     labels.npy        (n,)          node_ids.npy  (n,)
+    checked.json      size, times and inode that the files of a large graph had when they were checked last
+
+The SHA-256 of an array is that of its values in C order, without the header of its file: the array in memory has the
+same one. Folders of format 1, which have no checksums, are opened too.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
+from graphquilt.checksums import (
+    array_checksum,
+    blocks,
+    is_array_entry,
+    is_checksum,
+    is_settled,
+    is_size,
+    read_sealed,
+    sealed_text,
+    stamp,
+)
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import explained, map_array, save_arrays, write_text
-from graphquilt.graph.checks import index_type
+from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
 from graphquilt.graph.sparse import sparse_of
 from graphquilt.graph.structure import Features, Graph
 
-__all__ = ["DESCRIPTION", "attach", "open_array", "open_graph", "save", "sparse_features", "write_description"]
+__all__ = [
+    "DESCRIPTION",
+    "attach",
+    "graph_checksums",
+    "open_array",
+    "open_graph",
+    "remember",
+    "save",
+    "sparse_features",
+    "unverified",
+    "with_checksums",
+    "write_description",
+]
 
 FORMAT = "graphquilt-graph"
-VERSION = 1
+VERSION = 2
 DESCRIPTION = "graph.json"
+MEMORY = "checked.json"
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
+_FEATURE_PARTS = tuple(f"features_{part}" for part in _CSR_PARTS)
+_NAMES = ("indptr", "indices", "weights", "labels", "node_ids", "features", *_FEATURE_PARTS)
+_LARGE = 1 << 26  # bytes of a graph that is not read again at each opening; a smaller one is read in a moment
+_REMEDY = "The folder is damaged: bring back its files, or write the graph again"
+
+_log = logging.getLogger(__name__)
 
 
-def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Iterable[str]) -> None:
-    """Write ``graph.json``: from then on the folder is a graph."""
+def write_description(
+    folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Mapping[str, Mapping[str, object]]
+) -> None:
+    """Write ``graph.json``: from then on the folder is a graph. ``arrays`` has shape, dtype and sha256 of each."""
     description = {
         "format": FORMAT,
         "version": VERSION,
         "n_nodes": n_nodes,
         "n_edges": n_edges,
         "directed": directed,
-        "arrays": sorted(arrays),
+        "arrays": dict(sorted(arrays.items())),
     }
-    write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
+    write_text(folder / DESCRIPTION, sealed_text(description))
 
 
 def save(graph: Graph, folder: str | PathLike[str]) -> None:
     """Write ``graph`` to ``folder``; an older graph there stops being one before the first file changes."""
-    arrays: dict[str, AnyArray | None] = {
-        "indptr": np.asanyarray(graph.indptr).astype(np.int64, copy=False),
-        "indices": graph.indices.astype(index_type(graph.n_nodes), copy=False),
-        "weights": graph.weights,
-        "labels": graph.labels,
-        "node_ids": graph.node_ids,
-    }
     target = Path(folder)
     with explained(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / DESCRIPTION).unlink(missing_ok=True)
-        _write(graph, target, arrays | _feature_arrays(graph.features))
+        _write(graph, target, _arrays(graph), {})
 
 
 def attach(folder: str | PathLike[str], *, features: Features | None = None, labels: AnyArray | None = None) -> None:
@@ -72,24 +107,92 @@ def attach(folder: str | PathLike[str], *, features: Features | None = None, lab
         if values is not None and values.shape[0] != graph.n_nodes:
             raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     target = Path(folder)
-    present = json.loads((target / DESCRIPTION).read_text())["arrays"]
-    if features is not None:  # which may be sparse where the old ones are dense
-        present = [name for name in present if not name.startswith("features")]
+    replaced = ("features",) * (features is not None) + ("labels",) * (labels is not None)
+    left = {
+        name: _entry(values, graph.checksums.get(name) or array_checksum(values))
+        for name, values in _arrays(graph, as_saved=False).items()
+        if not (replaced and name.startswith(replaced))
+    }
     with explained(target):
-        _write(graph, target, {"labels": labels} | _feature_arrays(features), present)
+        # What is replaced is not part of the graph while it is written, so that a killed writer leaves a whole graph.
+        _write(graph, target, {}, left)
+        _write(graph, target, ({} if labels is None else {"labels": labels}) | _feature_arrays(features), left)
 
 
-def _write(graph: Graph, target: Path, arrays: Mapping[str, AnyArray | None], present: Iterable[str] = ()) -> None:
-    """Write the arrays that are not None, and then the description, which also lists those that are ``present``."""
-    names = set(present)
-    for name, values in arrays.items():
-        if values is not None:
-            save_arrays(target / f"{name}.npy", {name: values.astype(str) if values.dtype.hasobject else values})
-            names.add(name)
-    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=names)
+def _write(
+    graph: Graph, target: Path, arrays: Mapping[str, AnyArray], present: Mapping[str, Mapping[str, object]]
+) -> None:
+    """Write the arrays, and then the description, which also lists those that are ``present``."""
+    entries = {**present, **{name: _write_array(target / f"{name}.npy", values) for name, values in arrays.items()}}
+    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=entries)
+    remember(target, {name: str(entry["sha256"]) for name, entry in entries.items()})
 
 
-def _feature_arrays(features: Features | None) -> dict[str, AnyArray | None]:
+def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
+    """Write an array in C order, and return what the description says about it; the array is read once."""
+    values = array.astype(str) if array.dtype.hasobject else array
+    digest = hashlib.sha256()
+    header = {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": values.shape}
+    with beside(path) as part:
+        with open(part, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks(values):
+                content = block.reshape(-1).view(np.uint8).data if block.nbytes else b""
+                digest.update(content)
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    return _entry(values, digest.hexdigest())
+
+
+def _entry(values: AnyArray, checksum: str) -> dict[str, object]:
+    return {"shape": list(values.shape), "dtype": values.dtype.str, "sha256": checksum}
+
+
+def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
+    """Return the arrays of a graph by their names in a folder, in the number types that :func:`save` gives them."""
+    indptr, indices = np.asanyarray(graph.indptr), np.asanyarray(graph.indices)
+    arrays = {
+        "indptr": indptr.astype(np.int64, copy=False) if as_saved else indptr,
+        "indices": indices.astype(index_type(graph.n_nodes), copy=False) if as_saved else indices,
+        "weights": graph.weights,
+        "labels": graph.labels,
+        "node_ids": graph.node_ids,
+        **_feature_arrays(graph.features),
+    }
+    return {name: values for name, values in arrays.items() if values is not None}
+
+
+def graph_checksums(graph: Graph) -> dict[str, list[object]]:
+    """Return type, shape and SHA-256 of everything that an embedding of the graph depends on.
+
+    A graph from a folder has its checksums already; the arrays of another one are read.
+
+    Examples
+    --------
+    >>> path = Graph(sp.csr_array([[0, 1], [1, 0]]))
+    >>> [(name, *entry[:2]) for name, entry in graph_checksums(path).items()]
+    [('indptr', '<i8', [3]), ('indices', '<i4', [2])]
+    """
+    return {
+        name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or array_checksum(values)]
+        for name, values in _arrays(graph).items()
+        if name not in ("labels", "node_ids")
+    }
+
+
+def with_checksums(graph: Graph) -> Graph:
+    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once."""
+    checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
+    csr = graph.indptr, graph.indices, graph.weights
+    attributes = graph.features, graph.labels, graph.node_ids
+    return Graph.__new__(Graph)._set(csr, *attributes, directed=graph.directed, checksums=checksums)
+
+
+def _feature_arrays(features: Features | None) -> dict[str, AnyArray]:
+    if features is None:
+        return {}
     if not isinstance(features, sp.sparray | sp.spmatrix):
         return {"features": features}
     X = sp.csr_array(features)
@@ -112,35 +215,180 @@ def open_array(path: Path) -> AnyArray:
         raise FormatError(f"{path} {problem}; write the graph again.") from error
 
 
-def open_graph(folder: str | PathLike[str]) -> Graph:
-    """Open the graph in ``folder``."""
+def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
+    """Open the graph in ``folder``; ``verify`` reads everything, whether or not it has been checked before."""
     source = Path(folder)
+    description = _description(source)
+    entries: dict[str, Any] = description["arrays"]
+    arrays = {name: open_array(source / f"{name}.npy") for name in entries}
+    marks = {name: stamp(source / f"{name}.npy") for name in entries}
+    now = time.time_ns()
+    checksums = remembered = {} if verify else _remembered(source, marks)
+    try:
+        _check_shapes(arrays, description)
+        if not checksums:
+            _log.info("checking the graph in %s (%d bytes)", source, sum(values.nbytes for values in arrays.values()))
+            checksums = _check_content(arrays)
+    except FormatError:
+        raise
+    except InputError as error:
+        raise FormatError(f"the graph in {source} cannot be used: {error} {_REMEDY}.") from error
+    for name, entry in entries.items():
+        if entry is not None and entry["sha256"] != checksums[name]:
+            raise FormatError(
+                f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
+                f"{checksums[name][:12]}…, expected {entry['sha256'][:12]}…): its bytes have changed. {_REMEDY}."
+            )
+    if not remembered:
+        _remember(source, marks, checksums, now)
+    return Graph.__new__(Graph)._set(
+        (arrays["indptr"], arrays["indices"], arrays.get("weights")),
+        arrays.get("features", sparse_features(arrays, "features")),
+        arrays.get("labels"),
+        arrays.get("node_ids"),
+        directed=description["directed"],
+        checksums={name: value for name, value in checksums.items() if name != "indices" or _is_usual(arrays)},
+    )
+
+
+def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
+    """Return whether the columns have the type that :func:`save` gives them."""
+    return arrays["indices"].dtype == index_type(len(arrays["indptr"]) - 1)
+
+
+def unverified(folder: str | PathLike[str]) -> str | None:
+    """Return a sentence that says why the graph in a folder cannot be compared with checksums; None if it can be."""
+    if _description(Path(folder))["version"] == VERSION:
+        return None
+    return (
+        f"{folder} is a graph folder of format 1, which has no checksums; only its structure was checked. Graph.open("
+        "folder).save(another folder) writes it with checksums."
+    )
+
+
+def _description(source: Path) -> dict[str, Any]:
+    """Read and check ``graph.json``; ``arrays`` of the result has None for an array without a checksum."""
     path = source / DESCRIPTION
     if not path.is_file():
         raise FormatError(
             f"{source} holds no graph: {DESCRIPTION} is missing. It is written last, so an interrupted "
             "save or build leaves none; run it again."
         )
-    try:
-        description = json.loads(path.read_text())
-        form, version, names = description["format"], description["version"], description["arrays"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path} is not a graph's description: {error!r}.") from error
-    if form != FORMAT or version != VERSION:
-        raise FormatError(f"{path} says {form} version {version}; this release reads {FORMAT} version {VERSION}.")
-    arrays = {name: open_array(source / f"{name}.npy") for name in names}
+    content, whole = read_sealed(path)
+    form, version = content.get("format"), content.get("version")
+    if form != FORMAT or isinstance(version, bool) or version not in (1, VERSION):
+        raise FormatError(
+            f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} versions 1 to "
+            f"{VERSION}. Write the graph again, or use the release that wrote it."
+        )
+    names = content.get("arrays")
+    if version == 1 and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        content["arrays"] = names = dict.fromkeys(names)
+    elif version == 1 or not isinstance(names, dict) or not all(map(_is_entry, names.values())):
+        raise FormatError(f"{path} is not a graph's description: it does not list its arrays. {_REMEDY}.")
+    unknown = sorted(set(names) - set(_NAMES))
+    if unknown or not {"indptr", "indices"} <= set(names):
+        raise FormatError(
+            f"{path} is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}. The arrays of "
+            f"a graph are indptr and indices, and perhaps {', '.join(_NAMES[2:])}. {_REMEDY}."
+        )
+    sizes = [content.get("n_nodes"), content.get("n_edges")]
+    if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
+        raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
+    if version == VERSION and not whole:
+        raise FormatError(f"{path} does not have its own checksum: it was changed. {_REMEDY}.")
+    return content
+
+
+def _is_entry(entry: object) -> bool:
+    return is_array_entry(entry) and isinstance(entry, dict) and is_checksum(entry.get("sha256"))
+
+
+def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]) -> None:
+    """Raise unless types and shapes of the arrays are those of the description, and fit each other."""
     n, m = description["n_nodes"], description["n_edges"]
-    for name, expected in (("indptr", n + 1), ("indices", m)):
-        if len(arrays[name]) != expected:
-            raise FormatError(
-                f"{source / name}.npy has {len(arrays[name])} entries where {DESCRIPTION} promises {expected}."
+    for name, entry in description["arrays"].items():
+        values = arrays[name]
+        if entry is not None and (
+            [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous
+        ):
+            raise InputError(
+                f"{name} is {values.dtype.str} {values.shape} where {DESCRIPTION} promises {entry['dtype']} "
+                f"{tuple(entry['shape'])}."
             )
-    return Graph.from_arrays(
-        arrays["indptr"],
-        arrays["indices"],
-        arrays.get("weights"),
-        features=arrays.get("features", sparse_features(arrays, "features")),
-        labels=arrays.get("labels"),
-        node_ids=arrays.get("node_ids"),
-        directed=bool(description["directed"]),
-    )
+    expected = {
+        "indptr": (n + 1, "i"),
+        "indices": (m, "i"),
+        "weights": (m, "f"),
+        "labels": (n, ""),
+        "node_ids": (n, ""),
+    }
+    if set(_FEATURE_PARTS) & set(arrays):
+        if not set(_FEATURE_PARTS) <= set(arrays) or "features" in arrays:
+            raise InputError("sparse features have the four parts data, indices, indptr and shape, and no others.")
+        expected |= {"features_shape": (2, "iu"), "features_indptr": (n + 1, "iu")}
+        expected |= {"features_indices": (len(arrays["features_data"]), "iu")}
+        expected |= {"features_data": (len(arrays["features_data"]), "")}
+    for name, (length, kinds) in expected.items():
+        if name not in arrays:
+            continue
+        values = arrays[name]
+        if values.shape[:1] != (length,) or (values.ndim != 1 and name != "labels"):
+            raise InputError(f"{name} has shape {values.shape} where {length} entries are promised.")
+        if kinds and (values.dtype.kind not in kinds or not values.dtype.isnative):
+            raise InputError(f"{name} has the type {values.dtype}, which is not one of numbers that a graph has there.")
+    features = arrays.get("features")
+    if features is not None and (features.ndim != 2 or len(features) != n):
+        raise InputError(f"there are {n} nodes and features of shape {features.shape}.")
+    shape = arrays.get("features_shape")
+    if shape is not None and (shape[0] != n or shape[1] < 0):
+        raise InputError(f"there are {n} nodes and features of shape {tuple(shape.tolist())}.")
+
+
+def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
+    """Read all arrays once, in pieces; raise unless they are a graph, and return their checksums."""
+    looks: dict[str, Callable[[AnyArray], None]] = {"weights": check_weights}
+    check_rows(arrays["indptr"], len(arrays["indices"]))
+    looks["indices"] = ColumnCheck(arrays["indptr"], len(arrays["indptr"]) - 1)
+    if "features_data" in arrays:
+        check_rows(arrays["features_indptr"], len(arrays["features_indices"]))
+        n_columns = int(arrays["features_shape"][1])
+        looks["features_indices"] = ColumnCheck(arrays["features_indptr"], n_columns, ascending=False)
+    return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}
+
+
+def remember(folder: Path, checksums: Mapping[str, str]) -> None:
+    """Note that the files of a large graph are whole, right after they were written."""
+    marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
+    while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
+        time.sleep(0.05)
+    _remember(folder, marks, checksums, time.time_ns())
+
+
+def _is_large(marks: Mapping[str, list[int]]) -> bool:
+    return sum(mark[0] for mark in marks.values()) >= _LARGE
+
+
+def _remember(folder: Path, marks: Mapping[str, list[int]], checksums: Mapping[str, str], now: int) -> None:
+    """Note in which state the files of a large graph were checked, at ``now`` or later, if the folder is writable."""
+    note: dict[str, object] = {"files": dict(marks), "sha256": dict(checksums)}
+    if _is_large(marks) and all(is_settled(mark, now) for mark in marks.values()) and _note(folder) != note:
+        with contextlib.suppress(OSError):
+            write_text(folder / MEMORY, sealed_text(note), durable=False)
+
+
+def _remembered(folder: Path, marks: Mapping[str, list[int]]) -> dict[str, str]:
+    """Return the checksums that the files had when they were last checked; none if any of them has changed since."""
+    note = _note(folder)
+    checksums = note.get("sha256")
+    if note.get("files") != marks or not isinstance(checksums, dict) or set(checksums) != set(marks):
+        return {}
+    return checksums if all(map(is_checksum, checksums.values())) else {}
+
+
+def _note(folder: Path) -> dict[str, object]:
+    try:
+        content, whole = read_sealed(folder / MEMORY)
+    except (OSError, FormatError):
+        return {}
+    return {name: value for name, value in content.items() if name != "checksum"} if whole else {}

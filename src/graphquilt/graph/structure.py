@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from os import PathLike
@@ -28,6 +29,11 @@ _CHUNK = 1 << 22  # entries gathered at once by subgraph: some 100 MB of working
 
 def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
     return sp.csr_array(cast(sp.csr_array, matrix), copy=copy)  # it takes every format, which its types do not say
+
+
+def _check_all_weights(weights: FloatArray | None) -> None:
+    for start in range(0, 0 if weights is None else len(weights), _CHUNK):
+        check_weights(np.asarray(weights)[start : start + _CHUNK], first=start)
 
 
 def is_symmetric(A: sp.csr_array) -> bool:
@@ -59,6 +65,8 @@ class Graph:
         None means that every edge weighs 1.
     directed : bool
         False where the adjacency is symmetric.
+    checksums : mapping of str to str
+        SHA-256 of those arrays that come from a graph folder, by the names that they have there.
 
     Examples
     --------
@@ -74,6 +82,7 @@ class Graph:
     labels: AnyArray | None
     node_ids: AnyArray | None
     directed: bool
+    checksums: Mapping[str, str]
 
     def __init__(
         self,
@@ -112,23 +121,30 @@ class Graph:
     ) -> Graph:
         """Take CSR arrays as they are, memory maps included, without copying.
 
-        The rows must be sorted and unique, which is checked unless they are a memory map; and, unless ``directed``,
-        symmetric, which is not checked.
+        The rows must be sorted and unique, which is checked in pieces, so that a memory map is read once; and, unless
+        ``directed``, symmetric, which is not checked.
         """
         return cls.__new__(cls)._set((indptr, indices, weights), features, labels, node_ids, directed=directed)
 
-    def _set(self, csr: _Csr, features: Rows, labels: Rows, node_ids: Rows, *, directed: bool) -> Graph:
-        """Check all arrays and make them the fields of this graph."""
+    def _set(
+        self,
+        csr: _Csr,
+        features: Rows,
+        labels: Rows,
+        node_ids: Rows,
+        *,
+        directed: bool,
+        checksums: Mapping[str, str] | None = None,
+    ) -> Graph:
+        """Check all arrays and make them the fields of this graph; edges with checksums have been checked already."""
         indptr, indices, weights = csr
         refuse_masked(weights=weights, features=features, labels=labels, node_ids=node_ids)
         n = len(indptr) - 1
-        check_csr(indptr, indices)
-        if weights is not None:
-            if len(weights) != len(indices):
-                raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")
-            # A memory map was checked when it was written; reading it all here would defeat it.
-            if not isinstance(weights, np.memmap):
-                check_weights(weights)
+        if weights is not None and len(weights) != len(indices):
+            raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")
+        if checksums is None:
+            check_csr(indptr, indices)
+            _check_all_weights(weights)
         if isinstance(features, sp.sparray | sp.spmatrix):
             features = features if isinstance(features, sp.csr_array) else _to_csr(features)
         elif features is not None:
@@ -141,7 +157,7 @@ class Graph:
         for name, values in zip(("labels", "node_ids"), arrays, strict=True):
             if values is not None and len(values) != n:
                 raise InputError(f"the graph has {n} nodes and there are {len(values)} {name}.")
-        for field, value in zip(fields(Graph), (*csr, features, *arrays, directed), strict=True):
+        for field, value in zip(fields(Graph), (*csr, features, *arrays, directed, checksums or {}), strict=True):
             object.__setattr__(self, field.name, value)
         return self
 
@@ -295,8 +311,29 @@ class Graph:
 
     def renamed(self, node_ids: npt.ArrayLike | None) -> Graph:
         """Return the same graph with other ``node_ids``."""
+        return self._with(self.features, self.labels, node_ids, changed=("node_ids",))
+
+    def with_attributes(self, *, features: Rows = None, labels: npt.ArrayLike | None = None) -> Graph:
+        """Return the same graph with these features and labels, where they are given.
+
+        Examples
+        --------
+        >>> Graph(sp.csr_array([[0, 1], [1, 0]])).with_attributes(labels=[4, 5]).labels.tolist()
+        [4, 5]
+        """
+        changed = [name for name, values in (("features", features), ("labels", labels)) if values is not None]
+        return self._with(
+            self.features if features is None else features,
+            self.labels if labels is None else labels,
+            self.node_ids,
+            changed=tuple(changed),
+        )
+
+    def _with(self, features: Rows, labels: Rows, node_ids: Rows, *, changed: tuple[str, ...]) -> Graph:
+        """Return the same edges with other attributes of the nodes; the edges are not checked again."""
+        left = {name: value for name, value in self.checksums.items() if not (changed and name.startswith(changed))}
         csr = self.indptr, self.indices, self.weights
-        return Graph.__new__(Graph)._set(csr, self.features, self.labels, node_ids, directed=self.directed)
+        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed, checksums=left)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.
@@ -309,7 +346,15 @@ class Graph:
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Graph:
-        """Open a graph written by :meth:`save`, memory-mapped: nothing is read before it is used.
+        """Open a graph written by :meth:`save`, memory-mapped.
+
+        The whole folder is read and compared with its checksums. A large one, from 64 MB on, is read the first time
+        and whenever a file has changed; else nothing is read before it is used.
+
+        Raises
+        ------
+        FormatError
+            The folder has no graph, or a damaged one.
 
         Examples
         --------

@@ -171,4 +171,4 @@ def read_mag240m(
             raise FormatError(
                 f"{path} holds {labels.dtype} of shape {labels.shape}, not one class per paper. Get it again."
             )
-    return Graph.from_arrays(graph.indptr, graph.indices, features=features, labels=labels)
+    return graph.with_attributes(features=features, labels=labels)

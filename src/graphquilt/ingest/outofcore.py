@@ -8,6 +8,7 @@ stopped, and ``graph.json`` is written last, so that nothing unfinished is taken
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -22,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
+from graphquilt.checksums import blocks
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_inside, explained, write_text
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.files import DESCRIPTION, write_description
+from graphquilt.graph.files import DESCRIPTION, VERSION, open_array, remember, write_description
 from graphquilt.ingest import kernels
 from graphquilt.ingest.assembly import log_removed
 from graphquilt.ingest.sources import EdgeSource, edge_source
@@ -91,12 +93,12 @@ def build_csr(
         plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
-        n_entries = _sort_buckets(work, plan, progress)
+        n_entries, arrays = _sort_buckets(work, plan, progress)
         for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
             path.replace(target / path.name)
         log_removed(source.n_edges, plan.loops, plan.entries - n_entries, plan.n_nodes, n_entries)
-        arrays = ["indptr", "indices"] + ["weights"] * plan.weighted
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
+        remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
         shutil.rmtree(work)
     return Graph.open(target)
 
@@ -146,7 +148,7 @@ def _plan(
 ) -> _Plan:
     """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
     fingerprint = source.fingerprint | {"n_edges": source.n_edges}
-    settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory}
+    settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory, "format": VERSION}
     state = _load_state(work)
     if state.get("settings") == settings:
         logger.info("continuing the build in %s", work)
@@ -237,13 +239,21 @@ def _within(columns: AnyArray, n_nodes: int) -> bool:
     return len(columns) == 0 or bool(columns.min() >= 0 and columns.max() < n_nodes)
 
 
-def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> int:
-    """Turn one bucket after the other into rows of the CSR, and return how many entries it has.
+def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Turn one bucket after the other into rows of the CSR.
 
-    After each bucket the state says what has been written, and the headers of the files say the same: NumPy leaves
-    room in a header for the length to grow.
+    Return how many entries it has, and shape, type and checksum of its arrays. After each bucket the state says what
+    has been written, and the headers of the files say the same: NumPy leaves room in a header for the length to grow.
+    The checksums grow with the files; only a build that was stopped reads again what it has written.
     """
     state = _load_state(work)
+    digests = {name: hashlib.sha256() for name in ["indptr", "indices"] + ["weights"] * plan.weighted}
+    if 0 < state["sorted"] < plan.n_buckets:
+        lengths = {"indptr": plan.first[state["sorted"]] + 1}
+        for name, digest in digests.items():
+            values = open_array(work / f"{name}.npy")[: lengths.get(name, state["written"])]
+            for block in blocks(values):
+                digest.update(block.data.cast("B"))
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
@@ -258,13 +268,17 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         ]
         if plan.weighted:
             results.append(("weights", written, weights))
+        arrays = {}
         for name, place, values in results:
             header = {"descr": values.dtype.str, "fortran_order": False, "shape": (place + len(values),)}
             with (work / f"{name}.npy").open("r+b" if b else "wb") as file:
                 np.lib.format.write_array_header_1_0(file, header)
                 file.seek(place * values.itemsize, os.SEEK_CUR)
                 file.write(values.data.cast("B"))
-        state |= {"sorted": b + 1, "written": written + len(indices)}
+            digests[name].update(values.data.cast("B"))
+            shape, dtype = [place + len(values)], values.dtype.str
+            arrays[name] = {"shape": shape, "dtype": dtype, "sha256": digests[name].hexdigest()}
+        state |= {"sorted": b + 1, "written": written + len(indices), "arrays": arrays}
         _save_state(work, state)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
-    return int(state["written"])
+    return int(state["written"]), state["arrays"]

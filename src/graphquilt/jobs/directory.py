@@ -1,15 +1,15 @@
-"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 1).
+"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 2).
 
 The whole format is described in ``docs/job-format.md``. In short, the record under the key ``patches/00017/graph`` is
 the data file ``patches/00017/graph.npz`` (``.npy`` where the record is one array) and the marker
-``patches/00017/graph.json``, which holds the size and SHA-256 of the data file and the parameters that made it. A
-record exists once its marker does, so a run that is killed at any moment never leaves something that looks finished.
+``patches/00017/graph.json``, which holds the size and SHA-256 of the data file, the parameters that made it, and a
+checksum of all that. A record exists once its marker does, so a run that is killed at any moment never leaves something
+that looks finished.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,6 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 import graphquilt
+from graphquilt.checksums import (
+    file_checksum,
+    is_array_entry,
+    is_checksum,
+    is_size,
+    read_sealed,
+    seal,
+    sealed_text,
+    stamp,
+)
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
 from graphquilt.locks import folder_lock
@@ -27,11 +37,12 @@ from graphquilt.pipeline.store import Record
 __all__ = ["DirectoryStore"]
 
 FORMAT = "graphquilt job"
-VERSION = 1
+VERSION = 2
+_HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
 
 class DirectoryStore:
-    """Records in a folder, in job format 1.
+    """Records in a folder, in job format 2.
 
     Parameters
     ----------
@@ -41,7 +52,7 @@ class DirectoryStore:
     Raises
     ------
     JobError
-        The folder is not a job, or is one of a newer format.
+        The folder is not a job, or is one of another format.
 
     Notes
     -----
@@ -63,7 +74,7 @@ class DirectoryStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        self._verified: dict[str, tuple[int, int]] = {}
+        self._verified: dict[str, list[int]] = {}
         self._check_job()
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
@@ -99,16 +110,15 @@ class DirectoryStore:
         if data is None:
             return Record({}, marker["parameters"])
         try:
-            status = data.stat()
-            if status.st_size != marker["bytes"]:
+            mark = stamp(data)
+            if mark[0] != marker["bytes"]:
                 raise FormatError(
-                    f"{data} has {status.st_size} bytes and its marker says {marker['bytes']}: it was cut short or is "
+                    f"{data} has {mark[0]} bytes and its marker says {marker['bytes']}: it was cut short or is "
                     "another file. It has to be made again."
                 )
-            stamp = (status.st_mtime_ns, status.st_size)
-            if self._verified.get(key) != stamp:
+            if self._verified.get(key) != mark:
                 self._verify(data, marker)
-                self._verified[key] = stamp
+                self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
             raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
@@ -134,7 +144,7 @@ class DirectoryStore:
             self._verified.pop(key, None)
             if record.arrays:
                 self._write_data(key, record, content)
-            write_text(marker_path, json.dumps(content, indent=1), durable=record.durable)
+            write_text(marker_path, sealed_text(content), durable=record.durable)
             if record.durable:
                 sync_folder(marker_path.parent)
 
@@ -142,10 +152,9 @@ class DirectoryStore:
         """Make the folder a job, if it is not one yet."""
         path = self.path / "quilt.json"
         if not path.exists():
-            head = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
             with explained(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-                write_text(path, json.dumps(head, indent=1))
+                write_text(path, sealed_text(_HEAD))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
         """Put the arrays in their place and complete ``content``; a marker of other arrays is gone by then."""
@@ -157,8 +166,7 @@ class DirectoryStore:
                 file.flush()
                 if record.durable:
                     os.fsync(file.fileno())
-            with open(part, "rb") as file:
-                content["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+            content["sha256"] = file_checksum(part)
             content["file"] = path.name
             content["bytes"] = part.stat().st_size
             content["arrays"] = {
@@ -188,31 +196,45 @@ class DirectoryStore:
     def _marker(self, key: str) -> dict[str, Any]:
         path = self._marker_path(key)
         try:
-            marker = json.loads(path.read_text(encoding="utf-8"))
+            marker, whole = read_sealed(path)
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(key) from None
-        except (ValueError, UnicodeDecodeError):
-            raise FormatError(
-                f"{path} is not a marker (not JSON, or cut short); its record has to be made again."
-            ) from None
-        if not isinstance(marker, dict) or not isinstance(marker.get("format"), int) or "parameters" not in marker:
+        except FormatError as error:
+            raise FormatError(f"{str(error).removesuffix('.')}; its record has to be made again.") from error
+        version = marker.get("format")
+        if not is_size(version) or not isinstance(marker.get("parameters"), dict):
             raise FormatError(f"{path} is not a marker of a graphquilt job; its record has to be made again.")
-        _refuse_newer(path, marker["format"])
-        if marker.get("file") is not None and not {"bytes", "sha256", "arrays"} <= set(marker):
-            raise FormatError(f"{path} is not a whole marker; its record has to be made again.")
+        _refuse_newer(path, version)
+        if version < VERSION:
+            raise FormatError(
+                f"{path} is not a marker of job format {VERSION} but of {version}, and has no checksum of its own; its "
+                "record has to be made again. docs/job-format.md says what a marker has."
+            )
+        if marker.get("file") is not None:
+            self._check_data_entries(path, marker)
+        if not whole:
+            raise FormatError(
+                f"{path} does not have its own checksum: it was changed. Its record has to be made again."
+            )
         return marker
 
-    def _data(self, key: str, marker: Mapping[str, Any]) -> Path | None:
-        if marker.get("file") is None:
-            return None
-        path = self._marker_path(key)
+    def _check_data_entries(self, path: Path, marker: Mapping[str, Any]) -> None:
+        """Refuse a marker whose data file or arrays cannot be."""
+        if not is_size(marker.get("bytes")) or not is_checksum(marker.get("sha256")) or not _are_arrays(marker):
+            raise FormatError(
+                f"{path} is not a whole marker: bytes, sha256 or arrays is wrong; its record has to be made again."
+            )
         if marker["file"] not in (path.stem + ".npy", path.stem + ".npz"):
-            raise FormatError(f"{path} points to {marker['file']!r}, which is not its own data file.")
-        return path.with_name(marker["file"])
+            raise FormatError(
+                f"{path} points to {str(marker['file'])[:80]!r}, which is not its own data file; its record has to be "
+                "made again."
+            )
+
+    def _data(self, key: str, marker: Mapping[str, Any]) -> Path | None:
+        return None if marker.get("file") is None else self._marker_path(key).with_name(marker["file"])
 
     def _verify(self, data: Path, marker: Mapping[str, Any]) -> None:
-        with open(data, "rb") as file:
-            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        checksum = file_checksum(data)
         if checksum != marker["sha256"]:
             raise FormatError(
                 f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
@@ -227,7 +249,7 @@ class DirectoryStore:
         others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
         others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
         try:
-            head = json.loads(path.read_text(encoding="utf-8"))
+            head, whole = read_sealed(path)
         except (FileNotFoundError, NotADirectoryError):
             if others:
                 raise JobError(
@@ -235,14 +257,28 @@ class DirectoryStore:
                     "job. Choose a new or an empty folder."
                 ) from None
             return
-        except (ValueError, UnicodeDecodeError):
-            head = None
-        if not isinstance(head, dict) or head.get("format") != FORMAT or not isinstance(head.get("version"), int):
+        except FormatError:
+            head, whole = {}, False
+        version = head.get("version")
+        if head.get("format") == FORMAT and is_size(version):
+            _refuse_newer(path, version)
+            if version < VERSION:
+                raise JobError(
+                    f"{path} was written in job format {version}, in which settings, node ids and graph have no "
+                    f"checksums; graphquilt {graphquilt.__version__} reads format {VERSION}. Make the job again in "
+                    "another folder, or go on with the release that made it; nothing was changed."
+                )
+        if head.get("format") != FORMAT or version != VERSION or not whole:
             raise JobError(
-                f"{path} does not say that this is a graphquilt job. If you are sure that it is one, write "
-                f'{{"format": "{FORMAT}", "version": {VERSION}}} into it.'
+                f"{path} does not say that this is a graphquilt job, or was changed. If you are sure that it is a job "
+                f"of format {VERSION}, write {json.dumps(seal(_HEAD))} into it."
             )
-        _refuse_newer(path, head["version"])
+
+
+def _are_arrays(marker: Mapping[str, Any]) -> bool:
+    """Return whether the arrays of a marker have names, shapes and plain types."""
+    arrays = marker.get("arrays")
+    return isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
 
 
 def _refuse_newer(path: Path, version: int) -> None:

@@ -21,7 +21,6 @@ from graphquilt.evaluate import (
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import Unknown
-from graphquilt.jobs.source import with_attributes
 from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
@@ -69,7 +68,7 @@ def evaluate_job(
     """
     X, graph = job.embedding, _graph(job)
     if labels is not None:
-        graph = with_attributes(graph, None, labels)
+        graph = graph.with_attributes(labels=labels)
     result = Evaluation(quality(X, graph, options=options))
     if diagnosis or full is not None:
         found = diagnose(

@@ -57,7 +57,7 @@ def _node_ids(job: Job, n_nodes: int) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None:
-        return node_ids(job.store, n_nodes)
+        return pa.array(node_ids(job.store, n_nodes))
     ids = None if job.graph is None else job.graph.node_ids
     return pa.array(np.arange(n_nodes) if ids is None else ids)
 

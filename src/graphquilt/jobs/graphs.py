@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
-from graphquilt.errors import JobError
-from graphquilt.files import beside, check_inside, explained
+from graphquilt.arrays import AnyArray
+from graphquilt.errors import FormatError, JobError
+from graphquilt.files import check_inside, explained
 from graphquilt.graph import Graph
+from graphquilt.graph.files import open_graph as open_folder
+from graphquilt.graph.files import unverified
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.source import Source
 from graphquilt.pipeline.records import graph_fingerprint
-from graphquilt.pipeline.store import Store
+from graphquilt.pipeline.store import Record, Store, store_name
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["graph_damage", "has_ids", "keep_graph", "node_ids", "open_graph"]
 
-__all__ = ["keep_graph", "node_ids", "open_graph"]
+_IDS = "node_ids"
 
-_IDS = "node_ids.parquet"
+_log = logging.getLogger(__name__)
 
 
 def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
     """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     store.start()  # first: a folder with a graph and nothing else in it is not known as a job
-    folder = source.path if source.is_graph_folder else "graph"
-    ids = np.arange(graph.n_nodes) if graph.node_ids is None else graph.node_ids
+    folder = "graph"
     with explained(store.path):
-        if not source.is_graph_folder:
+        if source.path is not None and source.is_graph_folder:
+            folder = str(Path(source.path).absolute())
+        else:
             check_inside(store.path / "graph", store.path)
             graph.save(store.path / "graph")
-        with beside(store.path / _IDS) as part:
-            pq.write_table(pa.table({"node_id": pa.array(ids)}), part)
-            os.replace(part, store.path / _IDS)
+    ids = graph.node_ids
+    arrays = {} if ids is None else {_IDS: ids.astype(str) if ids.dtype.hasobject else ids}
+    store[_IDS] = Record(arrays, {"n_nodes": graph.n_nodes, "ids": "0..n-1" if ids is None else "given"})
     return replace(source, graph=folder)
+
+
+def has_ids(store: DirectoryStore, graph: Graph) -> bool:
+    """Return whether a job has the ids of its nodes; say so if they are damaged or gone."""
+    try:
+        node_ids(store, graph.n_nodes)
+    except JobError as error:
+        _log.warning("the node ids are written again: %s", error)
+        return False
+    return True
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
@@ -50,28 +60,48 @@ def open_graph(store: Store, source: Source) -> Graph | None:
     JobError
         Another graph lies in its place.
     """
-    if source.graph is None or not isinstance(store, DirectoryStore):
+    path = _folder(store, source)
+    if path is None:
         return None
-    path = store.path / source.graph
     graph = Graph.open(path)
     if graph_fingerprint(graph) != source.fingerprint:
         raise JobError(
-            f"{store} was begun with another graph than the one that is now in {path} (fingerprint "
+            f"{store_name(store)} was begun with another graph than the one that is now in {path} (fingerprint "
             f"{source.fingerprint}, now {graph_fingerprint(graph)}). Put the first one back, or use another folder for "
             "the job."
         )
     return graph
 
 
-def node_ids(store: DirectoryStore, n_nodes: int) -> pa.Array:
-    """Return the ids that :func:`keep_graph` has written."""
-    import pyarrow.parquet as pq
-
-    path = store.path / _IDS
+def graph_damage(store: Store, source: Source) -> tuple[list[str], list[str]]:
+    """Read the whole graph of a job; return what is damaged, and what has no checksum to compare it with."""
+    path = _folder(store, source)
+    if path is None:
+        return [], []
     try:
-        column = pq.read_table(path)["node_id"].combine_chunks()
-    except (OSError, KeyError, ValueError) as error:
-        raise JobError(f"{path} cannot be read ({error}); begin the job again in another folder.") from error
-    if len(column) != n_nodes:
-        raise JobError(f"{path} has {len(column)} node ids for {n_nodes} rows; begin the job again in another folder.")
-    return column
+        open_folder(path, verify=True)
+        sentence = unverified(path)
+    except FormatError as error:
+        return [str(error)], []
+    return [], [] if sentence is None else [sentence]
+
+
+def _folder(store: Store, source: Source) -> Path | None:
+    if source.graph is None or not isinstance(store, DirectoryStore):
+        return None
+    return store.path / source.graph
+
+
+def node_ids(store: DirectoryStore, n_nodes: int) -> AnyArray:
+    """Return the ids that :func:`keep_graph` has kept."""
+    remedy = "Run the job again with its edges (graphquilt run EDGES --out JOB), or begin it again in another folder"
+    try:
+        record = store[_IDS]
+    except (KeyError, FormatError) as error:
+        problem = "are not there" if isinstance(error, KeyError) else f"are damaged: {error}"
+        raise JobError(f"the node ids of {store} {problem}. {remedy}.".replace(".. ", ". ")) from error
+    numbered = record.parameters.get("ids") == "0..n-1"
+    ids: AnyArray | None = np.arange(n_nodes) if numbered else record.arrays.get(_IDS)
+    if ids is None or ids.shape != (n_nodes,) or record.parameters.get("n_nodes") != n_nodes:
+        raise JobError(f"the node ids of {store} do not fit its embedding of {n_nodes} rows. {remedy}.")
+    return ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -16,9 +17,17 @@ from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, explained
 from graphquilt.graph import Graph
+from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.graphs import keep_graph, open_graph
-from graphquilt.jobs.settings import JobSettings, check_change, keep_settings, readable_settings, stored_settings
+from graphquilt.jobs.graphs import has_ids, keep_graph, open_graph
+from graphquilt.jobs.settings import (
+    JobSettings,
+    check_change,
+    check_made,
+    keep_settings,
+    readable_settings,
+    stored_settings,
+)
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import differences, fingerprint
@@ -32,6 +41,8 @@ from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Job"]
+
+_log = logging.getLogger(__name__)
 
 
 class Job:
@@ -89,15 +100,26 @@ class Job:
         JobError
             The store has a job with other input, or one that was cut or embedded in another way.
         """
-        stored = readable_settings(store)
         source = settings.source
+        given = graph is not None or source.path is not None
+        stored, damage = readable_settings(store)
+        if damage is not None and not given and "patch_graph" in store:
+            raise damage
+        keep = stored is None
         if graph is None:
-            source = source.identified()
+            source = source.identified(None if stored is None else stored.source)
             same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
             if stored is not None and same:
-                graph = open_graph(store, stored.source)
+                try:
+                    graph = open_graph(store, stored.source)
+                except FormatError as error:
+                    if source.path is None or stored.source.graph != "graph":
+                        raise
+                    _log.warning("the graph is read from its source again: %s", error)
+                    keep = True
             if graph is None and (source.path is not None or "patch_graph" not in store):
                 graph = source.read()
+        graph = None if graph is None else with_checksums(graph)
         source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
         settings = replace(settings, source=source).resolved(graph)
         if stored is not None and stored.source.fingerprint != source.fingerprint:
@@ -109,10 +131,13 @@ class Job:
                     f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
                     "first."
                 )
-            stored = None
+            stored, keep = None, True
         if stored is not None:
             settings = replace(settings, source=stored.source)
-        if stored is None and graph is not None and isinstance(store, DirectoryStore):
+        if damage is not None:
+            check_made(store, settings)
+            _log.warning("the settings are written again: %s", damage)
+        if graph is not None and isinstance(store, DirectoryStore) and (keep or (given and not has_ids(store, graph))):
             with locked(store):
                 settings = replace(settings, source=keep_graph(store, settings.source, graph))
         job = cls(store, settings, graph)
@@ -161,7 +186,7 @@ class Job:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
         with locked(self.store, share_name(only)):
-            stored = readable_settings(self.store)  # again: another run may have written them
+            stored, _ = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
                 check_change(self.store, stored, settings)
             keep_settings(self.store, settings)
@@ -231,7 +256,11 @@ class Job:
     def cut(self, *, progress: ProgressCallback | None = None) -> PatchGraph:
         """Cut the graph into patches, or open the patches that were cut; see :func:`graphquilt.cut`."""
         settings = self.settings
-        lock = contextlib.nullcontext() if "patch_graph" in self.store else locked(self.store)
+        try:
+            whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
+        except FormatError:
+            whole = False
+        lock = contextlib.nullcontext() if whole else locked(self.store)
         with lock:
             return cut(
                 self._need_graph(),

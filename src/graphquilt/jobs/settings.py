@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 import graphquilt
+from graphquilt.checksums import is_size
 from graphquilt.embedders.contract import Embedder, can_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
@@ -19,7 +20,15 @@ from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store, store_name
 
-__all__ = ["JobSettings", "Unknown", "check_change", "keep_settings", "readable_settings", "stored_settings"]
+__all__ = [
+    "JobSettings",
+    "Unknown",
+    "check_change",
+    "check_made",
+    "keep_settings",
+    "readable_settings",
+    "stored_settings",
+]
 
 VERSION = 1
 _KEY = "settings"
@@ -143,10 +152,12 @@ class JobSettings:
             )
         try:
             motions = Motions(**_mapping(parameters["motions"]))  # type: ignore[arg-type]
-            dim = parameters["dim"]
+            dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
+            if not is_size(dim) or not is_size(seed):
+                raise ValueError(f"dim {dim!r} and seed {seed!r} are not both whole numbers from 0")
 
             def embedder(description: object) -> Embedder:
-                return _restored(_mapping(description), lambda text: Unknown(text, dim, motions))  # type: ignore[arg-type, return-value]
+                return _restored(_mapping(description), lambda text: Unknown(text, dim, motions))  # type: ignore[return-value]
 
             described = parameters["embedder"]
             several = isinstance(described, list)
@@ -154,29 +165,65 @@ class JobSettings:
                 embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
                 cutting=Cutting(**_values(parameters["cutting"])),  # type: ignore[arg-type]
                 recipe=Recipe(**_values(parameters["recipe"])),  # type: ignore[arg-type]
-                seed=int(parameters["seed"]),  # type: ignore[call-overload]
+                seed=seed,
                 source=Source(**_values(parameters["source"])),  # type: ignore[arg-type]
             )
-        except (AttributeError, KeyError, TypeError, ValueError, InputError) as error:
-            raise FormatError(f"the settings of this job cannot be read ({error}); begin the job again.") from error
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error
 
 
 def stored_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store, or None where it has none."""
+    """Return the settings in a store, or None where it has none.
+
+    Raises
+    ------
+    FormatError
+        They are damaged.
+    """
     try:
         return JobSettings.from_parameters(store[_KEY].parameters)
     except KeyError:
         return None
+    except FormatError as error:
+        raise FormatError(
+            f"{error} The settings of {store_name(store)} are damaged. Run it with its edges and the flags that it was "
+            f"made with (graphquilt run EDGES --out {store_name(store)} …): they are written again, and everything "
+            "else is kept."
+        ) from error
 
 
-def readable_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store; unreadable ones of a job that has made nothing count as none."""
+def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | None]:
+    """Return the settings in a store, if it has any, and what is wrong with them if they are damaged."""
     try:
-        return stored_settings(store)
-    except FormatError:
-        if "patch_graph" in store:
-            raise
-        return None
+        return stored_settings(store), None
+    except FormatError as error:
+        return None, error
+
+
+def check_made(store: Store, now: JobSettings) -> None:
+    """Refuse settings in the place of damaged ones if the records that were made show that they were others."""
+    if "patch_graph" not in store:
+        return
+    cut, recipe = store["patch_graph"].parameters, now.recipe
+    asked: dict[str, object] = {"cutting": describe(now.cutting), "seed": now.seed, "graph": now.source.fingerprint}
+    asked = {name: value for name, value in asked.items() if name in cut}  # patches of other makers have no settings
+    before: dict[str, object] = {name: cut[name] for name in asked}
+    n_patches = stored_patch_graph(store).n_patches
+    embedded = next((k for k in range(n_patches) if patch_key(k, "embedding") in store), None)
+    if embedded is not None:
+        embedder = now.embedders[embedded if len(now.embedders) > 1 else 0]
+        before["embedder"] = store[patch_key(embedded, "embedding")].parameters.get("embedder")
+        asked["embedder"] = describe(embedder)
+    if patch_key(recipe.runs * n_patches, "embedding") in store:
+        before["runs"], asked["runs"] = f"over {recipe.runs}", recipe.runs
+    if "alignment" in store:
+        before["stitching"], asked["stitching"] = dict(store["alignment"].parameters), now.stitching
+    changes = differences(before, asked)
+    if changes:
+        raise JobError(
+            f"the settings of {store_name(store)} are damaged, and what it has was made with {changes}. Give the flags "
+            "that it was made with, and the settings are written again."
+        )
 
 
 def keep_settings(store: Store, settings: JobSettings) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
+from graphquilt.checksums import file_checksum, is_checksum, is_settled, stamp
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays, map_array
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.ingest import read_edges
+from graphquilt.pipeline.records import graph_fingerprint
 
-__all__ = ["Source", "read_array", "read_features", "with_attributes"]
+__all__ = ["Source", "read_array", "read_features"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,13 @@ class Source:
     largest_component : bool
         Keep only the largest connected component.
     checksums : mapping of str to str
-        SHA-256 of each file, so that the same bytes are recognised wherever they lie.
+        SHA-256 of each file, and the fingerprint of a graph folder, so that the same bytes are recognised wherever
+        they lie.
+    stamps : mapping of str to list of int
+        Size, times and inode of each file when its checksum was computed: a file that still has them is not read again.
     graph : str, optional
-        The folder that holds the graph, relative to the job's folder or absolute; None where it is only in memory.
+        The folder that holds the graph: ``graph`` in the job's folder, or an absolute path; None where it is only in
+        memory.
     fingerprint : str, optional
         The fingerprint of the graph.
     """
@@ -52,23 +57,47 @@ class Source:
     directed: bool = False
     largest_component: bool = False
     checksums: Mapping[str, str] = field(default_factory=dict)
+    stamps: Mapping[str, list[int]] = field(default_factory=dict)
     graph: str | None = None
     fingerprint: str | None = None
 
-    def identified(self) -> Source:
-        """Return the source with absolute paths and the checksums of its files."""
+    def __post_init__(self) -> None:
+        for name in ("path", "features", "labels", "graph", "fingerprint"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InputError(f"{name} of a source is text, not {str(value)[:40]!r}.")
+        if self.graph is not None and self.graph != "graph" and not Path(self.graph).is_absolute():
+            raise InputError(
+                f"the graph of a job is in its folder 'graph' or at an absolute path, not at {self.graph!r}."
+            )
+        if not isinstance(self.checksums, Mapping) or not isinstance(self.stamps, Mapping):
+            raise InputError("checksums and stamps of a source are mappings.")
+        if not isinstance(self.columns, tuple) or not all(isinstance(column, int | str) for column in self.columns):
+            raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
+
+    def identified(self, known: Source | None = None) -> Source:
+        """Return the source with absolute paths and the checksums of its files.
+
+        A file that is as ``known`` remembers it, by size, times and inode, is not read again.
+        """
         if self.path is None:
             return self
         if not Path(self.path).exists():
             raise InputError(f"{self.path} does not exist.")
         paths = {name: getattr(self, name) for name in ("path", "features", "labels")}
         absolute = {name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()}
-        checksums = {
-            "edges" if name == "path" else name: _sha256(Path(path))
-            for name, path in absolute.items()
-            if path is not None and Path(path).is_file()
-        }
-        return dataclasses.replace(self, **absolute, checksums=checksums)  # type: ignore[arg-type]
+        checksums, stamps = {}, {}
+        for name, path in absolute.items():
+            if path is not None and Path(path).is_file():
+                key, now = "edges" if name == "path" else name, time.time_ns()
+                mark = stamp(Path(path))
+                seen = known is not None and known.stamps.get(key) == mark and is_checksum(known.checksums.get(key))
+                checksums[key] = known.checksums[key] if seen and known is not None else file_checksum(Path(path))
+                if is_settled(mark, now):
+                    stamps[key] = mark
+        if Path(self.path).is_dir():
+            checksums["graph"] = graph_fingerprint(Graph.open(self.path))
+        return dataclasses.replace(self, **absolute, checksums=checksums, stamps=stamps)  # type: ignore[arg-type]
 
     def input(self) -> dict[str, object]:
         """Return what the graph depends on, as plain values; where the files lie does not count."""
@@ -77,7 +106,8 @@ class Source:
             "directed": self.directed,
             "largest_component": self.largest_component,
         }
-        return {**reading, **{f"{name} with SHA-256": checksum for name, checksum in self.checksums.items()}}
+        kinds = {name: "fingerprint" if name == "graph" else "SHA-256" for name in self.checksums}
+        return {**reading, **{f"{name} with {kinds[name]}": checksum for name, checksum in self.checksums.items()}}
 
     def read(self) -> Graph:
         """Open the graph folder, or read the file of edges."""
@@ -88,7 +118,7 @@ class Source:
             raise InputError(f"{path} does not exist.")
         features, labels = read_features(self.features), read_array(self.labels, "labels")
         if path.is_dir():
-            graph = with_attributes(Graph.open(path), features, labels)
+            graph = Graph.open(path).with_attributes(features=features, labels=labels)
         else:
             graph = read_edges(path, columns=self.columns, directed=self.directed, features=features, labels=labels)
         return graph.largest_component()[0] if self.largest_component else graph
@@ -118,23 +148,3 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
         return map_array(Path(path))
     except (OSError, FormatError) as error:
         raise FormatError(f"{path} cannot be read as {content}: {error}") from error
-
-
-def with_attributes(graph: Graph, features: AnyArray | sp.csr_array | None, labels: npt.ArrayLike | None) -> Graph:
-    """Return the graph with these features and labels, where they are given."""
-    if features is None and labels is None:
-        return graph
-    return Graph.from_arrays(
-        graph.indptr,
-        graph.indices,
-        graph.weights,
-        features=graph.features if features is None else features,
-        labels=graph.labels if labels is None else labels,
-        node_ids=graph.node_ids,
-        directed=graph.directed,
-    )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphquilt.alignment import Alignment
 from graphquilt.errors import FormatError, JobError
+from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
 from graphquilt.pipeline.description import fingerprint
 from graphquilt.pipeline.records import patch_key
@@ -39,6 +40,8 @@ class JobStatus:
         How good the alignment is, in sentences.
     damaged : list of str or None
         What does not match its checksum; None where nobody looked.
+    unverified : list of str or None
+        What has no checksum to compare it with; None where nobody looked.
     next : str
         The command that comes next.
     """
@@ -51,6 +54,7 @@ class JobStatus:
     wanted: int
     fit: list[str]
     damaged: list[str] | None
+    unverified: list[str] | None
     next: str
 
 
@@ -73,6 +77,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
     fit = []
     if alignment is not None and "damaged" not in alignment:
         fit = Alignment.from_arrays(job.store["alignment"].arrays).summary().splitlines()
+    damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -81,7 +86,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         embedded=job.embedded() if whole else 0,
         wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
         fit=fit,
-        damaged=[text for key in _keys(job) for text in _damage(job.store, key)] if verify and whole else None,
+        damaged=damaged + [text for key in _keys(job, whole) for text in _damage(job.store, key)] if verify else None,
+        unverified=unverified if verify else None,
         next=_next(job) if whole else "graphquilt patch",
     )
 
@@ -103,8 +109,10 @@ def _is_current(job: Job, measured: object) -> bool:
         return False
 
 
-def _keys(job: Job) -> Iterator[str]:
-    yield from _RECORDS
+def _keys(job: Job, cut: bool) -> Iterator[str]:
+    yield from ("settings", "node_ids", *_RECORDS)
+    if not cut:
+        return
     n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
     yield from (patch_key(k, "graph") for k in range(n_data))
     yield from (patch_key(k, "embedding") for k in range(recipe.runs * n_data))

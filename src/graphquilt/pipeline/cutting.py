@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from dataclasses import KW_ONLY, dataclass
 
@@ -20,6 +21,8 @@ from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Cutting", "cut", "default_degree", "default_overlap", "keep_patch_graph", "stored_patch_graph"]
+
+_log = logging.getLogger(__name__)
 
 
 def default_degree(n_patches: int) -> int:
@@ -152,8 +155,11 @@ def cut(
     cutting = cutting.resolved(dim=dim, n_nodes=graph.n_nodes, seed=seed)
     settings = {"cutting": describe(cutting), "seed": seed}
     if "patch_graph" in store:
-        check_patch_graph(store, graph=graph, settings=settings)
-        return stored_patch_graph(store)
+        try:
+            check_patch_graph(store, graph=graph, settings=settings)
+            return stored_patch_graph(store)
+        except FormatError as error:
+            _log.warning("the graph is cut again: %s", error)
     assert cutting.overlap is not None
     assert cutting.degree is not None
     labels = _labels(graph, cutting, settings, store)
@@ -171,7 +177,7 @@ def cut(
     )
     if motions.rotate:
         patches.check_dim(dim)
-    keep_patch_graph(store, patches, graph, settings)
+    _write_patch_graph(store, patches, graph, settings)
     return patches
 
 
@@ -198,6 +204,12 @@ def keep_patch_graph(
     if "patch_graph" in store:
         check_patch_graph(store, graph=graph, patches=patches)
         return
+    _write_patch_graph(store, patches, graph, settings)
+
+
+def _write_patch_graph(
+    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None
+) -> None:
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)

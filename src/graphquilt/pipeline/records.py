@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.embedders.contract import Surroundings
-from graphquilt.errors import FormatError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.checks import ColumnCheck, check_rows
+from graphquilt.graph.files import graph_checksums
 from graphquilt.patches import NodeSets, PatchGraph
 from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.store import Record
+from graphquilt.pipeline.store import Parameters, Record
 
 __all__ = [
     "graph_fingerprint",
@@ -34,10 +39,9 @@ def patch_key(patch: int, content: str) -> str:
 
 
 def graph_fingerprint(graph: Graph) -> str:
-    """Return the fingerprint of a graph in the number types that :meth:`Graph.save` writes."""
-    small = np.int32 if graph.n_nodes <= np.iinfo(np.int32).max else np.int64
-    indptr, indices = graph.indptr.astype(np.int64, copy=False), graph.indices.astype(small, copy=False)
-    return fingerprint(indptr, indices, graph.weights, graph.features)
+    """Return the fingerprint of the checksums that :meth:`Graph.save` writes; those of a graph folder are known."""
+    content = {"directed": graph.directed, "arrays": graph_checksums(graph)}
+    return fingerprint(np.frombuffer(json.dumps(content, sort_keys=True).encode(), dtype=np.uint8))
 
 
 def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
@@ -45,8 +49,7 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
     sets = patch_graph.node_sets
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)
-    sums = np.add.reduceat(sets.nodes, sets.starts[:-1])
-    return fingerprint(sets.starts, sums, patch_graph.edges)
+    return fingerprint(sets.starts, sets.nodes, patch_graph.edges)
 
 
 def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | None = None) -> Record:
@@ -90,23 +93,17 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
     missing = {"nodes", "indptr", "indices"} - set(arrays)
     if missing:
         raise FormatError(f"a patch's record lacks {sorted(missing)}; see docs/job-format.md for what it holds.")
-    features: FloatArray | sp.csr_array | None = arrays.get("features")
-    if "features_data" in arrays:
-        parts = tuple(np.asarray(arrays[f"features_{part}"]) for part in ("data", "indices", "indptr"))
-        shape = parameters.get("features")
-        if not isinstance(shape, list) or len(shape) != 2:
-            raise FormatError(
-                f"a patch's record gives {shape!r} as the shape of its features; two numbers belong there."
-            )
-        features = sp.csr_array(parts, shape=(int(shape[0]), int(shape[1])))
-    graph = Graph.from_arrays(
-        arrays["indptr"],
-        arrays["indices"],
-        arrays.get("weights"),
-        features=features,
-        node_ids=arrays["nodes"],
-        directed=bool(parameters.get("directed", False)),
-    )
+    try:
+        graph = Graph.from_arrays(
+            arrays["indptr"],
+            arrays["indices"],
+            arrays.get("weights"),
+            features=_sparse_features(arrays, parameters) if "features_data" in arrays else arrays.get("features"),
+            node_ids=arrays["nodes"],
+            directed=bool(parameters.get("directed", False)),
+        )
+    except (InputError, KeyError, ValueError, TypeError) as error:
+        raise FormatError(f"a patch's record is no graph: {error} It has to be made again.") from error
     n_inner, n_nodes = parameters.get("n_inner"), parameters.get("n_nodes")
     if n_inner is None:
         return arrays["nodes"], graph, None
@@ -116,6 +113,16 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
             f"graph has {n_nodes!r}."
         )
     survey = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
-    if any(len(array) != graph.n_nodes for array in survey.values()):
+    if any(array.ndim == 0 or len(array) != graph.n_nodes for array in survey.values()):
         raise FormatError(f"the survey in a patch's record does not have one row for each of {graph.n_nodes} nodes.")
     return arrays["nodes"], graph, Surroundings(n_inner, n_nodes, survey)
+
+
+def _sparse_features(arrays: Mapping[str, AnyArray], parameters: Parameters) -> sp.csr_array:
+    data, indices, indptr = (np.asarray(arrays[f"features_{part}"]) for part in ("data", "indices", "indptr"))
+    shape = parameters.get("features")
+    if not isinstance(shape, list) or len(shape) != 2 or not all(type(size) is int and size >= 0 for size in shape):
+        raise FormatError(f"a patch's record gives {shape!r} as the shape of its features; two numbers belong there.")
+    check_rows(indptr, len(indices))
+    ColumnCheck(indptr, shape[1], ascending=False)(indices)
+    return sp.csr_array((data, indices, indptr), shape=(shape[0], shape[1]))
