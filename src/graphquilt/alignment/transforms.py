@@ -221,9 +221,11 @@ class Alignment:
             table = EdgeTable(*(a[name] for name in COLUMNS))
             residual, next_residual, drift = (float(a[name]) for name in FIGURES)
             # Files of earlier versions do not say whether the alignment was robust.
-            robust = bool(_numbers("robust", np.asarray(arrays["robust"]))) if "robust" in arrays else False
+            robust = np.asarray(arrays.get("robust", False))
+            if robust.shape or robust.dtype.kind != "b":
+                raise TypeError(f"robust is true or false, not {robust.dtype} of shape {robust.shape}.")
             motions = a["scales"], a["rotations"], a["translations"]
-            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, robust)
+            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, bool(robust))
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
         p, pairs = alignment.n_patches, alignment.edges
