@@ -120,6 +120,12 @@ class Alignment:
         return self.edge_table.undetermined
 
     @property
+    def moves_nothing(self) -> bool:
+        """Whether every patch stays where it is, as after a shared start."""
+        still = bool(np.all(self.scales == 1)) and not np.any(self.translations)
+        return still and bool(np.all(self.rotations == np.eye(self.dim)))
+
+    @property
     def n_patches(self) -> int:
         """Number of patches."""
         return len(self.scales)

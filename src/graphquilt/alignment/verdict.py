@@ -24,8 +24,15 @@ def verdict(fit: Alignment) -> str:
     lines = [f"{fit.n_patches} patches in {fit.dim} dimensions, compared on {len(fit.edges)} overlaps."]
     if len(fit.edges) == 0:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
-    lines += [_errors(fit), _gap(fit)]
-    if np.any(fit.undetermined > 0):
+    lines.append(_errors(fit))
+    in_one_frame = fit.moves_nothing
+    if in_one_frame:
+        lines.append(
+            "All patches lie in one frame, so that nothing had to be moved: the errors say how well they agree."
+        )
+    else:
+        lines.append(_gap(fit))
+    if np.any(fit.undetermined > 0) and not in_one_frame:
         lines.append(
             f"{int((fit.undetermined > 0).sum())} overlaps leave directions undetermined, up to "
             f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there. Harmless where the "

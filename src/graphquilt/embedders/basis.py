@@ -84,4 +84,7 @@ class BasisEncoder:
             raise FormatError(f"{path} was not written by BasisEncoder.save: {error}.") from error
         if version != VERSION:
             raise FormatError(f"{path} has basis format {version}; this graphquilt reads format {VERSION}.")
-        return cls(Propagation(**description["settings"], start={"directions": np.array(arrays["directions"])}))
+        try:
+            return cls(Propagation(**description["settings"], start={"directions": np.array(arrays["directions"])}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error

@@ -31,6 +31,8 @@ OFFERED = 50  # rows that a patch without a survey offers
 SAMPLED = 16_384  # rows of a larger graph that its directions are computed from
 WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
 HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
+FEWEST, MOST = 256, 1000  # clusters of a graph, where the embedder does not say how many
+SIGNAL = 10**8  # entries of a signal of memberships that the number of clusters keeps to
 PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
 
 Weighted: TypeAlias = Sequence[tuple[float, Signal]]
@@ -47,8 +49,9 @@ class Propagation:
     structure : float
         The weight of the cluster memberships beside the features. A graph without features is embedded by its
         memberships alone.
-    clusters : int
-        Number of clusters; at most a quarter of the number of nodes are made.
+    clusters : int, optional
+        Number of clusters; at most a quarter of the number of nodes are made. By default 1000, and fewer in graphs of
+        more than 100 000 nodes, down to 256: more tell neighbours apart better, and cost as much more.
     steps, restart : int, float
         The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
     sample : int
@@ -83,7 +86,7 @@ class Propagation:
     dim: int
     _: KW_ONLY
     structure: float = 0.0
-    clusters: int = 256
+    clusters: int | None = None
     steps: int = 10
     restart: float = 0.1
     sample: int = 2000
@@ -95,7 +98,8 @@ class Propagation:
     def __post_init__(self) -> None:
         check_dim(self.dim, "Propagation")
         for name in ("clusters", "sample", "block"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise InputError(f"{name} of Propagation must be at least 1, not {getattr(self, name)}.")
         if self.steps < 0:
             raise InputError(f"steps of Propagation must not be negative; there are {self.steps}.")
@@ -180,8 +184,14 @@ class Propagation:
     def _clusters(self, graph: Graph) -> dict[str, AnyArray]:
         if not self._needs_clusters(graph):
             return {}
-        cluster, share = clusters_of(graph, self.clusters)
+        cluster, share = clusters_of(graph, self._n_clusters(graph, graph.n_nodes))
         return {"cluster": cluster, "share": share}
+
+    def _n_clusters(self, graph: Graph, n_nodes: int) -> int:
+        """Return how many clusters the signal has: as many as the start, or those for a whole graph of n_nodes."""
+        if self.start is not None:
+            return len(self.start["directions"]) - feature_width(graph)
+        return max(FEWEST, min(MOST, SIGNAL // max(n_nodes, 1))) if self.clusters is None else self.clusters
 
     def _signals(self, graph: Graph, surroundings: Surroundings | None) -> Weighted:
         """Return the signals of the graph with their weights."""
@@ -194,11 +204,13 @@ class Propagation:
             if "cluster" not in survey:
                 if self.start is not None:
                     raise InputError(
-                        f"the shared start refers to {self.clusters} clusters of another graph, and there is no survey "
-                        f"that tells which of them the {graph.n_nodes} nodes are in; pass the survey of that graph."
+                        f"the shared start refers to {self._n_clusters(graph, 0)} clusters of another graph, and there "
+                        f"is no survey that tells which of them the {graph.n_nodes} nodes are in; pass the survey of "
+                        "that graph."
                     )
                 survey = self._clusters(graph)
-            signals.append((self.structure if signals else 1.0, cluster_signal(graph, survey, self.clusters)))
+            n_clusters = self._n_clusters(graph, graph.n_nodes if surroundings is None else surroundings.n_nodes)
+            signals.append((self.structure if signals else 1.0, cluster_signal(graph, survey, n_clusters)))
         return signals
 
 
