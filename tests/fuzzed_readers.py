@@ -70,7 +70,7 @@ def _edge_lists():
     rows = [(f"{u}", f"{v}", f"{w:.3f}") for (u, v), w in zip(ends, rng.random(30), strict=True)]
     named = [(f"host-{u}", f"näme {v}", w) for u, v, w in rows]
     return {
-        "plain.txt": "\n".join(f"{u} {v}" for u, v, _ in rows),
+        "plain.txt": "\n".join(f"{u} {v}" for u, v, _ in rows * 10),  # more than are looked at first
         "commented.txt": "# edges\n" + "\n".join(f"{u}  {v}\t{w}" for u, v, w in rows) + "\n% end\n",
         "header.csv": "from,to,weight\n" + "\n".join(map(",".join, rows)) + "\n",
         "named.csv": "from,to,weight\n" + "\n".join(f'{u},"{v}",{w}' for u, v, w in named) + "\n",
@@ -157,7 +157,7 @@ def _read_out_of_core(folder, path):
     from graphquilt.ingest import build_csr
 
     with _emptied(folder.parent / "out") as out:
-        _check_graph(build_csr(path, out, memory=1 << 24))
+        _check_graph(build_csr(path, out, n_nodes=1000, memory=1 << 24))
 
 
 def _make_unfinished_build(folder):

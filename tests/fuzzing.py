@@ -93,28 +93,14 @@ class Subject:
         start = time.perf_counter()
         try:
             self.reader.read(self.folder, self.folder / name)
-        except QuiltError as error:
+        except QuiltError:
             outcome = REFUSED
-            problem = _unreadable(str(error))
-            if problem:
-                outcome = ESCAPED
         except BaseException:
             outcome, problem = ESCAPED, traceback.format_exc(limit=-8)
         seconds = time.perf_counter() - start
         for path in files:
             (self.folder / path).write_bytes(self.valid[path])
         return outcome, seconds, problem
-
-
-def _unreadable(message):
-    """Say what is wrong with a message, if anything: it must be a sentence that a terminal can print."""
-    if len(message) > 3000:
-        return f"a message of {len(message)} letters: {message[:300]}"
-    try:
-        message.encode()
-    except UnicodeEncodeError:
-        return f"a message that cannot be printed: {message!a}"
-    return ""
 
 
 def _work(pipe, root):

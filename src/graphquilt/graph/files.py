@@ -71,7 +71,7 @@ def attach(folder: str | PathLike[str], *, features: Features | None = None, lab
         if values is not None and values.shape[0] != graph.n_nodes:
             raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     target = Path(folder)
-    present = json.loads((target / DESCRIPTION).read_text())["arrays"]
+    present = json.loads((target / DESCRIPTION).read_text(encoding="utf-8"))["arrays"]
     if features is not None:  # which may be sparse where the old ones are dense
         present = [name for name in present if not name.startswith("features")]
     with explained(target):
@@ -122,7 +122,7 @@ def open_graph(folder: str | PathLike[str]) -> Graph:
             "save or build leaves none; run it again."
         )
     try:
-        description = json.loads(path.read_text())
+        description = json.loads(path.read_text(encoding="utf-8"))
         form, version, names = description["format"], description["version"], description["arrays"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{path} is not a graph's description: {error!r}.") from error

@@ -156,20 +156,26 @@ def read_text(
     return _read_quickly(path, layout) or _read_carefully(path, layout)
 
 
+def _has_single_blanks(path: Path, skip: int) -> bool:
+    """Return whether one blank stands between columns, as far as the first rows tell."""
+    try:
+        with _open(path) as file:
+            for _ in range(skip):
+                file.readline()
+            sample = file.read(1 << 16)
+    except (EOFError, OSError, zlib.error):
+        return False
+    return not (b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "))
+
+
 def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
     """Read with Arrow's parser; None where it cannot (comments further down, runs of blanks, a bad row)."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    delimiter = layout.delimiter
-    if delimiter is None:
-        with _open(path) as file:
-            for _ in range(layout.skip):
-                file.readline()
-            sample = file.read(1 << 16)
-        if b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "):
-            return None
-        delimiter = " "
+    delimiter = layout.delimiter or " "
+    if layout.delimiter is None and not _has_single_blanks(path, layout.skip):
+        return None
     names = [f"c{k}" for k in range(layout.width)]
     end = pa.int64() if layout.integer else pa.string()
     kinds = dict.fromkeys((names[c] for c in layout.columns[:2]), end)

@@ -168,8 +168,9 @@ def write_quality(out: Path) -> list[Row]:
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = quality_rows(results)
-    (out / "quality.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
-    (out / "quality.md").write_text(quality_tables(rows))
+    text = json.dumps({"summary": rows, "cells": results}, indent=1) + "\n"
+    (out / "quality.json").write_text(text, encoding="utf-8")
+    (out / "quality.md").write_text(quality_tables(rows), encoding="utf-8")
     if measured := [r for r in rows if r["repetitions"]]:
         draw_quality(measured, out / "quality")
     return rows
