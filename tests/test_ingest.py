@@ -338,3 +338,10 @@ def test_what_stands_between_columns_is_one_character(tmp_path):
     (tmp_path / "e.txt").write_text("0::1\n", encoding="utf-8")
     with pytest.raises(InputError, match="one ASCII character"):
         read_edges(tmp_path / "e.txt", delimiter="::")
+
+
+def test_a_number_of_nodes_that_does_not_fit_in_memory_is_refused(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n", encoding="utf-8")
+    for n in (2**45, 2**62, 10**30):
+        with pytest.raises(InputError, match=f"a graph of {n} nodes does not fit in memory"):
+            read_edges(tmp_path / "e.txt", n_nodes=n)

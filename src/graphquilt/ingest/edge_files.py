@@ -47,6 +47,7 @@ def read_edges(
         there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
         ``node_id``, or what ``scipy.sparse.save_npz`` writes; anything else is text, ``.gz`` or not, with comma, tab,
         semicolon, bar or blanks between columns, where lines that begin with ``#``, ``%`` or ``//`` are comments.
+        Text is UTF-8, in lines of less than a million letters.
     columns : pair or triple of int or str
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight.
     directed : bool

@@ -58,7 +58,8 @@ def build_csr(
     ----------
     edges : int array (2, m) or (m, 2), or a path
         A memory map, or a ``.npy`` file to map, or a Parquet file or a folder of them, read in batches. Ids are
-        integers from 0; isolated nodes are kept.
+        integers from 0, and every id up to the largest is a node. Ids that are so sparse that their index would take
+        more than 2 GiB, and a thousand times the edges, are refused unless ``n_nodes`` is stated.
     folder : path
         Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes more per entry
         (both directions count) are needed there.

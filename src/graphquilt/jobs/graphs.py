@@ -64,13 +64,22 @@ def open_graph(store: Store, source: Source) -> Graph | None:
 
 def node_ids(store: DirectoryStore, n_nodes: int) -> pa.Array:
     """Return the ids that :func:`keep_graph` has written."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = store.path / _IDS
+    again = "begin the job again in another folder"
     try:
-        column = pq.read_table(path)["node_id"].combine_chunks()
-    except (OSError, KeyError, ValueError) as error:
-        raise JobError(f"{path} cannot be read ({error}); begin the job again in another folder.") from error
-    if len(column) != n_nodes:
-        raise JobError(f"{path} has {len(column)} node ids for {n_nodes} rows; begin the job again in another folder.")
+        with pq.ParquetFile(path) as file:
+            rows, kind = file.metadata.num_rows, file.schema_arrow.field("node_id").type
+            if rows != n_nodes:
+                raise JobError(f"{path} has {rows} node ids for {n_nodes} rows; {again}.")
+            if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise JobError(f"{path} has node ids of type {kind}, and not integers or text; {again}.")
+            column = file.read(columns=["node_id"])["node_id"].combine_chunks()
+        column.validate(full=True)
+    except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
+        raise JobError(f"{path} cannot be read ({error}); {again}.") from error
+    if len(column) != n_nodes or column.null_count:
+        raise JobError(f"{path} has {len(column) - column.null_count} node ids for {n_nodes} rows; {again}.")
     return column
