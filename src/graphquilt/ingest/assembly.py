@@ -81,8 +81,8 @@ def assemble(
         check_weights(weights, unit="edge")
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
     too_large = InputError(
-        f"a graph of {n} nodes does not fit in memory: its index alone takes {8e-9 * n:.3g} GB. State a smaller n_nodes, "
-        "or none, to have the ids numbered anew; or build it out of core with build_csr."
+        f"a graph of {n} nodes does not fit in memory: its index alone takes {8e-9 * n:.3g} GB. State a smaller "
+        "n_nodes, or none, to have the ids numbered anew; or build it out of core with build_csr."
     )
     if n > _MOST_NODES:
         raise too_large
