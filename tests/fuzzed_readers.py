@@ -358,7 +358,7 @@ def _seal_job(files):
     for name, content in list(files.items()):
         if name.endswith((".npy", ".npz")):
             marker = name[:-4] + ".json"
-            with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+            with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError, RecursionError):
                 fields = json.loads(files[marker])
                 fields |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
                 with contextlib.suppress(Exception):
