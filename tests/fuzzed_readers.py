@@ -460,8 +460,9 @@ def _make_npz_dataset(folder):
         for part in ("data", "indices", "indptr", "shape")
     }
     np.savez(folder / "amazon-photo.npz", **parts, labels=graph.labels)
-    pickled = {"adj_matrix": sp.csr_matrix(A), "node_attr": sp.csr_matrix(X), "node_label": graph.labels}
-    np.savez(folder / "coauthor-cs.npz", **{name: np.array(value, dtype=object) for name, value in pickled.items()})
+    pickled = {"adj_matrix": sp.csr_matrix(A), "node_attr": sp.csr_matrix(X)}
+    objects = {name: np.array(value, dtype=object) for name, value in pickled.items()}
+    np.savez(folder / "coauthor-cs.npz", **objects, node_label=graph.labels)
 
 
 def _read_npz_dataset(folder, path):
