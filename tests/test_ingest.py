@@ -345,3 +345,11 @@ def test_a_number_of_nodes_that_does_not_fit_in_memory_is_refused(tmp_path):
     for n in (2**45, 2**62, 10**30):
         with pytest.raises(InputError, match=f"a graph of {n} nodes does not fit in memory"):
             read_edges(tmp_path / "e.txt", n_nodes=n)
+
+
+def test_one_column_is_not_both_ends(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n", encoding="utf-8")
+    pq.write_table(pa.table({"u": [0], "v": [1]}), tmp_path / "e.parquet")
+    for name, columns in (("e.txt", (0, 0)), ("e.parquet", ("u", 0))):
+        with pytest.raises(InputError, match="names one of them twice"):
+            read_edges(tmp_path / name, columns=columns)

@@ -198,6 +198,7 @@ def test_a_damaged_unfinished_build_is_begun_again_or_refused(tmp_path):
         (lambda work: _edit(work, "plan", n_nodes=3, first=[0, 3]), "ids are outside"),
         (lambda work: _edit(work, "plan", shift=-1), None),
         (lambda work: _edit(work, "plan", first=[0, "400"]), None),
+        (lambda work: _edit(work, "plan", first={}), None),
         (lambda work: (work / "progress.json").write_text("[" * 100_000, encoding="utf-8"), None),
     ):
         with pytest.raises(KeyboardInterrupt):

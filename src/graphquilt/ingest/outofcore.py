@@ -191,6 +191,8 @@ def _stored_plan(state: dict[str, Any]) -> _Plan | None:
         return None
     if not all(type(number) is int for number in [*numbers, *places]):
         return None
+    if not (isinstance(plan.first, list) and isinstance(state["lengths"], list)):
+        return None
     if not (type(plan.directed) is bool and type(plan.weighted) is bool and plan.n_nodes < 2**60):
         return None
     if plan.shift != _shift(plan.n_nodes) or plan.first[:1] != [0] or plan.first[-1] != plan.n_nodes:

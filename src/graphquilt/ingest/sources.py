@@ -25,7 +25,7 @@ __all__ = [
     "EdgeSource",
     "array_source",
     "check_room",
-    "column_place",
+    "column_places",
     "edge_ends",
     "edge_source",
     "read_parquet",
@@ -153,7 +153,15 @@ def text_ids(path: Path, column: pa.ChunkedArray) -> AnyArray:
     return np.asarray(column.to_numpy(), dtype=str)
 
 
-def column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
+def column_places(path: Path, columns: tuple[int | str, ...], names: list[str] | None, width: int) -> tuple[int, ...]:
+    """Return the positions of source, target and perhaps weight in a file of ``width`` columns."""
+    places = tuple(_column_place(path, column, names, width) for column in columns)
+    if len(set(places)) < len(places):
+        raise InputError(f"{path}: source, target and weight are different columns; {columns} names one of them twice.")
+    return places
+
+
+def _column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
     """Return the position of a column, which is given by position or by name, in a file of ``width`` columns."""
     if isinstance(column, str):
         if names is None or column not in names:
@@ -174,7 +182,7 @@ def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iter
 
     file = _open_parquet(path)
     known = file.schema_arrow.names
-    names = [known[column_place(path, column, known, len(known))] for column in columns]
+    names = [known[place] for place in column_places(path, columns, known, len(known))]
     for place, name in enumerate(names):
         if known.count(name) > 1:
             raise FormatError(f"{path} has {known.count(name)} columns named {name!r}; give each a name of its own.")

@@ -18,7 +18,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest.assembly import Columns
-from graphquilt.ingest.sources import check_room, column_place, text_ids
+from graphquilt.ingest.sources import check_room, column_places, text_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _layout(
     if header is None:
         header = any(isinstance(column, str) for column in columns) or _looks_like_header(rows, len(columns))
     names, body = (rows[0], rows[1:]) if header else (None, rows)
-    places = tuple(column_place(path, column, names, len(rows[0])) for column in columns)
+    places = column_places(path, columns, names, len(rows[0]))
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
