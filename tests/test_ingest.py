@@ -358,5 +358,5 @@ def test_one_column_is_not_both_ends(tmp_path):
 def test_a_long_number_is_looked_at_once(tmp_path):
     # A pattern that could split the digits in two ways would try all of them: days for this line.
     (tmp_path / "e.csv").write_text("0,1,1\n1,2," + "9" * 900_000 + "x\n", encoding="utf-8")
-    with pytest.raises(FormatError, match="line 2: the weight '9{80}' is not a number"):
+    with pytest.raises(FormatError, match=r"line 2: the weight '9{80}' is not a number"):
         read_edges(tmp_path / "e.csv", columns=(0, 1, 2))
