@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-slow coverage lint format bench reproduce dist clean
+.PHONY: demo test test-core test-slow coverage fuzz lint format bench reproduce dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -32,6 +32,13 @@ test-slow: $(READY)
 coverage: $(READY)
 	$(BIN)/python -m pip install -q pytest-cov
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+
+# Changed files for every reader. Inputs that escape are kept in fuzz-escapes, each with the line that reads it again.
+INPUTS  ?= 200000
+SECONDS ?= inf
+SEED    ?= 0
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing.py --inputs $(INPUTS) --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -69,7 +76,7 @@ dist: $(READY)
 	cd build/wheel-check && bin/python -I ../../tests/smoke.py
 
 clean:
-	rm -rf $(VENV) $(CORE) dist build demo results .coverage*
+	rm -rf $(VENV) $(CORE) dist build demo results fuzz-escapes .coverage*
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -98,3 +98,11 @@ def test_ids_with_leading_zeros_are_names_and_a_sink_is_not_isolated(ingest, tmp
     counts = json.loads(ingest(tmp_path / "edges.csv", tmp_path / "g", "--directed", "--json")[1])
     assert Graph.open(tmp_path / "g").node_ids.tolist() == ["007", "008", "7", "8", "9"]
     assert counts["isolated_nodes"] == 0
+
+
+def test_a_value_that_is_wrong_is_not_printed_at_full_length(ingest, tmp_path):
+    (tmp_path / "edges.txt").write_text("0 1\n", encoding="utf-8")
+    code, _, error = ingest(tmp_path / "edges.txt", tmp_path / "g", "--columns", "9" * 100_000)
+    assert (code, len(error) < 2100) == (2, True)
+    code, _, error = ingest(tmp_path / "edges.txt", tmp_path / "g", "--memory", "infG")
+    assert (code, "--memory is a number with K, M, G or T" in error) == (2, True)

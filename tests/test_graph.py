@@ -219,3 +219,11 @@ def test_attached_features_take_the_place_of_older_ones_dense_or_sparse(tmp_path
     assert Graph.open(tmp_path).labels.tolist() == [4, 5]
     with pytest.raises(InputError, match="the graph has 2 nodes and the labels have 3 rows"):
         attach(tmp_path, labels=np.zeros(3))
+
+
+def test_labels_and_ids_are_one_per_node():
+    A = sp.csr_array([[0, 1], [1, 0]])
+    for name in ("labels", "node_ids"):
+        for values in (3, [[1, 2], [3, 4]], [1]):
+            with pytest.raises(InputError, match=f"2 nodes and .*{name}; give one per node"):
+                Graph(A, **{name: values})

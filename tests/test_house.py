@@ -118,6 +118,19 @@ def test_only_one_module_reads_array_files():
         assert not set(names.values()) - allowed, f"{path} calls {names}; files.py reads arrays for everyone"
 
 
+def test_text_files_have_an_encoding():
+    # Without one it is that of the locale, so that a file written on one machine cannot be read on another.
+    for _, path, tree in modules():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+            values = [*call.args, *(keyword.value for keyword in call.keywords)]
+            binary = any(isinstance(v, ast.Constant) and isinstance(v.value, str) and "b" in v.value for v in values)
+            is_text = (name in ("open", "TextIOWrapper") and isinstance(call.func, ast.Name) and not binary) or (
+                name in ("read_text", "write_text") and isinstance(call.func, ast.Attribute)
+            )
+            assert not is_text or "encoding" in {k.arg for k in call.keywords}, f"{path}:{call.lineno}"
+
+
 def test_public_names_exist():
     for name in graphquilt.__all__:
         assert getattr(graphquilt, name).__name__.rpartition(".")[2] == name

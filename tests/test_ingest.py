@@ -1,6 +1,9 @@
 """Edges from files: every way of writing them, and each error with its line."""
 
 import gzip
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pyarrow as pa
@@ -252,3 +255,108 @@ def test_real_text_files(dataset_folder):
     assert (email.n_nodes, email.n_edges) == (1005, 25571 - 642)
     enron = read_edges(dataset_folder("enron-jhu") / "enron_edges.csv.gz", columns=("src", "dst"), directed=True)
     assert enron.n_nodes == 184
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("e.gz", gzip.compress(b"0 1\n" * 5000)[:40] + b"\xff" * 60, "cut short or not gzip, after line"),
+        ("e.csv", b"from,to\nk\xc3\xb6ln,bonn\nbonn,k\xf6ln\n", r"line 3: the byte 0xf6 after 'bonn,k' .*iconv"),
+        ("e.txt.bz2", b"BZh91AY&SY\xff\xfe\n", "line 1: .*unpack it"),
+        ("e.txt", b"0 1\n" + b"1" * (1 << 20), "line 2: the line has 1048576 letters or more"),
+        ("e.txt", b"0 1\n1 " + b"9" * 5000 + b"\n", "line 2: the id 9{80} is beyond 64 bits"),
+        ("e.txt", b"0 1\n2 3\n1 \xd9\xa3\n", "line 3: the id '\u0663' is not an integer"),
+        ("e.csv", b"a,b\nc,d\0\n", r"line 2: the id 'd\\x00' has a NUL"),
+        ("e.csv", b"a,b\n" * 9000 + b"a," + b"x" * 30_000 + b"\n", "line 9001: an id has 30000 letters, and 18002 ids"),
+        ("e.csv", b'a,b\na,"' + b"x" * 200_000 + b'"\n', "line 2: field larger than field limit"),
+    ],
+)
+def test_text_that_cannot_be_read_is_named_by_its_line(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        read_edges(tmp_path / name)
+
+
+def test_a_line_without_end_is_read_in_blocks(tmp_path):
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 28), 1))  # 1 MB that unpacks to 256 MB
+    code = f"""
+        import resource, graphquilt as gq
+        gq.read_edges
+        import pyarrow.csv
+        used = int(open("/proc/self/statm", encoding="ascii").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 20), resource.RLIM_INFINITY))
+        try:
+            gq.read_edges({str(tmp_path / "bomb.gz")!r})
+        except gq.errors.FormatError as error:
+            assert "line 1" in str(error), error
+        else:
+            raise SystemExit("no error")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([[1], [2], [3]]), r"ids must be integers or text, and column 'v' has list"),
+        (pa.array([b"a", b"\xff", b"b"], pa.binary()), "column 'v' has binary"),
+        (
+            pa.array([b"a", b"b", b"k\xf6ln"], pa.binary()).view(pa.string()),
+            r"row 2: the id b'k\\xf6ln' is not text in UTF-8",
+        ),
+        (pa.array([1, 2, 2**63], pa.uint64()), "the id 9223372036854775808 of edge 2 is beyond 63 bits"),
+        (pa.array(["a", "b", "c\0"]), r"row 2: the id 'c\\x00' has a NUL"),
+        (pa.array(["a", "b", "c"]), "one of the columns 0 and 1 has numbers and the other has text"),
+    ],
+)
+def test_parquet_columns_that_are_not_ids(tmp_path, column, message):
+    ends = pa.array(["x", "y", "z"]) if pa.types.is_string(column.type) and "NUL" in message else pa.array([1, 2, 3])
+    pq.write_table(pa.table({"u": ends, "v": column}), tmp_path / "e.parquet")
+    with pytest.raises(FormatError, match=message):
+        read_edges(tmp_path / "e.parquet")
+
+
+def test_a_parquet_file_does_not_promise_more_rows_than_it_has(tmp_path):
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table([pa.array([1, 2]), pa.array([2, 3])], names=["u", "u"]), path)
+    with pytest.raises(FormatError, match="2 columns named 'u'"):
+        read_edges(path)
+    pq.write_table(pa.table({"u": [1, 2], "v": [2, 3]}), path)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    for count, message in (
+        (b"\x80\x94\xeb\xdc\x03", "says that it has 500000000 rows in"),
+        (b"\x06", "promises 3 rows"),
+    ):
+        footer = content[-8 - length : -8].replace(b"\x16\x04", b"\x16" + count, 1)  # the number of rows, which is 2
+        path.write_bytes(content[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        with pytest.raises(FormatError, match=message):
+            read_edges(path)
+
+
+def test_what_stands_between_columns_is_one_character(tmp_path):
+    (tmp_path / "e.txt").write_text("0::1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="one ASCII character"):
+        read_edges(tmp_path / "e.txt", delimiter="::")
+
+
+def test_a_number_of_nodes_that_does_not_fit_in_memory_is_refused(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n", encoding="utf-8")
+    for n in (2**45, 2**62, 10**30):
+        with pytest.raises(InputError, match=f"a graph of {n} nodes does not fit in memory"):
+            read_edges(tmp_path / "e.txt", n_nodes=n)
+
+
+def test_one_column_is_not_both_ends(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n", encoding="utf-8")
+    pq.write_table(pa.table({"u": [0], "v": [1]}), tmp_path / "e.parquet")
+    for name, columns in (("e.txt", (0, 0)), ("e.parquet", ("u", 0))):
+        with pytest.raises(InputError, match="names one of them twice"):
+            read_edges(tmp_path / name, columns=columns)
+
+
+def test_a_long_number_is_looked_at_once(tmp_path):
+    # A pattern that could split the digits in two ways would try all of them: days for this line.
+    (tmp_path / "e.csv").write_text("0,1,1\n1,2," + "9" * 900_000 + "x\n", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"line 2: the weight '9{80}' is not a number"):
+        read_edges(tmp_path / "e.csv", columns=(0, 1, 2))

@@ -1,5 +1,7 @@
 """CSR out of core: the same bits as in memory, whatever the bound, however often it is interrupted."""
 
+import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -152,3 +154,66 @@ def test_bad_edges(tmp_path):
     with pytest.raises(InputError, match="at least 16777216"):
         build_csr(np.zeros((2, 3), int), tmp_path, memory=100)
     assert build_csr(np.empty((2, 0), int), tmp_path, n_nodes=3).n_nodes == 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc")
+def test_one_large_id_does_not_take_memory_for_all_nodes_below_it(tmp_path):
+    code = f"""
+        import re
+        import numpy as np
+        from graphquilt.ingest import build_csr
+
+        def peak():
+            return int(re.search("VmHWM: *(.*) kB", open("/proc/self/status", encoding="ascii").read())[1]) / 1024
+
+        build_csr(np.array([[0, 1], [1, 2]]), {str(tmp_path / "warm")!r}, memory=1 << 24)
+        before = peak()
+        graph = build_csr(np.array([[0, 1], [1, 2**24]]), {str(tmp_path / "g")!r}, memory=1 << 24)
+        assert graph.indices.tolist() == [1, 0, 2**24, 1]
+        assert graph.indptr[[0, 1, 2, 3, 2**24, 2**24 + 1]].tolist() == [0, 1, 3, 3, 3, 4]
+        assert peak() - before < 64, f"{{peak() - before}} MB"
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_ids_too_sparse_for_an_index_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"the largest id is 1099511627776, .* only 2 edges .* Number the nodes"):
+        build_csr(np.array([[0, 1], [1, 2**40]]), tmp_path)
+    with pytest.raises(InputError, match="or allow more memory"):
+        build_csr(np.array([[0, 1], [1, 2]]), tmp_path, n_nodes=2**60)
+    with pytest.raises(FormatError, match="the id 9223372036854775808 of edge 1 is beyond 63 bits"):
+        build_csr(np.array([[0, 1], [1, 2**63]], dtype=np.uint64), tmp_path)
+
+
+def test_a_damaged_unfinished_build_is_begun_again_or_refused(tmp_path):
+    edges = np.random.default_rng(0).integers(0, 400, (2, 5000))
+
+    def stop(event):
+        if event.stage == "distributing edges":
+            raise KeyboardInterrupt
+
+    for change, message in (
+        (lambda work: (work / "0.rows").write_bytes(b"\xff" * 4 * 9967), "rows of bucket 0 are outside"),
+        (lambda work: (work / "0.columns").write_bytes(b"\xff" * 4 * 9967), "columns of bucket 0 are outside"),
+        (lambda work: _edit(work, "plan", n_nodes=3, first=[0, 3]), "ids are outside"),
+        (lambda work: _edit(work, "plan", shift=-1), None),
+        (lambda work: _edit(work, "plan", first=[0, "400"]), None),
+        (lambda work: _edit(work, "plan", first={}), None),
+        (lambda work: (work / "progress.json").write_text("[" * 100_000, encoding="utf-8"), None),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            build_csr(edges, tmp_path, progress=stop)
+        change(tmp_path / "building")
+        if message is None:
+            same(build_csr(edges, tmp_path), assemble(Columns(edges[0], edges[1]), n_nodes=400))
+        else:
+            with pytest.raises(FormatError, match=message):
+                build_csr(edges, tmp_path)
+            shutil.rmtree(tmp_path / "building")
+
+
+def _edit(work, name, **changes):
+    state = json.loads((work / "progress.json").read_text(encoding="utf-8"))
+    state[name] |= changes
+    state["batches"] = 0 if "n_nodes" in changes else state["batches"]
+    (work / "progress.json").write_text(json.dumps(state), encoding="utf-8")

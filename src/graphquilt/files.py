@@ -375,7 +375,7 @@ def beside(path: Path) -> Iterator[Path]:
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
     >>> with beside(path) as part:
-    ...     _ = part.write_text("7")
+    ...     _ = part.write_text("7", encoding="utf-8")
     ...     _ = part.replace(path)
     >>> [entry.name for entry in path.parent.iterdir()]
     ['ids.txt']

@@ -27,9 +27,7 @@ def verdict(fit: Alignment) -> str:
     lines.append(_errors(fit))
     in_one_frame = fit.moves_nothing
     if in_one_frame:
-        lines.append(
-            "All patches lie in one frame, so that nothing had to be moved: the errors say how well they agree."
-        )
+        lines.append("All patches lie in one frame, so nothing had to be moved: the errors say how well they agree.")
     else:
         lines.append(_gap(fit))
     if np.any(fit.undetermined > 0) and not in_one_frame:

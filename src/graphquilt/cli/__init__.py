@@ -8,7 +8,9 @@ The flags of a command are the fields of the frozen values that it takes (``valu
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import sys
 from typing import Literal
 
@@ -17,6 +19,8 @@ from cyclopts import App, CycloptsError, Parameter
 import graphquilt
 
 __all__ = ["app", "main"]
+
+_LONGEST = 2000  # letters of a message
 
 app = App(
     name="graphquilt",
@@ -36,13 +40,19 @@ def main() -> None:
     from graphquilt.cli import config
     from graphquilt.errors import QuiltError
 
+    _use_utf8()
     try:
+        config.check_names(sys.argv[1:])
         config.run(app, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
         _fail(str(error))
     except CycloptsError as error:
         _fail(config.sentence(error))
+    except UnicodeEncodeError as error:
+        if not config.is_name(error.object):
+            raise
+        _fail(config.unreadable_name(error.object))
     except KeyboardInterrupt:
         from graphquilt.cli.display import resume_command
 
@@ -71,7 +81,16 @@ def show_completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None =
     print(app.generate_completion(shell=shell))
 
 
+def _use_utf8() -> None:
+    """Print names in UTF-8 where the locale would let Python print ASCII only, as with LC_ALL=C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
 def _fail(text: str) -> None:
+    if len(text) > _LONGEST:  # a value of a file may be in it
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     print(f"graphquilt: {text}", file=sys.stderr)
     sys.exit(2)
 

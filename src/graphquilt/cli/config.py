@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from cyclopts.config import Toml
 from graphquilt.cli.values import Output
 from graphquilt.errors import InputError
 
-__all__ = ["run", "sentence"]
+__all__ = ["check_names", "is_name", "run", "sentence", "unreadable_name"]
 
 
 def run(app: App, tokens: Sequence[str]) -> None:
@@ -41,6 +43,34 @@ def sentence(error: CycloptsError) -> str:
         command = " ".join(("graphquilt", *(error.command_chain or ())))
         return f"{name} is missing; {command} --help says what it is."
     return " ".join(str(error).split())
+
+
+def check_names(tokens: Sequence[str]) -> None:
+    """Refuse words of a call, and a working folder, whose bytes are not text for Python: other packages do."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = ""  # it was removed; only a command that uses it has to say so
+    for name in (*tokens, folder):
+        if is_name(name):
+            raise InputError(unreadable_name(name))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text has bytes of the name of a file in it that Python cannot read as text."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text)
+
+
+def unreadable_name(name: str) -> str:
+    """Return what to do about a name that :func:`is_name` finds."""
+    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return f"the name '{shown}' is not text in UTF-8. Rename the file or folder."
+    return (
+        f"the name '{shown}' cannot be read: in this locale Python takes the names of files for {encoding}. Set "
+        "PYTHONUTF8=1, or a locale with UTF-8, as LC_ALL=C.UTF-8, and run the same command again."
+    )
 
 
 def _value_after(tokens: Sequence[str], flag: str) -> str | None:

@@ -122,7 +122,7 @@ def _bytes(text: str) -> int:
         number, unit = number[:-1], _UNITS[number[-1]]
     try:
         return int(float(number) * unit)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InputError(f"--memory is a number with K, M, G or T, as 2G; this is '{text}'.") from None
 
 

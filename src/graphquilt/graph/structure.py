@@ -155,8 +155,9 @@ class Graph:
             )
         arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]
         for name, values in zip(("labels", "node_ids"), arrays, strict=True):
-            if values is not None and len(values) != n:
-                raise InputError(f"the graph has {n} nodes and there are {len(values)} {name}.")
+            if values is not None and values.shape != (n,):
+                problem = f"there are {len(values)}" if values.ndim == 1 else f"of shape {values.shape} are the"
+                raise InputError(f"the graph has {n} nodes and {problem} {name}; give one per node.")
         for field, value in zip(fields(Graph), (*csr, features, *arrays, directed, checksums or {}), strict=True):
             object.__setattr__(self, field.name, value)
         return self

@@ -18,6 +18,7 @@ from graphquilt.ingest import kernels
 __all__ = ["Columns", "assemble", "log_removed"]
 
 logger = logging.getLogger(__name__)
+_MOST_NODES = 1 << 48  # an index of 2 PB; beyond it sizes in bytes no longer fit in 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +81,22 @@ def assemble(
     if weights is not None:
         check_weights(weights, unit="edge")
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
+    too_large = InputError(
+        f"a graph of {n} nodes does not fit in memory: its index alone takes {8e-9 * n:.3g} GB. State a smaller "
+        "n_nodes, or none, to have the ids numbered anew; or build it out of core with build_csr."
+    )
+    if n > _MOST_NODES:
+        raise too_large
     values = np.empty(0) if weights is None else weights
     bucket = np.zeros(1, dtype=np.int64)  # a single bucket with all rows
     columns_like = np.empty(0, dtype=index_type(n))
     rows, entries, values, _ = kernels.distribute(
         source, target, values, not directed, 62, bucket, bucket, columns_like
     )
-    indptr, indices, values = kernels.sort_rows(rows, entries, values, n)
+    try:
+        indptr, indices, values = kernels.sort_rows(rows, entries, values, n)
+    except MemoryError as error:
+        raise too_large from error
     loops = len(source) - len(rows) // (1 if directed else 2)
     log_removed(len(source), loops, len(rows) - len(indices), n, len(indices))
     weights = None if weights is None else values

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.graph.structure import Rows
 from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.sources import edge_ends, read_parquet
+from graphquilt.ingest.sources import edge_ends, read_parquet, signed, text_ids
 from graphquilt.ingest.text_files import IdKind, read_text
 
 __all__ = ["read_edges"]
@@ -48,6 +48,7 @@ def read_edges(
         there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
         ``node_id``, or what ``scipy.sparse.save_npz`` writes; anything else is text, ``.gz`` or not, with comma, tab,
         semicolon, bar or blanks between columns, where lines that begin with ``#``, ``%`` or ``//`` are comments.
+        Text is UTF-8, in lines of less than a million letters.
     columns : pair or triple of int or str
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight.
     directed : bool
@@ -95,7 +96,7 @@ def read_edges(
 
 
 def _array_columns(path: Path, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
-    u, v = map(np.asarray, edge_ends(edges, path))
+    u, v = (signed(path, np.asarray(ids)) for ids in edge_ends(edges, path))
     values = None if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1)
     if values is not None and len(values) != len(u):
         raise FormatError(f"{path}: {len(u)} edges and {len(values)} weights.")
@@ -133,15 +134,26 @@ def _read_npz(path: Path) -> Columns:
 
 
 def _read_parquet(path: Path, columns: tuple[int | str, ...]) -> Columns:
-    parts = list(read_parquet(path, columns, 1 << 20))
-    if not parts:
-        raise FormatError(f"{path} is empty: it holds no edges.")
-    values = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-    for c in range(2):
-        if values[c].dtype == object:
-            values[c] = values[c].astype(str)
-        elif not np.issubdtype(values[c].dtype, np.integer):
-            raise FormatError(f"{path}: ids must be integers or text, not {values[c].dtype}.")
-    if len(values) > 2 and not np.issubdtype(values[2].dtype, np.number):
-        raise FormatError(f"{path}: weights must be numbers, not {values[2].dtype}.")
-    return Columns(values[0], values[1], values[2].astype(np.float64) if len(values) > 2 else None)
+    import pyarrow as pa
+
+    try:
+        parts = list(read_parquet(path, columns, 1 << 20))
+        if not parts:
+            raise FormatError(f"{path} is empty: it holds no edges.")
+        source, target, *weights = (pa.chunked_array(arrays) for arrays in zip(*parts, strict=True))
+        ends = [
+            signed(path, ids.to_numpy()) if pa.types.is_integer(ids.type) else text_ids(path, ids)
+            for ids in (source, target)
+        ]
+        values = weights[0].to_numpy().astype(np.float64) if weights else None
+    except MemoryError as error:
+        raise InputError(
+            f"the edges in {path} do not fit in memory ({error}). Build the graph out of core: graphquilt ingest "
+            "--memory, or build_csr in Python."
+        ) from error
+    if ends[0].dtype.kind != ends[1].dtype.kind and not all(np.issubdtype(ids.dtype, np.integer) for ids in ends):
+        raise FormatError(
+            f"{path}: one of the columns {columns[0]!r} and {columns[1]!r} has numbers and the other has text. Write "
+            "both in the same way."
+        )
+    return Columns(ends[0], ends[1], values)

@@ -13,8 +13,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ __all__ = ["build_csr"]
 logger = logging.getLogger(__name__)
 _BLOCKS = 1 << 16
 _STATE = "progress.json"
+_LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
 
 
 def build_csr(
@@ -59,7 +60,8 @@ def build_csr(
     ----------
     edges : int array (2, m) or (m, 2), or a path
         A memory map, or a ``.npy`` file to map, or a Parquet file or a folder of them, read in batches. Ids are
-        integers from 0; isolated nodes are kept.
+        integers from 0, and every id up to the largest is a node. Ids that are so sparse that their index would take
+        more than 2 GiB, and a thousand times the edges, are refused unless ``n_nodes`` is stated.
     folder : path
         Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes more per entry
         (both directions count) are needed there.
@@ -81,7 +83,7 @@ def build_csr(
     """
     if memory < 1 << 24:
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
-    source = edge_source(edges, columns, batch=memory // 256)
+    source = edge_source(edges, columns, batch=min(memory // 256, 1 << 26))
     target = Path(folder)
     with explained(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -128,9 +130,10 @@ class _Plan:
 
 def _load_state(work: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((work / _STATE).read_text()))
-    except (FileNotFoundError, ValueError):
+        state = json.loads((work / _STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
+    return state if isinstance(state, dict) else {}
 
 
 def _save_state(work: Path, state: dict[str, Any]) -> None:
@@ -150,16 +153,17 @@ def _plan(
     fingerprint = source.fingerprint | {"n_edges": source.n_edges}
     settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory, "format": VERSION}
     state = _load_state(work)
-    if state.get("settings") == settings:
+    if state.get("settings") == settings and (plan := _stored_plan(state)) is not None:
         logger.info("continuing the build in %s", work)
-        return _Plan(**state["plan"])
+        return plan
     for old in work.iterdir():
         old.unlink()
     total = source.n_edges
     if total == 0 and n_nodes is None:
         raise InputError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
     n = n_nodes if n_nodes is not None else 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches())
-    shift = max(0, int(n - 1).bit_length() - 16)
+    _check_size(n, total, memory, stated=n_nodes is not None)
+    shift = _shift(n)
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
     loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
@@ -176,10 +180,55 @@ def _plan(
         done += len(u)
         report(progress, "counting edges", done, total)
     width = 12 if not weighted and index_type(n) is np.int32 else 20
-    first = _cut(counts, shift, n, max(1, memory // (3 * width)))
+    first = _cut(counts, shift, n, memory // (3 * width))
     plan = _Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
     _save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
     return plan
+
+
+def _stored_plan(state: dict[str, Any]) -> _Plan | None:
+    """Return the plan in a state, or None where the state is damaged, so that the build begins again."""
+    try:
+        plan = _Plan(**state["plan"])
+        numbers = [*plan.first, plan.n_nodes, plan.shift, plan.loops, plan.entries, *state["lengths"], state["batches"]]
+        places = [0, 0] if state["batches"] >= 0 else [state["sorted"], state["written"]]
+    except (KeyError, TypeError):
+        return None
+    if not all(type(number) is int for number in [*numbers, *places]):
+        return None
+    if not (isinstance(plan.first, list) and isinstance(state["lengths"], list)):
+        return None
+    if not (type(plan.directed) is bool and type(plan.weighted) is bool and plan.n_nodes < 2**60):
+        return None
+    if plan.shift != _shift(plan.n_nodes) or plan.first[:1] != [0] or plan.first[-1] != plan.n_nodes:
+        return None
+    ascending = all(a < b and a % (1 << plan.shift) == 0 for a, b in pairwise(plan.first))
+    lengths = len(state["lengths"]) == plan.n_buckets and min(state["lengths"], default=0) >= 0
+    return plan if ascending and lengths and 0 <= places[0] <= plan.n_buckets else None
+
+
+def _shift(n: int) -> int:
+    """Return the power of two that is the number of rows in a block."""
+    return max(0, int(n - 1).bit_length() - 16)
+
+
+def _damaged(work: Path, problem: str) -> FormatError:
+    return FormatError(f"the unfinished build in {work} is damaged ({problem}). Remove that folder and run again.")
+
+
+def _check_size(n: int, n_edges: int, memory: int, *, stated: bool) -> None:
+    """Refuse a number of nodes whose rows cannot be sorted within the memory, or that one stray id seems to make."""
+    index = f"an index of {8e-9 * n:.3g} GB"
+    if n < 0 or n > _BLOCKS * (memory // 60):
+        raise InputError(
+            f"{n} nodes need {index}, more than can be built within {memory} bytes of memory. Number the nodes "
+            "from 0 without gaps, or allow more memory."
+        )
+    if not stated and 8 * n > max(_LARGE_INDEX, 1000 * 16 * n_edges):
+        raise InputError(
+            f"the largest id is {n - 1}, so that a graph of only {n_edges} edges would have {index}. Number the "
+            "nodes from 0 without gaps (read_edges does), or state n_nodes if there are so many."
+        )
 
 
 def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
@@ -187,7 +236,7 @@ def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
     first, filled = [0], 0
     for block in range(min(len(counts), -(-n // (1 << shift)))):
         rows = (block << shift) - first[-1]
-        if filled and (filled + counts[block] > most or rows >= most):
+        if (filled and filled + counts[block] > most) or rows >= most:  # rows without entries take room, too
             first.append(block << shift)
             filled = 0
         filled += int(counts[block])
@@ -212,13 +261,17 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
         done += len(u)
         if number < state["batches"]:
             continue
+        if len(u) and not (min(u.min(), v.min()) >= 0 and max(u.max(), v.max()) < plan.n_nodes):
+            raise _damaged(work, f"it counted {plan.n_nodes} nodes, and ids are outside")
+        if (w is not None) != plan.weighted:
+            raise _damaged(work, "edges have weights or not, unlike before")
         values = np.empty(0) if w is None else w
         rows, columns, values, starts = kernels.distribute(
             u, v, values, not plan.directed, plan.shift, bucket, first, columns_like
         )
         parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
         for b in range(plan.n_buckets):
-            for name in plan.arrays:
+            for name in plan.arrays if starts[b] < starts[b + 1] else ():
                 with (work / f"{b}.{name}").open("ab") as file:
                     file.write(parts[name][starts[b] : starts[b + 1]].data.cast("B"))
         lengths += np.diff(starts)
@@ -227,16 +280,16 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
     _save_state(work, state | {"batches": -1, "lengths": lengths.tolist(), "sorted": 0, "written": 0})
 
 
-def _check_bucket(work: Path, parts: Mapping[str, AnyArray], n_rows: int, n_nodes: int) -> None:
-    """Raise for a bucket that was changed between two runs; the kernel that sorts it trusts its numbers."""
-    rows, columns = parts["rows"], parts["columns"]
-    lengths = {len(values) for values in parts.values()}
-    if len(lengths) > 1 or rows.max(initial=0) >= max(n_rows, 1) or not _within(columns, n_nodes):
-        raise FormatError(f"{work} holds edges that this build has not written. Remove that folder and build again.")
-
-
-def _within(columns: AnyArray, n_nodes: int) -> bool:
-    return len(columns) == 0 or bool(columns.min() >= 0 and columns.max() < n_nodes)
+def _check_bucket(work: Path, b: int, parts: dict[str, AnyArray], length: int, bounds: tuple[int, int]) -> None:
+    """Raise unless the files of a bucket are what was written, as far as sorting depends on it."""
+    sizes = {len(values) for values in parts.values()}
+    if sizes != {length}:
+        raise _damaged(work, f"bucket {b} has {sorted(sizes)} entries and not {length}")
+    for name, bound in zip(("rows", "columns"), bounds, strict=True):
+        if length and not 0 <= int(parts[name].min()) <= int(parts[name].max()) < bound:
+            raise _damaged(work, f"{name} of bucket {b} are outside 0..{bound - 1}")
+    if "weights" in parts and not (np.isfinite(parts["weights"]) & (parts["weights"] >= 0)).all():
+        raise _damaged(work, f"weights of bucket {b} are not finite")
 
 
 def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -257,7 +310,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
-        _check_bucket(work, parts, n_rows, plan.n_nodes)
+        _check_bucket(work, b, parts, state["lengths"][b], (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
         ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts

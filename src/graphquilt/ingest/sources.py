@@ -16,9 +16,22 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["EdgeSource", "array_source", "column_place", "edge_ends", "edge_source", "read_parquet"]
+_ROWS_PER_BYTE = 1000  # columns that count up or repeat take little room, but each edge takes some
+
+__all__ = [
+    "EdgeSource",
+    "array_source",
+    "check_room",
+    "column_places",
+    "edge_ends",
+    "edge_source",
+    "read_parquet",
+    "signed",
+    "text_ids",
+]
 
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 
@@ -62,7 +75,8 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
 
     def batches() -> Iterator[Batch]:
         for start in range(0, len(u), batch):
-            yield np.array(u[start : start + batch]), np.array(v[start : start + batch]), None
+            part = slice(start, start + batch)
+            yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
 
     probe = np.linspace(0, len(u) - 1, 64 if len(u) else 0).astype(np.int64)
     fingerprint = {
@@ -77,13 +91,14 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
 def _parquet_source(files: list[Path], columns: tuple[str | int, ...], batch: int) -> EdgeSource:
     def batches() -> Iterator[Batch]:
         for path in files:
-            for u, v, *weights in read_parquet(path, columns, batch):
+            for ends_and_weights in read_parquet(path, columns, batch):
+                u, v, *weights = (column.to_numpy(zero_copy_only=False) for column in ends_and_weights)
                 if not (np.issubdtype(u.dtype, np.integer) and np.issubdtype(v.dtype, np.integer)):
                     raise InputError(
-                        f"{path}: ids out of core must be integers, not {u.dtype} and {v.dtype}. Number them first, or "
-                        "read the file in memory with read_edges."
+                        f"{path}: ids out of core must be integers, not text. Number them first, or read the file in "
+                        "memory with read_edges."
                     )
-                yield u, v, weights[0].astype(np.float64) if weights else None
+                yield signed(path, u), signed(path, v), weights[0].astype(np.float64) if weights else None
 
     stats = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
     n_edges = sum(_open_parquet(path).metadata.num_rows for path in files)
@@ -95,15 +110,59 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        file = pq.ParquetFile(path)
+        rows, size = file.metadata.num_rows, path.stat().st_size
+        file.schema_arrow.names  # noqa: B018  (names that are not UTF-8 raise here)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = f"({path.stat().st_size} bytes) is not a complete Parquet file: {error}"
         raise FormatError(f"{path} {problem} It may have been cut short; write it again.") from error
+    if rows < 0 or rows > _ROWS_PER_BYTE * size:
+        raise FormatError(
+            f"{path} says that it has {rows} rows in {size} bytes, more than different edges can have. Write it again."
+        )
+    return file
 
 
-def column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
+def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
+    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
+
+    NumPy gives every text the room of the longest, so that one long id among many short ones may need a thousand times
+    the memory of the file.
+    """
+    room = 4 * longest * n_ids
+    if room > max(1 << 28, 64 * total):
+        raise FormatError(
+            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
+            "GB. Shorten the long ids, or number them."
+        )
+
+
+def text_ids(path: Path, column: pa.ChunkedArray) -> AnyArray:
+    """Return a column of text as an array of text."""
+    from pyarrow import compute
+
+    lengths = compute.utf8_length(column).to_numpy()
+    if len(lengths):
+        row = int(lengths.argmax())
+        longest, total = int(lengths[row]), int(lengths.sum(dtype=np.int64))
+        check_room(f"{path}, row {row}", longest=longest, n_ids=2 * len(lengths), total=2 * total)
+    nul = compute.index(compute.match_substring(column, "\0"), True).as_py()
+    if nul >= 0:
+        raise FormatError(f"{path}, row {nul}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
+    return np.asarray(column.to_numpy(), dtype=str)
+
+
+def column_places(path: Path, columns: tuple[int | str, ...], names: list[str] | None, width: int) -> tuple[int, ...]:
+    """Return the positions of source, target and perhaps weight in a file of ``width`` columns."""
+    places = tuple(_column_place(path, column, names, width) for column in columns)
+    if len(set(places)) < len(places):
+        raise InputError(f"{path}: source, target and weight are different columns; {columns} names one of them twice.")
+    return places
+
+
+def _column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
     """Return the position of a column, which is given by position or by name, in a file of ``width`` columns."""
     if isinstance(column, str):
         if names is None or column not in names:
@@ -115,13 +174,20 @@ def column_place(path: Path, column: int | str, names: list[str] | None, width: 
     return column
 
 
-def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[AnyArray]]:
-    """Yield the wanted columns in batches; a missing value is an error that names the row."""
+def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[pa.Array]]:
+    """Yield the wanted columns in batches: integers or text for ids, numbers for weights.
+
+    A missing value, and text that is not UTF-8, is an error that names the row.
+    """
     import pyarrow as pa
 
     file = _open_parquet(path)
     known = file.schema_arrow.names
-    names = [known[column_place(path, column, known, len(known))] for column in columns]
+    names = [known[place] for place in column_places(path, columns, known, len(known))]
+    for place, name in enumerate(names):
+        if known.count(name) > 1:
+            raise FormatError(f"{path} has {known.count(name)} columns named {name!r}; give each a name of its own.")
+        _check_kind(path, name, file.schema_arrow.field(name).type, weight=place > 1)
     done = 0
     try:
         for piece in file.iter_batches(batch_size=batch, columns=names):
@@ -129,9 +195,56 @@ def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iter
                 if piece[name].null_count:
                     row = done + piece[name].is_null().to_numpy(zero_copy_only=False).argmax()
                     raise FormatError(f"{path}, row {row}: column {name!r} has no value. Repair or remove the row.")
-            yield [piece[name].to_numpy(zero_copy_only=False) for name in names]
+            yield [_plain(path, piece[name], done) for name in names]
             done += len(piece)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} breaks off after row {done}: {error}. Write it again.") from error
     finally:
         file.close()
+    if done != file.metadata.num_rows:
+        raise FormatError(f"{path} promises {file.metadata.num_rows} rows and has {done}. Write it again.")
+
+
+def _check_kind(path: Path, name: str, kind: pa.DataType, *, weight: bool) -> None:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if weight and not (types.is_integer(kind) or types.is_floating(kind)):
+        raise FormatError(f"{path}: weights must be numbers, and column {name!r} has {kind}.")
+    if not weight and not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)):
+        raise FormatError(f"{path}: ids must be integers or text, and column {name!r} has {kind}.")
+
+
+def _plain(path: Path, column: pa.Array, first: int) -> pa.Array:
+    """Return a column without a dictionary, whose text is UTF-8; row 0 of it is row ``first`` of the file."""
+    import pyarrow as pa
+
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(column.cast(pa.large_binary(), safe=False)):
+            try:
+                value.as_py().decode()
+            except UnicodeDecodeError as error:
+                raise FormatError(
+                    f"{path}, row {first + row}: the id {value.as_py()[:80]!r} is not text in UTF-8 ({error.reason}). "
+                    "Write the file again with the ids as UTF-8."
+                ) from None
+        raise
+    return column
+
+
+def signed(path: Path | None, ids: AnyArray) -> AnyArray:
+    """Return integer ids in a type that has a sign; ids beyond 63 bits are an error."""
+    if ids.dtype != np.uint64:
+        return ids
+    large = ids > np.uint64(2**63 - 1)
+    if large.any():
+        where = "" if path is None else f"{path}: "
+        raise FormatError(
+            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
+        )
+    return ids.astype(np.int64)

@@ -6,26 +6,34 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 import numpy as np
 
-from graphquilt.errors import FormatError
+from graphquilt.arrays import AnyArray
+from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest.assembly import Columns
-from graphquilt.ingest.sources import column_place
+from graphquilt.ingest.sources import check_room, column_places, text_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["read_text"]
 
 Column = int | str
 IdKind = Literal["auto", "integer", "text"]
 _COMMENTS = ("#", "%", "//")
-_INTEGER = re.compile(r"[+-]?\d+$")
-_PADDED = re.compile(r"[+-]?0\d+$")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_PADDED = re.compile(r"[+-]?0[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SAMPLE = 200  # rows from which delimiter, header and kind of ids are guessed
+_LINE = 1 << 20  # letters in a line; a longer one is a sign of another kind of file, and would have to fit in memory
+_BLOCK = 1 << 16  # rows that are kept as Python numbers before they become an array
 
 
 @dataclass(frozen=True)
@@ -47,17 +55,37 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that is neither blank nor a comment."""
     number = 0
     try:
-        with io.TextIOWrapper(_open(path), encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
+        with io.TextIOWrapper(_open(path), encoding="utf-8-sig", errors="surrogateescape") as file:
+            while line := file.readline(_LINE):
+                number += 1
+                if len(line) == _LINE:
+                    raise FormatError(
+                        f"{path}, line {number}: the line has {_LINE} letters or more, so that this is not a file with "
+                        "one edge per line. Give a text file, or a .npy or Parquet file with its own ending."
+                    )
                 text = line.strip("\r\n")
                 if text.strip() and not text.lstrip().startswith(_COMMENTS):
-                    yield number, text
-    except (EOFError, gzip.BadGzipFile) as error:
+                    yield number, _decoded(path, number, text)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FormatError(f"{path} is cut short or not gzip, after line {number}: {error}. Fetch it again.") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path} is not text in UTF-8, after line {number}: {error}.") from error
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}. Give a file that can be.") from error
+
+
+def _decoded(path: Path, number: int, text: str) -> str:
+    """Return the text of a line, which must not have bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) & 0xFF
+        raise FormatError(
+            f"{path}, line {number}: the byte {byte:#04x} after {text[: error.start][-40:]!r} is not text in UTF-8. "
+            "Convert the file, for example with iconv -f latin1 -t utf-8, or unpack it if it is compressed (only .gz "
+            "is read as it is)."
+        ) from None
+    return text
 
 
 def _split(text: str, delimiter: str | None) -> list[str]:
@@ -68,12 +96,16 @@ def _split(text: str, delimiter: str | None) -> list[str]:
     return [cell.strip() for cell in text.split(delimiter)]
 
 
-def _is_number(cell: str) -> bool:
+def _cells(path: Path, number: int, text: str, delimiter: str | None) -> list[str]:
+    """Return the cells of a line; one that cannot be split is an error with its number."""
     try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+        return _split(text, delimiter)
+    except csv.Error as error:
+        raise FormatError(f"{path}, line {number}: {error}: {text[:80]!r}. Repair or remove the row.") from error
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None
 
 
 def _layout(
@@ -86,17 +118,19 @@ def _layout(
         delimiter = next((mark for mark in ("\t", ",", ";", "|") if mark in sample[0][1]), None)
     elif delimiter == " ":
         delimiter = None
-    rows = [_split(text, delimiter) for _, text in sample]
+    elif len(delimiter) != 1 or delimiter in '"\r\n\0' or not delimiter.isascii():
+        raise InputError(f"what stands between columns is one ASCII character, as a comma, not {delimiter!r}.")
+    rows = [_cells(path, number, text, delimiter) for number, text in sample]
     if header is None:
         header = any(isinstance(column, str) for column in columns) or _looks_like_header(rows, len(columns))
     names, body = (rows[0], rows[1:]) if header else (None, rows)
-    places = tuple(column_place(path, column, names, len(rows[0])) for column in columns)
+    places = column_places(path, columns, names, len(rows[0]))
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
-    mostly = sum(bool(_INTEGER.match(e)) for e in ends) > len(ends) / 2
+    mostly = sum(bool(_INTEGER.fullmatch(e)) for e in ends) > len(ends) / 2
     # 007 and 7 are two names: ids with leading zeros are text.
-    integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.match(e) for e in ends))
+    integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.fullmatch(e) for e in ends))
     skip = sample[1 if header else 0][0] - 1
     return _Layout(delimiter, len(rows[0]), integer, skip, places)
 
@@ -122,20 +156,26 @@ def read_text(
     return _read_quickly(path, layout) or _read_carefully(path, layout)
 
 
+def _has_single_blanks(path: Path, skip: int) -> bool:
+    """Return whether one blank stands between columns, as far as the first rows tell."""
+    try:
+        with _open(path) as file:
+            for _ in range(skip):
+                file.readline()
+            sample = file.read(1 << 16)
+    except (EOFError, OSError, zlib.error):
+        return False
+    return not (b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "))
+
+
 def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
     """Read with Arrow's parser; None where it cannot (comments further down, runs of blanks, a bad row)."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    delimiter = layout.delimiter
-    if delimiter is None:
-        with _open(path) as file:
-            for _ in range(layout.skip):
-                file.readline()
-            sample = file.read(1 << 16)
-        if b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "):
-            return None
-        delimiter = " "
+    delimiter = layout.delimiter or " "
+    if layout.delimiter is None and not _has_single_blanks(path, layout.skip):
+        return None
     names = [f"c{k}" for k in range(layout.width)]
     end = pa.int64() if layout.integer else pa.string()
     kinds = dict.fromkeys((names[c] for c in layout.columns[:2]), end)
@@ -152,23 +192,35 @@ def _read_quickly(path: Path, layout: _Layout) -> Columns | None:
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
         return None
-    values = [table[name].to_numpy() for name in kinds]
-    if len(values) > 2 and not (np.isfinite(values[2]).all() and (values[2] >= 0).all()):
-        return None  # the careful reader names the line
-    if not layout.integer:
-        if any(str(v).lstrip().startswith(_COMMENTS) for v in values[0]):
-            return None
-        values[:2] = [np.char.strip(np.asarray(v, dtype=str)) for v in values[:2]]
-    return Columns(values[0], values[1], values[2] if len(values) > 2 else None)
+    return _checked_columns(path, [table[name] for name in kinds], integer=layout.integer)
+
+
+def _checked_columns(path: Path, columns: list[pa.ChunkedArray], *, integer: bool) -> Columns | None:
+    """Return what Arrow has read, or None where something is wrong, whose line the careful reader will name."""
+    from pyarrow import compute
+
+    weights = columns[2].to_numpy() if len(columns) > 2 else None
+    if weights is not None and not (np.isfinite(weights).all() and (weights >= 0).all()):
+        return None
+    if integer:
+        return Columns(columns[0].to_numpy(), columns[1].to_numpy(), weights)
+    ends = [compute.utf8_trim_whitespace(column) for column in columns[:2]]
+    comments = any(compute.any(compute.starts_with(ends[0], pattern=mark)).as_py() for mark in _COMMENTS)
+    try:
+        return None if comments else Columns(text_ids(path, ends[0]), text_ids(path, ends[1]), weights)
+    except FormatError:
+        return None
 
 
 def _read_carefully(path: Path, layout: _Layout) -> Columns:
     ends: tuple[list[int | str], list[int | str]] = [], []
     weights: list[float] = []
+    blocks: list[list[AnyArray]] = []
+    longest, where, total = 0, 0, 0
     for number, text in _lines(path):
         if number <= layout.skip:
             continue
-        row = _split(text, layout.delimiter)
+        row = _cells(path, number, text, layout.delimiter)
         if len(row) != layout.width:
             raise FormatError(
                 f"{path}, line {number}: {len(row)} columns where the first row has {layout.width}: {text[:80]!r}. "
@@ -176,21 +228,46 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
             )
         for ids, column in zip(ends, layout.columns, strict=False):
             cell = row[column]
-            if layout.integer and not _INTEGER.match(cell):
-                raise FormatError(
-                    f"{path}, line {number}: the id {cell!r} is not an integer, as others are. Repair the row, or "
-                    'read all ids as text with ids="text".'
-                )
-            ids.append(int(cell) if layout.integer else cell)
+            ids.append(_integer(path, number, cell) if layout.integer else cell)
+            total += len(cell)
+            if len(cell) > longest:
+                longest, where = len(cell), number
+            if "\0" in cell:
+                raise FormatError(f"{path}, line {number}: the id {cell[:80]!r} has a NUL in it. Remove it.")
         if len(layout.columns) > 2:
-            cell = row[layout.columns[2]]
-            if not _is_number(cell):
-                raise FormatError(f"{path}, line {number}: the weight {cell!r} is not a number.")
-            if not 0 <= float(cell) < np.inf:
-                raise FormatError(f"{path}, line {number}: the weight {cell!r} must be finite and not negative.")
-            weights.append(float(cell))
-    try:
-        source, target = (np.array(ids, dtype=np.int64 if layout.integer else str) for ids in ends)
-    except OverflowError as error:
-        raise FormatError(f'{path} holds ids beyond 64 bits; read them as text with ids="text".') from error
-    return Columns(source, target, np.array(weights) if len(layout.columns) > 2 else None)
+            weights.append(_weight(path, number, row[layout.columns[2]]))
+        if layout.integer and len(ends[0]) == _BLOCK:
+            blocks.append(_arrays(ends, weights, np.int64))
+            ends, weights = ([], []), []
+    if not layout.integer:
+        check_room(f"{path}, line {where}", longest=longest, n_ids=2 * len(ends[0]), total=total)
+    blocks.append(_arrays(ends, weights, np.int64 if layout.integer else str))
+    source, target, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    return Columns(source, target, values if len(layout.columns) > 2 else None)
+
+
+def _arrays(
+    ends: tuple[list[int | str], list[int | str]], weights: list[float], kind: type[np.int64] | type[str]
+) -> list[AnyArray]:
+    return [np.array(ends[0], dtype=kind), np.array(ends[1], dtype=kind), np.array(weights, dtype=np.float64)]
+
+
+def _integer(path: Path, number: int, cell: str) -> int:
+    if not _INTEGER.fullmatch(cell):
+        raise FormatError(
+            f"{path}, line {number}: the id {cell[:80]!r} is not an integer, as others are. Repair the row, or "
+            'read all ids as text with ids="text".'
+        )
+    if len(cell) > 20 or not -(2**63) <= int(cell) < 2**63:
+        raise FormatError(
+            f'{path}, line {number}: the id {cell[:80]} is beyond 64 bits; read all ids as text with ids="text".'
+        )
+    return int(cell)
+
+
+def _weight(path: Path, number: int, cell: str) -> float:
+    if not _is_number(cell):
+        raise FormatError(f"{path}, line {number}: the weight {cell[:80]!r} is not a number.")
+    if not 0 <= float(cell) < np.inf:
+        raise FormatError(f"{path}, line {number}: the weight {cell[:80]!r} must be finite and not negative.")
+    return float(cell)

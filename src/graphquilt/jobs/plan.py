@@ -207,11 +207,11 @@ def _memory_available() -> float:
     available = float("inf")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
         available = float(fields["MemAvailable"].split()[0]) * 1024
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
-        available = min(available, float(text) - float(used.read_text()))
+    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()) != "max":
+        available = min(available, float(text) - float(used.read_text(encoding="utf-8")))
     return available
 
 

@@ -161,9 +161,9 @@ def reproduce_ablation(
     """
     run_cells(cells, out, executor=executor, progress=progress)
     results = read_cells(out)
-    (out / "results.json").write_text(json.dumps({"cells": results}, indent=1) + "\n")
+    (out / "results.json").write_text(json.dumps({"cells": results}, indent=1) + "\n", encoding="utf-8")
     rows = _rows(results)
-    (out / "table.md").write_text(ablation_table(rows))
+    (out / "table.md").write_text(ablation_table(rows), encoding="utf-8")
     _draw(rows, out / "ablation")
     return rows
 

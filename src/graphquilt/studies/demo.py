@@ -104,7 +104,7 @@ def digits_demo(
         "picture": "digits.png",
         "job": "job",
     }
-    (folder / "digits.json").write_text(json.dumps(figures, indent=2) + "\n")
+    (folder / "digits.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return figures
 
 

@@ -52,5 +52,5 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "picture": "quilt.png",
     }
     draw_stages(sheet.patches, alignment, folder / "quilt.png", colours=plane_colours(sheet.points))
-    (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n")
+    (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return figures

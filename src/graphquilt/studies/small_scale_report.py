@@ -112,8 +112,12 @@ def write_report(out: Path, *, data: Path | None = None, maps: bool = True) -> l
     if not results:
         raise JobError(f"no cell is finished in {out / 'cells'}; run the study first.")
     rows = summarise(results)
-    (out / "results.json").write_text(json.dumps({"summary": rows, "cells": results}, indent=1) + "\n")
-    (out / "tables.md").write_text(tables(rows) + "\n## What was expected\n\n" + checks_table(check_study(rows)))
+    (out / "results.json").write_text(
+        json.dumps({"summary": rows, "cells": results}, indent=1) + "\n", encoding="utf-8"
+    )
+    (out / "tables.md").write_text(
+        tables(rows) + "\n## What was expected\n\n" + checks_table(check_study(rows)), encoding="utf-8"
+    )
     for model in dict.fromkeys(r["model"] for r in rows):
         draw_curves([r for r in rows if r["model"] == model], out / f"{model}-curves")
         if maps:

@@ -1,0 +1,564 @@
+"""Every reader of graphquilt, each with valid files to begin from.
+
+``make(folder)`` writes valid files. ``read(folder, path)`` reads what is in the folder after the file at ``path`` has
+been changed, and uses the result, because a map of a file is only read when it is used. An assertion that fails there
+counts as an escape: the reader has accepted something that it should have refused.
+"""
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One way to read files. Of the inputs of a run, ``share`` parts are for this reader."""
+
+    name: str
+    make: Callable[[Path], None]
+    read: Callable[[Path, Path], object]
+    share: float = 1.0
+    seal: Callable[[dict[str, bytes]], None] | None = None  # makes checksums right again, as a forger would
+    package: str | None = None  # an optional one that it needs
+
+
+def _graph(n=24):
+    from graphquilt import Graph
+
+    rows = np.arange(n)
+    A = sp.coo_array((np.ones(n), (rows, (rows + 1) % n)), shape=(n, n))
+    features = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
+    return Graph((A + A.T).tocsr(), features, labels=rows % 3)
+
+
+def _check_graph(graph):
+    """Use all of a graph."""
+    n = graph.n_nodes
+    assert graph.indptr[0] == 0
+    assert graph.indptr[-1] == len(graph.indices)
+    assert (graph.degrees >= 0).all()
+    assert graph.n_edges == 0 or (graph.indices.min() >= 0 and graph.indices.max() < n)
+    assert graph.weights is None or (np.isfinite(graph.weights).all() and len(graph.weights) == graph.n_edges)
+    assert graph.features is None or graph.features.shape[0] == n
+    assert graph.labels is None or graph.labels.shape == (n,)
+    assert graph.node_ids is None or (graph.node_ids.shape == (n,) and graph.node_ids.tolist() is not None)
+    if n:
+        part, nodes = graph.largest_component()
+        assert part.n_nodes == len(nodes)
+        graph.subgraph(np.arange(min(n, 3)))
+
+
+# Edges
+
+
+def _edge_lists():
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 20, (30, 2))
+    rows = [(f"{u}", f"{v}", f"{w:.3f}") for (u, v), w in zip(ends, rng.random(30), strict=True)]
+    named = [(f"host-{u}", f"näme {v}", w) for u, v, w in rows]
+    return {
+        "plain.txt": "\n".join(f"{u} {v}" for u, v, _ in rows * 10),  # more than are looked at first
+        "commented.txt": "# edges\n" + "\n".join(f"{u}  {v}\t{w}" for u, v, w in rows) + "\n% end\n",
+        "header.csv": "from,to,weight\n" + "\n".join(map(",".join, rows)) + "\n",
+        "named.csv": "from,to,weight\n" + "\n".join(f'{u},"{v}",{w}' for u, v, w in named) + "\n",
+        "plain.tsv": "\n".join(map("\t".join, rows)) + "\n",
+        "bars.txt": "\r\n".join(map("|".join, named)),
+    }
+
+
+def _make_texts(folder):
+    for name, text in _edge_lists().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _make_gzipped(folder):
+    for name, text in _edge_lists().items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+
+
+def _read_text_edges(folder, path):
+    from graphquilt import read_edges
+
+    columns = (0, 1) if path.name.startswith(("plain.txt", "commented")) else (0, 1, 2)
+    _check_graph(read_edges(path, columns=columns, directed=path.name.startswith("bars")))
+
+
+def _make_edge_arrays(folder):
+    rng = np.random.default_rng(0)
+    edges = rng.integers(0, 20, (2, 40))
+    np.save(folder / "edges.npy", edges)
+    np.save(folder / "tall.npy", edges.T.astype(np.int32))
+    X = _graph().adjacency
+    np.savez(
+        folder / "graph.npz",
+        edge_index=edges,
+        edge_weight=rng.random(40),
+        x=rng.random((24, 3)),
+        y=np.arange(24) % 3,
+        node_id=np.array([f"node {k}" for k in range(24)]),
+    )
+    parts = {f"x_{part}": np.asarray(getattr(X, part)) for part in ("data", "indices", "indptr", "shape")}
+    np.savez(folder / "sparse.npz", edge_index=edges, **parts)
+    sp.save_npz(folder / "adjacency.npz", X)
+
+
+def _read_edge_array(folder, path):
+    from graphquilt import read_edges
+
+    _check_graph(read_edges(path))
+
+
+def _make_edge_parquet(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    u, v, w = rng.integers(0, 20, 40), rng.integers(0, 20, 40), rng.random(40)
+    pq.write_table(pa.table({"u": u, "v": v, "w": w}), folder / "numbers.parquet")
+    names = [f"host {k}" for k in u]
+    pq.write_table(pa.table({"u": names, "v": [f"ö{k}" for k in v], "w": w}), folder / "names.parquet")
+
+
+def _read_edge_parquet(folder, path):
+    from graphquilt import read_edges
+
+    _check_graph(read_edges(path, columns=(0, 1, 2)))
+
+
+@contextlib.contextmanager
+def _emptied(path):
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_out_of_core(folder):
+    _make_edge_parquet(folder)
+    (folder / "names.parquet").unlink()
+    np.save(folder / "edges.npy", np.random.default_rng(0).integers(0, 20, (2, 40)))
+
+
+def _read_out_of_core(folder, path):
+    from graphquilt.ingest import build_csr
+
+    with _emptied(folder.parent / "out") as out:
+        _check_graph(build_csr(path, out, n_nodes=1000, memory=1 << 24))
+
+
+def _make_unfinished_build(folder):
+    from graphquilt.ingest import build_csr
+
+    def stop(event):
+        if event.stage == "distributing edges":
+            raise KeyboardInterrupt
+
+    edges = np.random.default_rng(0).integers(0, 20, (2, 40))
+    with contextlib.suppress(KeyboardInterrupt):
+        build_csr(edges, folder, memory=1 << 24, progress=stop)
+
+
+def _read_unfinished_build(folder, path):
+    from graphquilt.ingest import build_csr
+
+    copy = folder.parent / "copy"
+    with _emptied(copy):
+        shutil.copytree(folder, copy)
+        _check_graph(build_csr(np.random.default_rng(0).integers(0, 20, (2, 40)), copy, memory=1 << 24))
+
+
+# Node attributes
+
+
+def _make_features(folder):
+    X = np.random.default_rng(0).random((24, 3)).astype(np.float32)
+    np.save(folder / "dense.npy", X)
+    sp.save_npz(folder / "sparse.npz", sp.csr_array(X))
+    sp.save_npz(folder / "columns.npz", sp.csc_array(X))
+
+
+def _read_features(folder, path):
+    from graphquilt.jobs.source import read_features, with_attributes
+
+    graph = with_attributes(_graph(), read_features(path), None)
+    _check_graph(graph)
+    _check_numeric(graph.features)
+
+
+def _check_numeric(X):
+    part = X[:2]
+    assert np.issubdtype(part.dtype, np.number) or part.dtype == bool, part.dtype
+    assert X.ndim == 2
+
+
+def _make_labels(folder):
+    np.save(folder / "labels.npy", np.arange(24) % 3 - 1)
+    np.save(folder / "floats.npy", np.arange(24.0) % 3)
+
+
+def _read_labels(folder, path):
+    from graphquilt.jobs.source import read_array, with_attributes
+
+    graph = with_attributes(_graph(), None, read_array(path, "labels"))
+    _check_graph(graph)
+    np.unique(graph.labels)
+
+
+# Flows
+
+
+def _flow_rows():
+    rng = np.random.default_rng(0)
+    ports = ("Port1", "80", "1", "2", "3", "4")
+    ends = [(f"C{u}", f"D{v}", str(rng.choice([1, 6, 17]))) for u, v in rng.integers(0, 9, (120, 2))]
+    return [(f"{86400 * (k // 20) + 60 * k}", "10", *pair, *ports) for k, pair in enumerate(ends)]
+
+
+def _flow_texts():
+    rows = _flow_rows()
+    header = "time,duration,srcdevice,dstdevice,protocol,srcport,dstport,srcpackets,dstpackets,srcbytes,dstbytes\n"
+    iso = [(f"2017-01-{1 + k // 20:02d}T00:{k % 60:02d}:00", *row[1:]) for k, row in enumerate(rows)]
+    return {
+        "plain.csv": "\n".join(map(",".join, rows)) + "\n",
+        "header.csv": header + "\n".join(map(",".join, rows)) + "\n",
+        "iso.csv": header + "\n".join(map(",".join, iso)),
+    }
+
+
+def _make_flow_texts(folder):
+    for name, text in _flow_texts().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _make_flows_packed(folder):
+    for name, text in _flow_texts().items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+    (folder / "plain.csv.bz2").write_bytes(bz2.compress(text.encode(), 1))
+
+
+def _make_flow_parquet(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    time, _, source, destination, protocol, *_ = zip(*_flow_rows(), strict=True)
+    table = {"time": list(map(float, time)), "srcdevice": source, "dstdevice": destination}
+    pq.write_table(pa.table(table | {"protocol": list(map(int, protocol))}), folder / "numbers.parquet")
+    stamps = pa.array([int(float(t) * 1e6) for t in time], pa.timestamp("us"))
+    pq.write_table(pa.table(table | {"time": stamps, "protocol": protocol}), folder / "stamps.parquet")
+
+
+def _read_flows(folder, path):
+    from graphquilt.temporal import read_flows, snapshots
+
+    strict = len(path.read_bytes()) % 2 == 1
+    for window in islice(snapshots(read_flows(path, protocol="tcp", strict=strict), "1d").windows(), 100):
+        assert window.matrix.nnz <= 200
+
+
+# The command line
+
+
+def _make_config(folder):
+    (folder / "run.toml").write_text(
+        'columns = "0,1"\ndim = 4\npatches = 3\npartition = "metis"\ndegree = 2.5\noverlap = "6:12"\nseed = 1\n'
+        'embedder = "svd"\nset = ["tol=0.01"]\nrobust = true\ncoverage = 0.5\nrefine = 1\nrecipe = "paper"\n'
+        "runs = 1\nrounds = 0\nworkers = 1\njson = true\ngrowth = 3.0\n",
+        encoding="utf-8",
+    )
+    (folder / "ingest.toml").write_text(
+        'columns = "0,1"\nnodes = 24\nids = "integer"\nheader = false\ndelimiter = " "\ndirected = false\n'
+        "largest-component = true\njson = true\n",
+        encoding="utf-8",
+    )
+    (folder / "parquet.toml").write_text(
+        'columns = "u,v,w"\nmemory = "16M"\nnodes = 24\ndirected = true\n', encoding="utf-8"
+    )
+
+
+def _read_config(folder, path):
+    """Run a command with the flags of the file; how it ends is what its user would see."""
+    from cyclopts import CycloptsError
+
+    from graphquilt.cli import app, config
+    from graphquilt.cli.values import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
+    from graphquilt.errors import InputError
+
+    _, parquet = edges = folder.parent / "edges.txt", folder.parent / "edges.parquet"
+    if not parquet.exists():
+        _make_edge_parquet(folder.parent)
+        (folder.parent / "numbers.parquet").rename(parquet)
+        edges[0].write_text("\n".join(f"{k} {(k + 1) % 24}" for k in range(24)), encoding="utf-8")
+    try:
+        if path.name == "run.toml":
+            tokens = ["run", str(edges[0]), "--out", "job", "--config", str(path)]
+            app.config = (config._toml(str(path)),)
+            _, bound, *_ = app.parse_args(tokens, print_error=False, exit_on_error=False)
+            flags = {type(value): value for value in bound.arguments.values()}
+            settings = job_settings(
+                {},
+                cutting=flags.get(CuttingFlags, CuttingFlags()),
+                embedder=flags.get(EmbedderFlags, EmbedderFlags()),
+                recipe=flags.get(RecipeFlags, RecipeFlags()),
+                stitching=flags.get(StitchingFlags, StitchingFlags()),
+            )
+            settings.resolved(_graph()).to_parameters()
+            return
+        with _emptied(folder.parent / "out") as out, contextlib.redirect_stdout(io.StringIO()):
+            config.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
+    except CycloptsError as error:
+        raise InputError(config.sentence(error)) from error
+
+
+# Folders
+
+
+def _make_graph_folder(folder):
+    graph = _graph()
+    graph.save(folder / "dense")
+    sparse = graph.from_arrays(
+        graph.indptr,
+        graph.indices,
+        np.ones(graph.n_edges),
+        features=sp.csr_array(graph.features),
+        node_ids=np.array([f"node {k}" for k in range(24)]),
+        directed=True,
+    )
+    sparse.save(folder / "sparse")
+
+
+def _read_graph_folder(folder, path):
+    from graphquilt import Graph
+
+    _check_graph(Graph.open(folder / path.relative_to(folder).parts[0]))
+
+
+def _make_job(folder):
+    import graphquilt as gq
+
+    cutting = gq.Cutting(n_patches=3, overlap=(5, 10))
+    gq.embed(_graph(36), 3, cutting=cutting, store=gq.DirectoryStore(folder))
+
+
+def _seal_job(files):
+    """Make the checksums in markers those of the data files."""
+    for name, content in list(files.items()):
+        if name.endswith((".npy", ".npz")):
+            marker = name[:-4] + ".json"
+            with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError, RecursionError):
+                fields = json.loads(files[marker])
+                fields |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+                with contextlib.suppress(Exception):
+                    array = np.load(io.BytesIO(content), allow_pickle=False)
+                    if isinstance(array, np.ndarray):
+                        (only,) = fields["arrays"]
+                        fields["arrays"][only] = {"shape": list(array.shape), "dtype": array.dtype.str}
+                files[marker] = json.dumps(fields).encode()
+
+
+def _read_job(folder, path):
+    from graphquilt.jobs import Job, export_embedding, job_status
+
+    job = Job.open(folder)
+    status = job_status(job, verify=True)
+    json.dumps(status.settings)
+    with _emptied(folder.parent / "out") as out:
+        out.mkdir()
+        export_embedding(job, out / "embedding.csv")
+
+
+def _make_patches(folder):
+    _make_job(folder)
+    for name in ("alignment.npz", "alignment.json", "embedding.npy", "embedding.json"):
+        (folder / name).unlink()
+
+
+def _read_patches(folder, path):
+    from graphquilt.jobs import Job
+
+    copy = folder.parent / "copy"
+    with _emptied(copy):
+        shutil.copytree(folder, copy)
+        job = Job.open(copy)
+        job.stitch()
+        assert np.isfinite(job.embedding).all()
+
+
+def _watch(folder, rows):
+    from graphquilt.temporal import ScoringOptions, Tracker, read_flows, snapshots
+    from graphquilt.temporal.watching import WatchState, watch_windows
+
+    tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2), min_observations=3), history=4)
+    state = WatchState(folder, tracker, width=86400.0)
+    text = "\n".join(map(",".join, _flow_rows()[:rows]))
+    days = snapshots(read_flows(io.BytesIO(text.encode())), "1d")
+    for _, scores in watch_windows(days, state):
+        scores.alerts(3)
+    return state
+
+
+def _make_watch_state(folder):
+    _watch(folder, 80)
+
+
+def _read_watch_state(folder, path):
+    copy = folder.parent / "copy"
+    with _emptied(copy):
+        shutil.copytree(folder, copy)
+        state = _watch(copy, 120)
+        for number in state.tracker.numbers:
+            for side in ("source", "destination"):
+                state.tracker.explain(number, side, 0)
+
+
+# Data sets
+
+
+def _make_planetoid(folder):
+    X = sp.csr_matrix(np.ones((24, 5), dtype=np.float32))
+    one_hot = np.eye(3, dtype=np.int32)[np.arange(24) % 3]
+    neighbours = defaultdict(list, {k: [(k + 1) % 24, (k - 1) % 24] for k in range(24)})
+    parts = {"x": X[:6], "tx": X[18:], "allx": X[:18], "y": one_hot[:6], "ty": one_hot[18:], "ally": one_hot[:18]}
+    for name, value in {**parts, "graph": neighbours}.items():
+        (folder / f"ind.cora.{name}").write_bytes(pickle.dumps(value, protocol=2))
+    (folder / "ind.cora.test.index").write_text("\n".join(map(str, range(18, 24))) + "\n", encoding="utf-8")
+
+
+def _read_dataset(name):
+    def read(folder, path):
+        from graphquilt.datasets import load_dataset
+
+        graph = load_dataset(name, data=folder)
+        _check_graph(graph)
+
+    return read
+
+
+def _make_npz_dataset(folder):
+    graph = _graph()
+    X = sp.csr_array(graph.features)
+    edges = np.stack([np.repeat(np.arange(24), graph.degrees), graph.indices])
+    parts = {f"x_{part}": np.asarray(getattr(X, part)) for part in ("data", "indices", "indptr", "shape")}
+    np.savez(folder / "cora.npz", edge_index=edges, y=graph.labels, **parts)
+    A = graph.adjacency
+    parts = {
+        f"{name}_{part}": np.asarray(getattr(matrix, part))
+        for name, matrix in (("adj", A), ("attr", X))
+        for part in ("data", "indices", "indptr", "shape")
+    }
+    np.savez(folder / "amazon-photo.npz", **parts, labels=graph.labels)
+    pickled = {"adj_matrix": sp.csr_matrix(A), "node_attr": sp.csr_matrix(X)}
+    objects = {name: np.array(value, dtype=object) for name, value in pickled.items()}
+    np.savez(folder / "coauthor-cs.npz", **objects, node_label=graph.labels)
+
+
+def _read_npz_dataset(folder, path):
+    _read_dataset(path.stem)(folder, path)
+
+
+def _make_pyg(folder):
+    import torch
+
+    graph = _graph()
+    edges = np.stack([np.repeat(np.arange(24), graph.degrees), graph.indices]).astype(np.int64)
+    data = {"edge_index": torch.from_numpy(edges), "x": torch.from_numpy(graph.features), "y": torch.arange(24) % 3}
+    torch.save(({"_store": data}, None), folder / "data.pt")
+
+
+def _make_mag240m(folder):
+    processed = folder / "processed"
+    for name, array in {
+        "paper___cites___paper/edge_index.npy": np.random.default_rng(0).integers(0, 24, (2, 60)),
+        "paper/node_feat.npy": np.ones((24, 3), dtype=np.float16),
+        "paper/node_label.npy": np.where(np.arange(24) % 2, np.nan, 3.0),
+    }.items():
+        (processed / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(processed / name, array)
+
+
+def _read_mag240m(folder, path):
+    from graphquilt.ingest import read_mag240m
+
+    with _emptied(folder.parent / "out") as out:
+        _check_graph(read_mag240m(folder, out, memory=1 << 24))
+
+
+# Results
+
+
+def _make_encoder(folder):
+    from graphquilt.embedders.encoder import Encoder
+
+    rng = np.random.default_rng(0)
+    shapes = {"weight0": (3, 4), "bias0": (4,), "weight1": (4, 4), "bias1": (4,)}
+    weights = {name: rng.random(shape).astype(np.float32) for name, shape in shapes.items()}
+    Encoder("VGAE", 2, weights).save(folder / "encoder.safetensors")
+
+
+def _read_encoder(folder, path):
+    from graphquilt.embedders.encoder import Encoder
+
+    encoder = Encoder.load(path)
+    assert repr(encoder)
+    assert encoder(_graph()).shape[0] == 24
+
+
+def _make_alignment(folder):
+    import graphquilt as gq
+
+    X = np.random.default_rng(0).random((24, 2))
+    gq.align([(np.arange(12), X[:12]), (np.arange(6, 18), X[6:18]), (np.arange(12, 24), X[12:])]).save(
+        folder / "alignment.npz"
+    )
+
+
+def _read_alignment(folder, path):
+    from graphquilt import Alignment
+
+    alignment = Alignment.load(path)
+    assert repr(alignment)
+    assert alignment.summary()
+    for k in range(alignment.n_patches):
+        assert np.isfinite(alignment.apply(k, np.ones((2, alignment.dim)))).all()
+
+
+READERS = {
+    reader.name: reader
+    for reader in (
+        Reader("edges in text", _make_texts, _read_text_edges, 3),
+        Reader("edges in gzip", _make_gzipped, _read_text_edges, 3),
+        Reader("edges in npy and npz", _make_edge_arrays, _read_edge_array, 2),
+        Reader("edges in Parquet", _make_edge_parquet, _read_edge_parquet, 2),
+        Reader("edges out of core", _make_out_of_core, _read_out_of_core),
+        Reader("unfinished build", _make_unfinished_build, _read_unfinished_build),
+        Reader("features", _make_features, _read_features, 2),
+        Reader("labels", _make_labels, _read_labels),
+        Reader("flows in text", _make_flow_texts, _read_flows),
+        Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
+        Reader("flows in Parquet", _make_flow_parquet, _read_flows),
+        Reader("configuration", _make_config, _read_config, 0.4),
+        Reader("graph folder", _make_graph_folder, _read_graph_folder, 2),
+        Reader("job folder", _make_job, _read_job, 0.3, _seal_job),
+        Reader("patches of others", _make_patches, _read_patches, 0.2, _seal_job),
+        Reader("watch state", _make_watch_state, _read_watch_state, 0.3),
+        Reader("planetoid", _make_planetoid, _read_dataset("cora"), 2),
+        Reader("npz data sets", _make_npz_dataset, _read_npz_dataset, 2),
+        Reader("PyG data sets", _make_pyg, _read_dataset("cora"), 1, None, "torch"),
+        Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
+        Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
+        Reader("alignment", _make_alignment, _read_alignment, 2),
+    )
+}
