@@ -260,7 +260,7 @@ def test_real_text_files(dataset_folder):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("e.gz", gzip.compress(b"0 1\n" * 5000)[:40] + b"\xff" * 60, "cut short or not gzip, after line"),
+        ("e.gz", gzip.compress(b"0 1\n" * 5000, mtime=0)[:40] + b"\xff" * 60, "cut short or not gzip, after line"),
         ("e.csv", b"from,to\nk\xc3\xb6ln,bonn\nbonn,k\xf6ln\n", r"line 3: the byte 0xf6 after 'bonn,k' .*iconv"),
         ("e.txt.bz2", b"BZh91AY&SY\xff\xfe\n", "line 1: .*unpack it"),
         ("e.txt", b"0 1\n" + b"1" * (1 << 20), "line 2: the line has 1048576 letters or more"),
