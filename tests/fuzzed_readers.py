@@ -276,7 +276,7 @@ def _make_config(folder):
     (folder / "run.toml").write_text(
         'columns = "0,1"\ndim = 4\npatches = 3\npartition = "metis"\ndegree = 2.5\noverlap = "6:12"\nseed = 1\n'
         'embedder = "svd"\nset = ["tol=0.01"]\nrobust = true\ncoverage = 0.5\nrefine = 1\nrecipe = "paper"\n'
-        "runs = 1\nrounds = 0\nworkers = 1\njson = true\ngrowth = 3.0\n",
+        "runs = 1\nstart = true\nworkers = 1\njson = true\ngrowth = 3.0\n",
         encoding="utf-8",
     )
     (folder / "ingest.toml").write_text(

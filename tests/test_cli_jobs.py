@@ -50,7 +50,22 @@ def edges(tmp_path_factory):
 def job(edges, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "job"
     done = subprocess.run(
-        [*COMMAND, "run", edges, "--dim", "2", "--patches", "4", "--out", path, "--workers", "1", "--json"],
+        [
+            *COMMAND,
+            "run",
+            edges,
+            "--dim",
+            "2",
+            "--patches",
+            "4",
+            "-e",
+            "svd",
+            "--out",
+            path,
+            "--workers",
+            "1",
+            "--json",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -110,7 +125,7 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     code, out, _ = gq("inspect", job, "--json", "--verify")
     status = json.loads(out)
     assert code == 0
-    assert (status["embedded"], status["next"], status["damaged"]) == ([4], "nothing", [])
+    assert (status["embedded"], status["next"], status["damaged"]) == (4, "nothing", [])
     labels = tmp_path / "y.npy"
     np.save(labels, np.arange(400) % 2)
     code, out, _ = gq("evaluate", job, "--labels", labels, "--splits", 2, "--json")
@@ -130,7 +145,7 @@ def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
     shutil.copytree(job, other)
     assert gq("evaluate", other)[0] == 0
     assert "earlier" not in gq("inspect", other)[1]
-    assert gq("align", other, "--no-scale")[0] == 0
+    assert gq("align", other, "--no-translate")[0] == 0
     assert "of an earlier embedding auc" in " ".join(gq("inspect", other)[1].split())
 
 
@@ -365,7 +380,7 @@ def known(edges, job, tmp_path, monkeypatch):
     [
         (("run", "nowhere.csv"), "nowhere.csv does not exist"),
         (("run", "EDGES", "--embedder", "word2vec"), "choose one of propagation, svd, vgae, gae, dgi"),
-        (("run", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of svd"),
+        (("run", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of propagation"),
         (("run", "EDGES", "--overlap", "many"), "two numbers with a colon"),
         (("run", "EDGES", "--partition", "spectral"), "choose one of metis"),
         (("run", "EDGES", "--dim", "many"), 'Invalid value for --dim: unable to convert "many" into int.'),
@@ -460,7 +475,7 @@ def test_a_job_without_patches_can_be_made_otherwise(gq, edges, tmp_path):
     """Two components stop the first attempt; its folder serves the next one."""
     file, out = tmp_path / "edges.csv", tmp_path / "job"
     file.write_text(edges.read_text() + edges.read_text().replace("n", "m").removesuffix("m18.19,m19.19\n"))
-    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
+    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out, "-e", "svd")
     code, _, err = gq(*words)
     assert code == 2
     assert "--largest-component" in err

@@ -22,7 +22,7 @@ def test_datasets_are_listed_and_shown(monkeypatch, capsys, tmp_path):
     code, out, _ = call(monkeypatch, capsys, "datasets", "list", "--json", "--data", tmp_path)
     assert code == 0
     assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(
-        ["amazon-photo", "citeseer", "coauthor-cs", "cora", "lanl", "mag240m", "pubmed"]
+        ["amazon-photo", "citeseer", "coauthor-cs", "cora", "lanl", "mag240m", "pubmed", "wordnet"]
     )
     code, out, _ = call(monkeypatch, capsys, "datasets", "list")
     assert code == 0

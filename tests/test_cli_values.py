@@ -87,7 +87,7 @@ def test_flags_of_a_source_change_what_they_name_and_nothing_else():
 
 def test_settings_come_from_the_job_and_then_from_the_flags():
     store = {}
-    assert job_settings(store) == JobSettings(embedder=gq.SVD(64))
+    assert job_settings(store) == JobSettings(embedder=gq.Propagation(64), recipe=gq.Recipe.shared())
     stored = JobSettings(embedder=gq.SVD(3), cutting=gq.Cutting(4), recipe=gq.Recipe(robust=True), seed=9)
     keep_settings(store, stored)
     assert job_settings(store) == stored

@@ -125,7 +125,8 @@ def test_a_graph_without_labels_is_compared_by_its_links():
 
 def test_a_job_on_disk_is_compared_as_its_parts_are(tmp_path):
     graph = gq.datasets.load_dataset("blocks")
-    result = gq.embed(graph, dim=4, cutting=gq.Cutting(4, overlap=(40, 160)), store=gq.DirectoryStore(tmp_path / "job"))
+    store, cutting = gq.DirectoryStore(tmp_path / "job"), gq.Cutting(4, overlap=(40, 160))
+    result = gq.embed(graph, dim=4, cutting=cutting, recipe=gq.Recipe(), store=store)
     parts = gq.evaluate.compare_routes(graph, result.patches, result.alignment, options=EvaluationOptions(splits=2))
     assert compare_job(gq.Job.open(tmp_path / "job"), options=EvaluationOptions(splits=2)) == parts
     with pytest.raises(gq.errors.JobError, match="job of 1200 nodes; this graph has 240"):

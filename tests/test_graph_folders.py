@@ -161,6 +161,9 @@ def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypat
     monkeypatch.setattr(graph_files, "is_settled", lambda *_: True)
     monkeypatch.setattr(graph_files, "_check_content", lambda arrays: readings.append(1) or check(arrays))
     ring().save(tmp_path)
+    Graph.open(tmp_path)
+    assert not readings  # the writer of a graph has read it already
+    (tmp_path / graph_files.MEMORY).unlink()
     for _ in range(3):
         Graph.open(tmp_path)
     assert len(readings) == 1

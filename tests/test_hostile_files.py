@@ -458,5 +458,5 @@ def test_edges_that_a_build_has_not_written_are_not_sorted(tmp_path):
         json.dumps(state | {"batches": -1, "lengths": [6], "sorted": 0, "written": 0})
     )
     np.full(6, 2**31, dtype=np.uint32).tofile(tmp_path / "g" / "building" / "0.rows")
-    with pytest.raises(FormatError, match="Remove that folder and build again"):
+    with pytest.raises(FormatError, match="Remove that folder and run again"):
         gq.ingest.build_csr(edges, tmp_path / "g")

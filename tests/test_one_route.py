@@ -17,7 +17,10 @@ from extras import needs
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
-STAGES = ("labels", "patch_graph", "patches/00002/embedding", "alignment")
+STAGES = {
+    "default": ("labels", "patch_graph", "survey", "patches/00001/offer0", "patches/00002/embedding", "alignment"),
+    "vgae": ("starts/0/0", "patches/00003/offer1", "starts/1/1", "patches/00007/embedding"),
+}
 
 
 def ring(n):
@@ -28,7 +31,7 @@ def ring(n):
 def graph():
     """A torus of 24 × 25 nodes, every other edge of which has a shortcut."""
     A = sp.csr_array(sp.kron(ring(24), sp.eye(25)) + sp.kron(sp.eye(24), ring(25)))
-    return gq.Graph(A)
+    return gq.Graph(A, np.random.default_rng(0).random((600, 5)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +39,13 @@ def edges(graph, tmp_path_factory):
     path = tmp_path_factory.mktemp("input") / "edges.csv"
     rows, columns = sp.coo_array(graph.adjacency).coords
     path.write_text("".join(f"{a},{b}\n" for a, b in zip(rows, columns, strict=True) if a < b))
+    np.save(path.with_name("x.npy"), graph.features)
     return path
 
 
 # What is asked for: flags of the command line, and the same as values.
 CASES = {
-    "svd": (
+    "default": (
         ["--dim", "3", "--patches", "5", "--seed", "4"],
         lambda: {"dim": 3, "cutting": gq.Cutting(5), "seed": 4},
     ),
@@ -55,7 +59,7 @@ CASES = {
             "cutting": gq.Cutting(5),
             "seed": 4,
             "embedder": gq.VGAE(3, max_epochs=6),
-            "recipe": gq.Recipe(runs=2, robust=True, coverage=2.0, refine=1),
+            "recipe": gq.Recipe.shared().changed(runs=2, robust=True, refine=1),
         },
     ),
 }
@@ -79,6 +83,10 @@ def command(*words, **options):
     return subprocess.run([*COMMAND, *map(str, words)], check=True, capture_output=True, text=True, **options)
 
 
+def features(edges):
+    return ["--features", edges.with_name("x.npy")]
+
+
 def embedding(job):
     return np.load(Path(job) / "embedding.npy", allow_pickle=False)
 
@@ -98,7 +106,7 @@ def test_a_folder_gives_the_same_bits_and_partitions_once(case, graph, expected,
 
 
 def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, expected, tmp_path):
-    command("run", edges, *case[1], "--out", tmp_path / "job", "--workers", 1)
+    command("run", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 1)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
     store = gq.DirectoryStore(tmp_path / "python")
     gq.embed(graph, **case[2], store=store)
@@ -114,14 +122,14 @@ def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, e
 def test_the_commands_in_steps_give_the_same_bits(case, edges, expected, tmp_path):
     name, flags, _ = case
     split = flags.index("--runs") if name == "vgae" else len(flags)
-    command("patch", edges, *flags[:split], "--out", tmp_path / "job")
+    command("patch", edges, *features(edges), *flags[:split], "--out", tmp_path / "job")
     command("embed", tmp_path / "job", *flags[split:], "--workers", 1)
     command("align", tmp_path / "job", "--workers", 1)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
 
 
 def test_two_workers_give_the_same_bits(case, graph, edges, expected, tmp_path):
-    command("run", edges, *case[1], "--out", tmp_path / "job", "--workers", 2)
+    command("run", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 2)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
     with gq.Processes(2) as pool:
         assert np.array_equal(gq.embed(graph, **case[2], executor=pool).embedding, expected)
@@ -142,10 +150,10 @@ main()
 
 
 def test_a_job_that_is_killed_at_each_stage_gives_the_same_bits(case, edges, expected, tmp_path):
-    _, flags, _ = case
+    name, flags, _ = case
     job = tmp_path / "job"
-    for stage in STAGES:
-        words = ["run", edges, *flags, "--out", job, "--workers", "1"]
+    for stage in STAGES[name]:
+        words = ["run", edges, *features(edges), *flags, "--out", job, "--workers", "1"]
         run = subprocess.run([sys.executable, "-c", KILL, stage, *map(str, words)], check=False, capture_output=True)
         assert run.returncode == -signal.SIGKILL, run.stderr
     command("embed", job, "--workers", 1)  # without flags: the job knows its settings, robust included
@@ -160,7 +168,7 @@ def test_the_unrolled_block_of_the_readme_gives_the_same_bits(graph, edges, tmp_
     os.chdir(edges.parent)
     try:
         names = {}
-        exec(block.replace("dim=64", "dim=3").replace("SVD(64)", "SVD(3)"), names)
+        exec(block.replace("dim=64", "dim=3").replace("Propagation(64)", "Propagation(3)"), names)
     finally:
         os.chdir(folder)
     assert np.array_equal(names["result"].embedding, names["X"])

@@ -207,7 +207,7 @@ def test_stored_patches_of_fewer_runs_travel_as_they_are(blocks, blocks_quilt, t
 
 
 def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path):
-    recipe = gq.Recipe(runs=2, coverage=1.0)
+    recipe = gq.Recipe(runs=2, coverage=1.0, start=False)
     store = gq.DirectoryStore(tmp_path / "job")
     job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
     patches = job.embed()

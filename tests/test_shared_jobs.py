@@ -369,8 +369,8 @@ def test_the_command_line_goes_on_with_a_job_of_embed(blocks, tmp_path, capsys, 
     assert command(capsys, monkeypatch, "export", path, tmp_path / "x.csv")[0] == 0
     assert len((tmp_path / "x.csv").read_text().splitlines()) == blocks.n_nodes + 1
     assert command(capsys, monkeypatch, "embed", path, "--runs", 2, "--workers", 1)[0] == 0
-    assert command(capsys, monkeypatch, "align", path, "--coverage", 2, "--workers", 1)[0] == 0
-    options["recipe"] = gq.Recipe(runs=2, coverage=2.0)
+    assert command(capsys, monkeypatch, "align", path, "--coverage", 0, "--workers", 1)[0] == 0
+    options["recipe"] = gq.Recipe.shared().changed(coverage=0.0)
     again = gq.embed(blocks, **options, store=DirectoryStore(path))
     assert np.array_equal(Job.open(path).embedding, again.embedding)
     assert np.abs(gq.embed(blocks, **options).embedding - again.embedding).max() < 1e-9

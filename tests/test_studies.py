@@ -217,7 +217,7 @@ def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, 
     needs("torch")
     from graphquilt.studies.trainings import trained, training_fact
 
-    folder, options = tmp_path / "one", {"seed": 0, "recipe": gq.Recipe(runs=2)}
+    folder, options = tmp_path / "one", {"seed": 0, "recipe": gq.Recipe(runs=2, start=False)}
     job = trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=2), **options)
     assert training_fact(job, "epochs") == 2 * 2 * blocks_quilt.n_patches
     embeddings = [np.array(patch.coordinates) for patch in job.patches]

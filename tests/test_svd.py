@@ -229,7 +229,7 @@ def test_patches_of_svd_are_stitched_without_great_loss(dataset_folder):
     """Orthonormal columns in every patch, the definition before this one, reached .61 and .886 here."""
     dataset_folder("amazon-photo")
     photo = gq.datasets.load_dataset("amazon-photo")
-    result = gq.embed(photo, 32, n_patches=10, recipe=gq.Recipe(coverage=2.0))
+    result = gq.embed(photo, 32, n_patches=10, embedder=gq.SVD(32))
     stitched = gq.evaluate.quality(result.embedding, photo, options=gq.evaluate.EvaluationOptions(splits=5))
     assert stitched.accuracy > 0.73
     assert stitched.auc > 0.95

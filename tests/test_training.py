@@ -102,10 +102,7 @@ def test_restarts_keep_the_best_reconstruction():
     others = NonEdges(edges, 80).sample(edges.shape[1], generator).numpy()
     seeds = np.random.SeedSequence(0).spawn(4)
     X = dataclasses.replace(once, restarts=4)(graph, 0)
-    scores = [
-        area_under_curve(once._train(graph, graph.features, child, None, None).embedding, edges, others)
-        for child in seeds
-    ]
+    scores = [area_under_curve(once._train(graph, graph.features, child).embedding, edges, others) for child in seeds]
     assert area_under_curve(X, edges, others) == max(scores)
     assert len(set(scores)) > 1
 

@@ -96,12 +96,12 @@ class Pass:
         except KeyError:
             return False
         except FormatError as error:
-            _log.warning("patch %d makes its %s again: %s", patch, self.content, error)
+            _log.warning("%s: %s", self._again(patch), error)
             return False
         wanted = self.parameters(patch)
         changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
         if changes:
-            _log.warning("patch %d makes its %s again: it was made with %s", patch, self.content, changes)
+            _log.warning("%s: it was made with %s", self._again(patch), changes)
             return False
         if self.content != "embedding":
             return True
@@ -111,6 +111,14 @@ class Pass:
             _log.warning("patch %d is embedded again: its embedding does not have the shape %s", patch, shape)
             return False
         return True
+
+    def _again(self, patch: int) -> str:
+        """Say that what a patch has made is made again."""
+        return (
+            f"patch {patch} is embedded again"
+            if self.content == "embedding"
+            else f"patch {patch} makes its offer again"
+        )
 
     def call(self, patch: int, *, afresh: bool = False) -> Call:
         """Return the call that embeds a patch; a shared store has the data of the patch by then."""
