@@ -54,17 +54,8 @@ def job(edges, tmp_path_factory):
             *COMMAND,
             "run",
             edges,
-            "--dim",
-            "2",
-            "--patches",
-            "4",
-            "-e",
-            "svd",
-            "--out",
+            *["--dim", "2", "--patches", "4", "-e", "svd", "--workers", "1", "--json", "--out"],
             path,
-            "--workers",
-            "1",
-            "--json",
         ],
         capture_output=True,
         text=True,
@@ -96,7 +87,7 @@ def test_run_again_changes_nothing(job, edges, gq):
 
 def test_the_stages_give_the_same_as_run(job, edges, gq, tmp_path):
     steps = tmp_path / "steps"
-    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", steps)[0] == 0
+    assert gq("patch", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", steps)[0] == 0
     for share in ("2/3", "1/3", "3/3"):
         code, out, _ = gq("embed", steps, "--shard", share, "--workers", 1, "--json")
         assert code == 0
@@ -107,7 +98,7 @@ def test_the_stages_give_the_same_as_run(job, edges, gq, tmp_path):
 
 def test_two_workers_give_the_same(job, edges, gq, tmp_path):
     other = tmp_path / "job"
-    assert gq("run", edges, "--dim", 2, "--patches", 4, "--out", other, "--workers", 2)[0] == 0
+    assert gq("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, "--workers", 2)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
@@ -117,7 +108,7 @@ def test_a_dask_cluster_gives_the_same(job, edges, gq, tmp_path):
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "resources": {"GPU": 1}}
     with distributed.LocalCluster(**options) as cluster:
         workers = ("--dask", cluster.scheduler_address, "--dask-resource", "GPU=1")
-        assert gq("run", edges, "--dim", 2, "--patches", 4, "--out", other, *workers)[0] == 0
+        assert gq("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, *workers)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
@@ -137,7 +128,7 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
-    assert "not yet" not in gq("inspect", job)[1]
+    assert gq("inspect", job)[1].count("not yet") == 1  # SVD makes no survey
 
 
 def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
@@ -410,7 +401,7 @@ def known(edges, job, tmp_path, monkeypatch):
 def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, gq):
     before = content(known["JOB"])
     if "--dask" in words:
-        dask = needs("dask")
+        dask, _ = needs("dask"), needs("distributed")  # whose defaults would go with the setting if they came after it
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
             code, out, err = gq(*(known.get(word, word) for word in words))
     else:

@@ -185,6 +185,8 @@ class Job:
     def _revise(self, before: JobSettings | None, settings: JobSettings, only: Sequence[int] | None) -> None:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
+        if only is not None and len(only) == 0:
+            return  # a share of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, share_name(only)):
             stored, _ = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:

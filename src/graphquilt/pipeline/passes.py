@@ -114,11 +114,7 @@ class Pass:
 
     def _again(self, patch: int) -> str:
         """Say that what a patch has made is made again."""
-        return (
-            f"patch {patch} is embedded again"
-            if self.content == "embedding"
-            else f"patch {patch} makes its offer again"
-        )
+        return f"patch {patch} {'is embedded' if self.content == 'embedding' else 'makes its offer'} again"
 
     def call(self, patch: int, *, afresh: bool = False) -> Call:
         """Return the call that embeds a patch; a shared store has the data of the patch by then."""
