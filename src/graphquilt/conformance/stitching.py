@@ -12,10 +12,19 @@ import scipy.sparse as sp
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.refinement import lay_onto
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders.contract import Embedder, Surroundings, can_start, checked_fit, free_motions, needs_start
+from graphquilt.embedders.contract import (
+    Context,
+    Embedder,
+    Surroundings,
+    can_start,
+    checked_fit,
+    free_motions,
+    needs_start,
+)
 from graphquilt.errors import QuiltError
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
+from graphquilt.patches.context import surrounding_nodes
 
 __all__ = ["EmbedderReport", "compare_halves"]
 
@@ -104,9 +113,11 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     survey = embedder.survey(graph, 1) if hasattr(embedder, "survey") else {}
     for name, array in survey.items():
         assert len(array) == graph.n_nodes, f"survey has {len(array)} rows in {name!r} for {graph.n_nodes} nodes"
+    wider = [_with_context(graph, nodes, getattr(embedder, "context", None)) for nodes in halves]
+    parts = [graph.subgraph(nodes) for nodes in wider]
     around = [
-        Surroundings(len(nodes), graph.n_nodes, {name: array[nodes] for name, array in survey.items()})
-        for nodes in halves
+        Surroundings(len(half), graph.n_nodes, {name: array[nodes] for name, array in survey.items()})
+        for half, nodes in zip(halves, wider, strict=True)
     ]
     while needs_start(embedder):
         offers = [_checked_offer(embedder, *part) for part in zip(parts, around, strict=True)]
@@ -116,6 +127,14 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     left = getattr(embedder, "motions_started", None)
     moved = _error_after(c, d, left) if isinstance(left, Motions) and left.free else _error(c, d)
     return EmbedderReport(motions, _error_after(a, b, motions), moved)
+
+
+def _with_context(graph: Graph, nodes: Int64Array, context: Context | None) -> Int64Array:
+    """Return the nodes and those around them that the embedder wants to see."""
+    if context is None:
+        return nodes
+    outer = surrounding_nodes(graph, nodes, hops=context.hops, neighbours=context.neighbours)
+    return np.concatenate([nodes, outer])
 
 
 def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
