@@ -50,6 +50,20 @@ def test_a_hub_brings_in_no_more_than_the_cap():
     assert 7 <= len(outer) <= 8
 
 
+@given(st.integers(0, 10**6), st.floats(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_surroundings_keep_to_their_growth_and_prefer_what_is_linked_most(seed, growth):
+    A = sp.random_array((60, 60), density=0.1, rng=seed).tocsr()
+    graph = gq.Graph(A + A.T)
+    nodes = np.arange(10)
+    outer = surrounding_nodes(graph, nodes, hops=1, neighbours=60, growth=growth)
+    everything = surrounding_nodes(graph, nodes, hops=1, neighbours=60)
+    assert len(outer) == min(len(everything), int(growth * 10))
+    links = np.asarray(graph.adjacency.astype(bool)[:10].sum(axis=0)).ravel()
+    left = np.setdiff1d(everything, outer)
+    assert links[outer].min(initial=60) >= links[left].max(initial=0)
+
+
 # One frame
 
 

@@ -133,7 +133,7 @@ def _with_context(graph: Graph, nodes: Int64Array, context: Context | None) -> I
     """Return the nodes and those around them that the embedder wants to see."""
     if context is None:
         return nodes
-    outer = surrounding_nodes(graph, nodes, hops=context.hops, neighbours=context.neighbours)
+    outer = surrounding_nodes(graph, nodes, **vars(context))
     return np.concatenate([nodes, outer])
 
 

@@ -98,15 +98,21 @@ class Context:
         How many steps from the patch the outermost nodes are.
     neighbours : int
         At most so many neighbours of each node are followed, so that a hub does not bring in the whole graph.
+    growth : float
+        At most so many times the nodes of the patch travel with it; those with most links towards it are kept.
     """
 
     hops: int = 2
     neighbours: int = 8
+    growth: float = 4.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name in ("hops", "neighbours"):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} of a Context is a whole number of at least 1, not {value!r}.")
+        if not self.growth >= 0:
+            raise InputError(f"growth of a Context is a number of at least 0, not {self.growth!r}.")
 
 
 @dataclass(frozen=True, eq=False)

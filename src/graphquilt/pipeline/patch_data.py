@@ -99,8 +99,7 @@ class PatchData:
             return inner, self.graph.subgraph(inner), None
         nodes = inner
         if self.context is not None:
-            context = self.context
-            outer = surrounding_nodes(self.graph, inner, hops=context.hops, neighbours=context.neighbours)
+            outer = surrounding_nodes(self.graph, inner, **vars(self.context))
             nodes = np.concatenate([inner, outer])
         arrays = {} if self.survey is None else self.survey.arrays
         survey = {name: np.asarray(array[nodes]) for name, array in arrays.items()}
