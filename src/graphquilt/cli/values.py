@@ -298,8 +298,8 @@ class Workers:
                 needs[name] = float(amount)
             except ValueError:
                 raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # its tracebacks; errors here are one sentence
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks; an error here is one sentence
         try:
             client = Client(address, set_as_default=False)
         except (OSError, ValueError) as error:
