@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-slow coverage fuzz lint format bench reproduce dist clean
+.PHONY: demo test test-core test-slow coverage fuzz chaos lint format bench reproduce dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -39,6 +39,11 @@ SECONDS ?= inf
 SEED    ?= 0
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing.py --inputs $(INPUTS) --seconds $(SECONDS) --seed $(SEED)
+
+# Commands are killed at random moments, and run again; what they make must have the bits of a run without a kill.
+KILLS ?= 200
+chaos: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos.py --kills $(KILLS) --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -707,3 +707,13 @@ def test_a_half_embedded_job_says_what_comes_next(gq, edges, tmp_path):
         assert code == 2
         assert "has no embedding yet; align it first (graphquilt align)" in err
     assert json.loads(gq("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0
+
+
+def test_a_lack_of_memory_is_one_sentence(gq, edges, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("graphquilt.jobs.Job.begin", refuse)
+    code, _, said = gq("run", edges, "--out", tmp_path / "job")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("graphquilt: there is not enough memory. What is finished is kept")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -249,3 +250,13 @@ def test_the_fingerprint_of_a_folder_is_that_of_the_graph(tmp_path):
     assert (
         graph_fingerprint(Graph.open(tmp_path / "fortran")) == graph_fingerprint(fortran) == graph_fingerprint(ring())
     )
+
+
+def test_times_in_the_future_make_no_writer_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(graph_files, "_LARGE", 0)
+    monkeypatch.setattr(graph_files, "_LONGEST_TICK", 0.2)
+    ring().save(tmp_path)
+    for path in tmp_path.iterdir():  # as if the clock had been set back
+        os.utime(path, (time.time() + 10**8,) * 2)
+    attach(tmp_path, labels=np.arange(40))
+    assert Graph.open(tmp_path).labels[7] == 7

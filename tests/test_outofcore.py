@@ -1,10 +1,12 @@
 """CSR out of core: the same bits as in memory, whatever the bound, however often it is interrupted."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import textwrap
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -193,8 +195,12 @@ def test_a_damaged_unfinished_build_is_begun_again_or_refused(tmp_path):
             raise KeyboardInterrupt
 
     for change, message in (
-        (lambda work: (work / "0.rows").write_bytes(b"\xff" * 4 * 9967), "rows of bucket 0 are outside"),
-        (lambda work: (work / "0.columns").write_bytes(b"\xff" * 4 * 9967), "columns of bucket 0 are outside"),
+        (lambda work: _forge(work, "rows"), "rows of bucket 0 are outside"),
+        (lambda work: _forge(work, "columns"), "columns of bucket 0 are outside"),
+        (lambda work: _edit(work, "sums", rows=[7]), "rows of bucket 0 have another checksum"),
+        (lambda work: os.truncate(work / "0.columns", 40), "columns of bucket 0 have 40 bytes and not"),
+        (lambda work: _edit(work, "sums", rows=["7"]), None),
+        (lambda work: _edit(work, "sums", rows=[]), None),
         (lambda work: _edit(work, "plan", n_nodes=3, first=[0, 3]), "ids are outside"),
         (lambda work: _edit(work, "plan", shift=-1), None),
         (lambda work: _edit(work, "plan", first=[0, "400"]), None),
@@ -210,6 +216,38 @@ def test_a_damaged_unfinished_build_is_begun_again_or_refused(tmp_path):
             with pytest.raises(FormatError, match=message):
                 build_csr(edges, tmp_path)
             shutil.rmtree(tmp_path / "building")
+
+
+def _forge(work, name):
+    """Replace a file of edges, and its checksum."""
+    content = b"\xff" * (work / f"0.{name}").stat().st_size
+    (work / f"0.{name}").write_bytes(content)
+    _edit(work, "sums", **{name: [zlib.crc32(content)]})
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices"])
+def test_a_build_that_is_killed_in_the_middle_of_a_write_goes_on(tmp_path, name):
+    edges = np.random.default_rng(0).integers(0, 20_000, (2, 300_000))
+    expected = build_csr(edges, tmp_path / "expected", memory=1 << 24)
+
+    def stop(event):
+        if event.stage == "sorting edges":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_csr(edges, tmp_path / "graph", memory=1 << 24, progress=stop)
+    path = tmp_path / "graph" / "building" / f"{name}.npy"
+    content = path.read_bytes()
+    with path.open("r+b") as file:  # the header of the second bucket is there, and its data is not
+        dtype = getattr(expected, name).dtype.str
+        header = {"descr": dtype, "fortran_order": False, "shape": (getattr(expected, name).size,)}
+        np.lib.format.write_array_header_1_0(file, header)
+    same(build_csr(edges, tmp_path / "graph", memory=1 << 24), expected)
+    with pytest.raises(KeyboardInterrupt):
+        build_csr(edges, tmp_path / "graph", memory=1 << 24, progress=stop)
+    path.write_bytes(content[:-8] + bytes(8))  # what a power cut may leave
+    with pytest.raises(FormatError, match=f"{name} has another checksum.*Remove that folder"):
+        build_csr(edges, tmp_path / "graph", memory=1 << 24)
 
 
 def _edit(work, name, **changes):

@@ -27,6 +27,7 @@ REQUIRED = {
     "Makefile",
     "README.md",
     "SECURITY.md",
+    "docs/reliability.md",
     "pyproject.toml",
     "src/graphquilt/py.typed",
     ".github/ISSUE_TEMPLATE/bug.yml",

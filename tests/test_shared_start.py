@@ -235,3 +235,19 @@ def test_a_start_that_is_killed_at_each_step_gives_the_same_bits(tmp_path):
     graph, ring = ring_of_patches(6)
     patches = gq.embed_patches(graph, ring, Framed(2, steps=2), store=gq.DirectoryStore(tmp_path / "job"))
     assert same(patches, gq.embed_patches(graph, ring, Framed(2, steps=2)))
+
+
+FEW_FILES = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+from graphquilt import DirectoryStore, align, embed_patches
+from toy_embedders import Framed, ring_of_patches
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+graph, ring = ring_of_patches(100)
+align(embed_patches(graph, ring, Framed(2), store=DirectoryStore(sys.argv[1])), ring.edges)
+"""
+
+
+def test_more_patches_than_files_may_be_open(tmp_path):
+    folder = str(__file__).rpartition("/")[0]
+    subprocess.run([sys.executable, "-c", FEW_FILES, tmp_path / "job", folder], check=True)

@@ -242,6 +242,8 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         except FormatError:
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                raise JobError(f"{path} cannot be opened: too many files are open. Allow more (ulimit -n).") from error
             raise FormatError(
                 f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
                 "It may have been cut short or damaged; write it again, or get it again from its source."

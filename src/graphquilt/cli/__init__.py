@@ -58,6 +58,11 @@ def main() -> None:
 
         print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {resume_command()}", file=sys.stderr)
         sys.exit(130)
+    except MemoryError:
+        _fail(
+            "there is not enough memory. What is finished is kept: run the same command again with fewer workers, or "
+            "where there is more memory."
+        )
     except BrokenPipeError:  # as in: graphquilt inspect job | head -1
         sys.stdout = None
         sys.exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -297,6 +298,8 @@ class Workers:
                 needs[name] = float(amount)
             except ValueError:
                 raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
+        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks; an error here is one sentence
         try:
             client = Client(address, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -71,6 +71,7 @@ _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _FEATURE_PARTS = tuple(f"features_{part}" for part in _CSR_PARTS)
 _NAMES = ("indptr", "indices", "weights", "labels", "node_ids", "features", *_FEATURE_PARTS)
 _LARGE = 1 << 26  # bytes of a graph that is not read again at each opening; a smaller one is read in a moment
+_LONGEST_TICK = 3.0  # seconds after which a file that was just written counts as settled on every file system
 _REMEDY = "The folder is damaged: bring back its files, or write the graph again"
 
 _log = logging.getLogger(__name__)
@@ -358,9 +359,15 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def remember(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Note that the files of a large graph are whole, right after they were written."""
+    """Note that the files of a large graph are whole, right after they were written.
+
+    Files with times in the future, because the clock was set back, are not noted.
+    """
     marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
+    end = time.monotonic() + _LONGEST_TICK
     while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
+        if time.monotonic() > end:
+            return
         time.sleep(0.05)
     _remember(folder, marks, checksums, time.time_ns())
 

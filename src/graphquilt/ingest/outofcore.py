@@ -9,10 +9,13 @@ stopped, and ``graph.json`` is written last, so that nothing unfinished is taken
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
 import shutil
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
@@ -23,12 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.checksums import blocks
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_inside, explained, write_text
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.files import DESCRIPTION, VERSION, open_array, remember, write_description
+from graphquilt.graph.files import DESCRIPTION, VERSION, remember, write_description
 from graphquilt.ingest import kernels
 from graphquilt.ingest.assembly import log_removed
 from graphquilt.ingest.sources import EdgeSource, edge_source
@@ -38,6 +40,7 @@ __all__ = ["build_csr"]
 
 logger = logging.getLogger(__name__)
 _BLOCKS = 1 << 16
+_PIECE = 1 << 24  # bytes that are read at once
 _STATE = "progress.json"
 _LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
 
@@ -182,7 +185,8 @@ def _plan(
     width = 12 if not weighted and index_type(n) is np.int32 else 20
     first = _cut(counts, shift, n, memory // (3 * width))
     plan = _Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
-    _save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, "lengths": [0] * plan.n_buckets})
+    empty = {"lengths": [0] * plan.n_buckets, "sums": {name: [0] * plan.n_buckets for name in plan.arrays}}
+    _save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, **empty})
     return plan
 
 
@@ -192,19 +196,22 @@ def _stored_plan(state: dict[str, Any]) -> _Plan | None:
         plan = _Plan(**state["plan"])
         numbers = [*plan.first, plan.n_nodes, plan.shift, plan.loops, plan.entries, *state["lengths"], state["batches"]]
         places = [0, 0] if state["batches"] >= 0 else [state["sorted"], state["written"]]
+        sums = [state["sums"][name] for name in plan.arrays]
+        numbers += [number for each in sums for number in each]
     except (KeyError, TypeError):
         return None
     if not all(type(number) is int for number in [*numbers, *places]):
         return None
-    if not (isinstance(plan.first, list) and isinstance(state["lengths"], list)):
+    if not all(isinstance(each, list) for each in (plan.first, state["lengths"], *sums)):
         return None
     if not (type(plan.directed) is bool and type(plan.weighted) is bool and plan.n_nodes < 2**60):
         return None
     if plan.shift != _shift(plan.n_nodes) or plan.first[:1] != [0] or plan.first[-1] != plan.n_nodes:
         return None
     ascending = all(a < b and a % (1 << plan.shift) == 0 for a, b in pairwise(plan.first))
-    lengths = len(state["lengths"]) == plan.n_buckets and min(state["lengths"], default=0) >= 0
-    return plan if ascending and lengths and 0 <= places[0] <= plan.n_buckets else None
+    complete = all(len(each) == plan.n_buckets for each in (state["lengths"], *sums))
+    lengths = min(state["lengths"], default=0) >= 0
+    return plan if ascending and complete and lengths and 0 <= places[0] <= plan.n_buckets else None
 
 
 def _shift(n: int) -> int:
@@ -244,15 +251,18 @@ def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
 
 
 def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
-    """Append every edge to its buckets; after each batch the state says how long the files must be."""
+    """Append every edge to its buckets; after each batch the state says how long the files are, and their checksums."""
     state = _load_state(work)
     if state["batches"] < 0:
         return
-    lengths = np.array(state["lengths"], dtype=np.int64)
+    lengths, sums = np.array(state["lengths"], dtype=np.int64), state["sums"]
     for b in range(plan.n_buckets):
         for name, kind in plan.arrays.items():
             with (work / f"{b}.{name}").open("ab") as file:
-                file.truncate(int(lengths[b]) * kind.itemsize)
+                size, present = int(lengths[b]) * kind.itemsize, file.tell()
+                if present < size:  # after a power cut: nothing here waits for the disk
+                    raise _damaged(work, f"{name} of bucket {b} have {present} bytes and not {size}")
+                file.truncate(size)
     first = np.array(plan.first[:-1], dtype=np.int64)
     bucket = np.searchsorted(first, np.arange(_BLOCKS + 1, dtype=np.int64) << plan.shift, side="right") - 1
     columns_like = np.empty(0, dtype=plan.arrays["columns"])
@@ -272,19 +282,26 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
         parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
         for b in range(plan.n_buckets):
             for name in plan.arrays if starts[b] < starts[b + 1] else ():
+                content = parts[name][starts[b] : starts[b + 1]].data.cast("B")
                 with (work / f"{b}.{name}").open("ab") as file:
-                    file.write(parts[name][starts[b] : starts[b + 1]].data.cast("B"))
+                    file.write(content)
+                sums[name][b] = zlib.crc32(content, sums[name][b])
         lengths += np.diff(starts)
         _save_state(work, state | {"batches": number + 1, "lengths": lengths.tolist()})
         report(progress, "distributing edges", done, source.n_edges)
     _save_state(work, state | {"batches": -1, "lengths": lengths.tolist(), "sorted": 0, "written": 0})
 
 
-def _check_bucket(work: Path, b: int, parts: dict[str, AnyArray], length: int, bounds: tuple[int, int]) -> None:
-    """Raise unless the files of a bucket are what was written, as far as sorting depends on it."""
-    sizes = {len(values) for values in parts.values()}
+def _check_bucket(
+    work: Path, b: int, parts: dict[str, AnyArray], state: Mapping[str, Any], bounds: tuple[int, int]
+) -> None:
+    """Raise unless the files of a bucket are what was written."""
+    sizes, length = {len(values) for values in parts.values()}, state["lengths"][b]
     if sizes != {length}:
         raise _damaged(work, f"bucket {b} has {sorted(sizes)} entries and not {length}")
+    for name, values in parts.items():
+        if zlib.crc32(values.data.cast("B")) != state["sums"][name][b]:
+            raise _damaged(work, f"{name} of bucket {b} have another checksum")
     for name, bound in zip(("rows", "columns"), bounds, strict=True):
         if length and not 0 <= int(parts[name].min()) <= int(parts[name].max()) < bound:
             raise _damaged(work, f"{name} of bucket {b} are outside 0..{bound - 1}")
@@ -296,21 +313,21 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
     """Turn one bucket after the other into rows of the CSR.
 
     Return how many entries it has, and shape, type and checksum of its arrays. After each bucket the state says what
-    has been written, and the headers of the files say the same: NumPy leaves room in a header for the length to grow.
-    The checksums grow with the files; only a build that was stopped reads again what it has written.
+    has been written; a header is true only at the end, because a build may be stopped in the middle of any write. NumPy
+    leaves room in a header for the length to grow, so that all headers of a file have the same length. The checksums
+    grow with the files; only a build that was stopped reads again what it has written.
     """
     state = _load_state(work)
-    digests = {name: hashlib.sha256() for name in ["indptr", "indices"] + ["weights"] * plan.weighted}
+    dtypes = {"indptr": np.dtype(np.int64), "indices": plan.arrays["columns"]}
+    dtypes |= {"weights": np.dtype(np.float64)} if plan.weighted else {}
+    digests = {name: hashlib.sha256() for name in dtypes}
     if 0 < state["sorted"] < plan.n_buckets:
-        lengths = {"indptr": plan.first[state["sorted"]] + 1}
-        for name, digest in digests.items():
-            values = open_array(work / f"{name}.npy")[: lengths.get(name, state["written"])]
-            for block in blocks(values):
-                digest.update(block.data.cast("B"))
+        lengths = dict.fromkeys(dtypes, state["written"]) | {"indptr": plan.first[state["sorted"]] + 1}
+        digests = {name: _read_again(work, (name, lengths[name]), kind, state) for name, kind in dtypes.items()}
     for b in range(state["sorted"], plan.n_buckets):
         parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
         n_rows = plan.first[b + 1] - plan.first[b]
-        _check_bucket(work, b, parts, state["lengths"][b], (n_rows, plan.n_nodes))
+        _check_bucket(work, b, parts, state, (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
         ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts
@@ -328,6 +345,9 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
                 np.lib.format.write_array_header_1_0(file, header)
                 file.seek(place * values.itemsize, os.SEEK_CUR)
                 file.write(values.data.cast("B"))
+                if b + 1 == plan.n_buckets:
+                    file.flush()
+                    os.fsync(file.fileno())
             digests[name].update(values.data.cast("B"))
             shape, dtype = [place + len(values)], values.dtype.str
             arrays[name] = {"shape": shape, "dtype": dtype, "sha256": digests[name].hexdigest()}
@@ -335,3 +355,22 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         _save_state(work, state)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
     return int(state["written"]), state["arrays"]
+
+
+def _read_again(work: Path, place: tuple[str, int], dtype: np.dtype[Any], state: Mapping[str, Any]) -> hashlib._Hash:
+    """Return the checksum of the entries that a build which was stopped has written; raise if they are not there."""
+    (name, length), digest, header = place, hashlib.sha256(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": (length,)})
+    try:
+        expected = state["arrays"][name]["sha256"]
+        with (work / f"{name}.npy").open("rb") as file:
+            file.seek(header.tell())
+            left = length * dtype.itemsize
+            while left > 0 and (block := file.read(min(left, _PIECE))):
+                digest.update(block)
+                left -= len(block)
+    except (OSError, KeyError, TypeError) as error:
+        raise _damaged(work, f"{name} cannot be read: {error}") from error
+    if digest.hexdigest() != expected:
+        raise _damaged(work, f"{name} has another checksum")
+    return digest

@@ -287,7 +287,9 @@ class _Work:
                 f"the shared start of {store_name(self.store)} needs what all {p} patches offer in step {step + 1}, "
                 f"and {missing} of them are not done yet. This share is: run the others, and then every share again."
             )
-        offers = [self.store[patch_key(patch, content)].arrays for patch in wanted]
+        # Copies: a map of a file keeps the file open, and there may be more patches than files that may be open.
+        records = (self.store[patch_key(patch, content)] for patch in wanted)
+        offers = [{name: np.array(values) for name, values in record.arrays.items()} for record in records]
         start = getattr(started(self._embedder(run, before), offers, self.seed), "start")  # noqa: B009
         arrays = dict(sorted(start.items()))
         digest, key = fingerprint(*map(np.atleast_1d, arrays.values())), f"starts/{run}/{step}"

@@ -29,7 +29,7 @@ class StoredPatches(LazySequence[Patch]):
     which : sequence of int, optional
         The numbers of the patches; by default all of them in order.
     keep : int
-        How many of the patches opened last stay open.
+        How many of the patches opened last stay open; each may be an open file.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StoredPatches(LazySequence[Patch]):
         node_sets: Sequence[IntArray],
         *,
         which: Sequence[int] | None = None,
-        keep: int = 64,
+        keep: int = 32,
     ) -> None:
         self._store, self._node_sets, self._keep = store, node_sets, keep
         self._which = range(len(node_sets)) if which is None else which
