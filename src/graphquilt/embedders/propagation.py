@@ -28,7 +28,6 @@ from graphquilt.progress import ProgressCallback, report
 __all__ = ["Propagation"]
 
 OFFERED = 50  # rows that a patch without a survey offers
-SAMPLED = 16_384  # rows of a larger graph that its directions are computed from
 WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
 HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
 FEWEST, MOST = 256, 1000  # clusters of a graph, where the embedder does not say how many
@@ -55,7 +54,8 @@ class Propagation:
     steps, restart : int, float
         The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
     sample : int
-        Number of rows of the whole graph that the directions of a shared start are computed from.
+        Number of rows of the whole graph that its directions are computed from, where it has more. The same rows serve
+        a shared start, so that patches get the directions of the whole graph; all offers together have that many rows.
     block : int
         Number of columns that are propagated at once: fewer need less memory.
     context : Context or None
@@ -73,7 +73,7 @@ class Propagation:
     leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
 
     A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
-    the origin. The seed only chooses rows in :meth:`survey` and :meth:`offer`.
+    the origin. The seed only chooses the rows that a patch without a survey offers.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Propagation:
     clusters: int | None = None
     steps: int = 10
     restart: float = 0.1
-    sample: int = 2000
+    sample: int = 16_384
     block: int = 64
     context: Context | None = Context()
     start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
@@ -113,14 +113,14 @@ class Propagation:
         """The motions by which embeddings of overlapping graphs differ: none with a shared start."""
         return Motions() if self.start is None else Motions(rotate=False, translate=False)
 
-    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:
+    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:  # noqa: ARG002
         """Return what patches need to know of the whole graph, one row per node.
 
         ``sample`` numbers the nodes whose rows are offered, and is -1 for others. Where memberships are used,
         ``cluster`` is the cluster of each node, -1 without edges, and ``share`` the share of the nodes that are in it.
         """
         graph = graph.undirected()
-        chosen = _chosen(graph.n_nodes, self.sample, seed)
+        chosen = _chosen(graph.n_nodes, self.sample, 0)
         sample = np.full(graph.n_nodes, -1, dtype=np.int32)
         sample[chosen] = np.arange(len(chosen), dtype=np.int32)
         return {"sample": sample, **self._clusters(graph)}
@@ -169,7 +169,7 @@ class Propagation:
         signals, n, start = self._signals(graph, surroundings), _count(graph, surroundings), self.start
         if start is None:
             signals = [(weight, _stored(signal, n)) for weight, signal in signals]
-            rows = _rows(signals, _chosen(n, SAMPLED, 0), self.block)
+            rows = _rows(signals, _chosen(n, self.sample, 0), self.block)
             start = {"directions": principal_directions(rows, self.dim)}
         Z = _projected(signals, n, start["directions"], self.block, progress)
         return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
