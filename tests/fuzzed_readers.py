@@ -12,7 +12,9 @@ import hashlib
 import io
 import json
 import pickle
+import re
 import shutil
+import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -192,9 +194,9 @@ def _make_features(folder):
 
 
 def _read_features(folder, path):
-    from graphquilt.jobs.source import read_features, with_attributes
+    from graphquilt.jobs.source import read_features
 
-    graph = with_attributes(_graph(), read_features(path), None)
+    graph = _graph().with_attributes(features=read_features(path))
     _check_graph(graph)
     _check_numeric(graph.features)
 
@@ -211,9 +213,9 @@ def _make_labels(folder):
 
 
 def _read_labels(folder, path):
-    from graphquilt.jobs.source import read_array, with_attributes
+    from graphquilt.jobs.source import read_array
 
-    graph = with_attributes(_graph(), None, read_array(path, "labels"))
+    graph = _graph().with_attributes(labels=read_array(path, "labels"))
     _check_graph(graph)
     np.unique(graph.labels)
 
@@ -353,20 +355,51 @@ def _make_job(folder):
     gq.embed(_graph(36), 3, cutting=cutting, store=gq.DirectoryStore(folder))
 
 
-def _seal_job(files):
-    """Make the checksums in markers those of the data files."""
-    for name, content in list(files.items()):
-        if name.endswith((".npy", ".npz")):
-            marker = name[:-4] + ".json"
-            with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError, RecursionError):
-                fields = json.loads(files[marker])
-                fields |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-                with contextlib.suppress(Exception):
-                    array = np.load(io.BytesIO(content), allow_pickle=False)
-                    if isinstance(array, np.ndarray):
-                        (only,) = fields["arrays"]
-                        fields["arrays"][only] = {"shape": list(array.shape), "dtype": array.dtype.str}
-                files[marker] = json.dumps(fields).encode()
+def _seal_folder(files):
+    """Make right again what markers and descriptions say about data files, and then their own checksums."""
+    from graphquilt.checksums import array_checksum, seal
+
+    documents = {}
+    for name in files:
+        if name.endswith(".json"):
+            with contextlib.suppress(ValueError, RecursionError):
+                documents[name] = json.loads(files[name])
+    before = {name: json.dumps(document) for name, document in documents.items()}
+    for name in files:
+        if not name.endswith((".npy", ".npz")):
+            continue
+        folder, stem = str(Path(name).parent), Path(name).stem
+        # A document that is broken stays as it is, and an array that NumPy cannot read keeps what was said of it.
+        with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):
+            marker = documents[f"{name[:-4]}.json"]
+            marker |= {"sha256": hashlib.sha256(files[name]).hexdigest(), "bytes": len(files[name])}
+            for array, values in _arrays_in(files[name], marker["arrays"]).items():
+                marker["arrays"][array] |= {"shape": list(values.shape), "dtype": values.dtype.str}
+        with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):
+            description = documents[str(Path(folder, "graph.json"))]
+            entry = description["arrays"][stem]
+            values = _arrays_in(files[name], [stem])[stem]
+            size = {"indptr": {"n_nodes": len(values) - 1}, "indices": {"n_edges": len(values)}}.get(stem, {})
+            description |= size if entry["shape"] != list(values.shape) else {}
+            entry |= {"shape": list(values.shape), "dtype": values.dtype.str, "sha256": array_checksum(values)}
+    for name, document in documents.items():
+        with contextlib.suppress(ValueError, RecursionError, AttributeError, TypeError):
+            sealed = seal(document)
+            if json.dumps(sealed) != before[name]:
+                files[name] = json.dumps(sealed).encode()
+
+
+def _arrays_in(content, names):
+    """Return the arrays of a file that NumPy can read."""
+    arrays = {}
+    with contextlib.suppress(Exception):
+        loaded = np.load(io.BytesIO(content), allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return dict.fromkeys(names, loaded)
+        for name in names:
+            with contextlib.suppress(Exception):
+                arrays[name] = loaded[name]
+    return arrays
 
 
 def _read_job(folder, path):
@@ -397,6 +430,54 @@ def _read_patches(folder, path):
         assert np.isfinite(job.embedding).all()
 
 
+STAGES = (
+    "survey",
+    "graph",
+    "offer0",
+    "0",
+    "embedding",
+)  # what the records of a shared start and after it are made from
+
+
+def _make_started(folder):
+    import graphquilt as gq
+
+    cutting = gq.Cutting(n_patches=3, overlap=(5, 10))
+    embedder = gq.Propagation(2, structure=0.5, clusters=6)
+    gq.embed(_graph(36), 2, embedder=embedder, cutting=cutting, store=gq.DirectoryStore(folder))
+    for name in ("alignment.npz", "alignment.json", "embedding.npy", "embedding.json"):
+        (folder / name).unlink()
+
+
+def _read_started(folder, path):
+    """Go on with a job in which everything is missing that was made from the changed file."""
+    from graphquilt.errors import PatchesFailedError
+    from graphquilt.jobs import Job
+
+    copy = folder.parent / "copy"
+    with _emptied(copy):
+        shutil.copytree(folder, copy)
+        stage = STAGES.index(path.stem) if path.stem in STAGES else len(STAGES)
+        for later in (*copy.glob("patches/*/*"), *copy.glob("starts/0/*")):
+            if STAGES.index(later.stem) > stage:
+                later.unlink()
+        job = Job.open(copy)
+        try:
+            job.embed()
+        except PatchesFailedError as error:
+            unknown = [cause for cause in error.failures.values() if _is_unknown(cause)]
+            if unknown:
+                raise RuntimeError(unknown[0]) from error
+            raise
+        job.stitch()
+        assert np.isfinite(job.embedding).all()
+
+
+def _is_unknown(cause):
+    """Return whether a patch failed for a cause that graphquilt does not know: it begins with the name of an error."""
+    return re.match(r"(?!FormatError: |KeyError: 'patches/)\w+: ", cause) is not None
+
+
 def _watch(folder, rows):
     from graphquilt.temporal import ScoringOptions, Tracker, read_flows, snapshots
     from graphquilt.temporal.watching import WatchState, watch_windows
@@ -412,6 +493,16 @@ def _watch(folder, rows):
 
 def _make_watch_state(folder):
     _watch(folder, 80)
+
+
+def _seal_watch_state(files):
+    """Put the checksum of the file in the place of its comment, after a comment has been added where there is none."""
+    for name, content in files.items():
+        file = io.BytesIO(content)
+        with contextlib.suppress(Exception), zipfile.ZipFile(file, "a") as archive:
+            archive.comment = bytes(32)
+        body = file.getvalue()[:-32]
+        files[name] = body + hashlib.sha256(body).digest()
 
 
 def _read_watch_state(folder, path):
@@ -516,6 +607,24 @@ def _read_encoder(folder, path):
     assert encoder(_graph()).shape[0] == 24
 
 
+def _make_basis(folder):
+    import graphquilt as gq
+
+    gq.Propagation(2, steps=3).fit(_graph(), 0).encoder.save(folder / "features.npz")
+    gq.Propagation(2, structure=0.5, clusters=6).fit(_graph(), 0).encoder.save(folder / "clusters.npz")
+
+
+def _read_basis(folder, path):
+    from graphquilt.embedders import BasisEncoder
+
+    encoder = BasisEncoder.load(path)
+    assert repr(encoder)
+    survey = {"cluster": np.arange(24) % 6, "share": np.full(24, 1 / 6, dtype=np.float32)}
+    X = encoder(_graph(), survey)
+    assert X.shape == (24, encoder.dim)
+    assert np.isfinite(X).all()
+
+
 def _make_alignment(folder):
     import graphquilt as gq
 
@@ -550,15 +659,17 @@ READERS = {
         Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
         Reader("configuration", _make_config, _read_config, 0.4),
-        Reader("graph folder", _make_graph_folder, _read_graph_folder, 2),
-        Reader("job folder", _make_job, _read_job, 0.3, _seal_job),
-        Reader("patches of others", _make_patches, _read_patches, 0.2, _seal_job),
-        Reader("watch state", _make_watch_state, _read_watch_state, 0.3),
+        Reader("graph folder", _make_graph_folder, _read_graph_folder, 2, _seal_folder),
+        Reader("job folder", _make_job, _read_job, 0.3, _seal_folder),
+        Reader("patches of others", _make_patches, _read_patches, 0.2, _seal_folder),
+        Reader("shared start", _make_started, _read_started, 0.3, _seal_folder),
+        Reader("watch state", _make_watch_state, _read_watch_state, 0.3, _seal_watch_state),
         Reader("planetoid", _make_planetoid, _read_dataset("cora"), 2),
         Reader("npz data sets", _make_npz_dataset, _read_npz_dataset, 2),
         Reader("PyG data sets", _make_pyg, _read_dataset("cora"), 1, None, "torch"),
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
+        Reader("basis", _make_basis, _read_basis),
         Reader("alignment", _make_alignment, _read_alignment, 2),
     )
 }

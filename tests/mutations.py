@@ -257,6 +257,9 @@ def npy_fields(content, rng):
     length = int.from_bytes(content[8:start], "little")
     header, data = ast.literal_eval(content[start : start + length].decode("latin1")), content[start + length :]
     kind = rng.randrange(8)
+    if data.startswith(b"{") and rng.random() < 0.7:  # a document in an array of bytes
+        data = json_values(data, rng)
+        header["shape"], kind = (len(data),), 8
     if kind == 0:
         return content[: start + length] + any_bytes(data, rng)
     if kind == 1:
@@ -267,7 +270,7 @@ def npy_fields(content, rng):
         header["descr"] = rng.choice(DTYPES)
     elif kind == 4:
         header["fortran_order"] = rng.choice((True, False, 3, None))
-    else:
+    elif kind < 8:
         shape = header["shape"]
         near = [(*shape[:k], rng.choice(NUMBERS), *shape[k + 1 :]) for k in range(len(shape))]
         header["shape"] = rng.choice((*SHAPES, *near * 5, shape[::-1], tuple(n + 1 for n in shape)))

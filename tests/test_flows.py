@@ -157,6 +157,14 @@ def test_times_of_every_type_in_parquet(tmp_path, times, expected):
     assert flows.counts.bad == len(times) - len(expected)
 
 
+def test_a_bad_row_with_a_time_that_no_calendar_has_is_counted_and_shown(tmp_path):
+    table = {"time": pa.array([10**18, 10**18], pa.timestamp("us")), "a": ["x", ""], "b": ["y", "y"]}
+    pq.write_table(pa.table(table), tmp_path / "far.parquet")
+    flows = read_flows(tmp_path / "far.parquet", FlowColumns("a", "b"))
+    assert (rows(flows), flows.counts.bad) == ([(1e12, "x", "y")], 1)
+    assert flows.counts.examples == [f"{tmp_path / 'far.parquet'} row 2: 1000000000000000000,,y"]
+
+
 @pytest.mark.parametrize("column", ["time", "a", "b", "w", "protocol"])
 @pytest.mark.parametrize(
     "values", [[[1], [2]], [{"x": 1}, None], [b"\xff", b"a"], [True, False], [datetime.time(1), datetime.time(2)]]

@@ -1,5 +1,6 @@
 """Propagation: the formula, its laws, the shared start, and new nodes."""
 
+import json
 import pickle
 from dataclasses import replace
 
@@ -219,6 +220,42 @@ def test_the_encoder_embeds_its_graph_again_and_new_nodes_too(tmp_path):
     np.savez(tmp_path / "other.npz", description=np.zeros(3, np.uint8), directions=np.ones((2, 2)))
     with pytest.raises(FormatError, match=r"other.npz was not written by BasisEncoder.save"):
         BasisEncoder.load(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize(
+    ("settings", "directions"),
+    [
+        ({"dim": 2}, np.ones(3)),
+        ({"dim": 2}, np.ones((3, 1))),
+        ({"dim": 2}, np.full((3, 2), np.nan)),
+        ({"dim": 2}, np.full((3, 2), "x")),
+        ({"dim": 2, "steps": 1.5}, np.ones((3, 2))),
+        ({"dim": 2, "block": "x"}, np.ones((3, 2))),
+        ([], np.ones((3, 2))),
+    ],
+)
+def test_a_file_that_is_no_basis_is_refused(tmp_path, settings, directions):
+    text = json.dumps({"format": "graphquilt-basis", "version": 1, "settings": settings})
+    np.savez(tmp_path / "basis.npz", description=np.frombuffer(text.encode(), np.uint8), directions=directions)
+    with pytest.raises(FormatError, match="does not hold the settings of a basis"):
+        BasisEncoder.load(tmp_path / "basis.npz")
+
+
+def test_offers_and_surveys_of_other_shapes_are_refused():
+    embedder, rows = gq.Propagation(1, clusters=4), np.ones((3, 2), np.float16)
+    for offer in ({"rows": rows[0]}, {"rows": rows * np.nan}, {"rows": rows, "sample": np.arange(2)}):
+        with pytest.raises(InputError, match="is not a matrix of finite rows"):
+            embedder.started([offer], 0)
+    graph = gq.Graph(adjacency(1))
+    survey = {"sample": np.arange(N), "cluster": np.arange(N) % 4, "share": np.full(N, 0.25)}
+    for name, array, message in (
+        ("sample", np.ones(N), "one whole number per node"),
+        ("cluster", np.ones(N), "the survey has clusters float64"),
+        ("share", np.ones((N, 2)), "shares float64"),
+        ("share", np.zeros(N), "between 0 and 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            embedder.offer(graph, 0, Surroundings(N, N, {**survey, name: array}))
 
 
 def test_an_encoder_of_memberships_takes_the_survey(tmp_path):

@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 import graphquilt as gq
 from extras import needs
 from graphquilt.embedders import Context
+from graphquilt.embedders.seeding import joined, sample_of
 from graphquilt.errors import DisconnectedError, InputError, JobError
 from graphquilt.jobs import Job, job_status
 from graphquilt.patches.context import surrounding_nodes
+from graphquilt.pipeline.store import Record
 from toy_embedders import Framed, job_of_patches, ring_of_patches
+
+
+class Puzzled(Framed):
+    """An embedder that cannot use the offers of its patches."""
+
+    def started(self, offers, seed):
+        raise IndexError("no such row")
 
 
 def same(one, other):
@@ -163,6 +172,61 @@ def test_what_is_there_is_not_made_again_and_what_is_damaged_is(tmp_path):
     assert len(log.read_text().split()) == 7
     other = gq.embed_patches(graph, ring, embedder, store={}, seed=1)
     assert not same(other, expected)
+
+
+def propagated(folder):
+    graph, ring = ring_of_patches(6)
+    graph = graph.with_attributes(features=np.random.default_rng(0).random((graph.n_nodes, 4)))
+    return gq.embed_patches(graph, ring, gq.Propagation(2), store=gq.DirectoryStore(folder))
+
+
+def forge(folder, key, forgery):
+    """Write a record again that does not fit its job; its checksums are right, as those of a forger would be."""
+    store = gq.DirectoryStore(folder)
+    arrays, parameters = store[key].arrays, dict(store[key].parameters)
+    if forgery == "no fingerprint":
+        parameters = {name: value for name, value in parameters.items() if name not in ("survey", "start")}
+    else:
+        arrays = {name: array[:1] if forgery == "one row" else array.sum() for name, array in arrays.items()}
+    for path in folder.glob("patches/*/embedding.*"):
+        path.unlink()
+    store[key] = Record(arrays, parameters)
+
+
+@pytest.mark.parametrize("key", ["survey", "starts/0/0"])
+@pytest.mark.parametrize("forgery", ["one row", "no rows", "no fingerprint"])
+def test_a_forged_survey_or_start_is_made_again(tmp_path, key, forgery):
+    expected = [np.array(patch.coordinates) for patch in propagated(tmp_path)]
+    forge(tmp_path, key, forgery)
+    again = [patch.coordinates for patch in propagated(tmp_path)]
+    assert all(map(np.array_equal, expected, again))
+
+
+def test_a_forged_offer_is_refused(tmp_path):
+    propagated(tmp_path)
+    forge(tmp_path, "patches/00001/offer0", "no rows")
+    for path in tmp_path.glob("starts/0/*"):
+        path.unlink()
+    with pytest.raises(InputError, match="offer for the shared start is not a matrix"):
+        propagated(tmp_path)
+
+
+def test_offers_that_no_start_can_be_made_of_are_an_error_of_the_job():
+    graph, ring = ring_of_patches(6)
+    with pytest.raises(JobError, match=r"cannot be made of what its 6 patches offer \(IndexError: "):
+        gq.embed_patches(graph, ring, Puzzled(2))
+
+
+def test_offers_of_ego_nets_are_checked_before_compiled_code_gets_them():
+    offer = sample_of(gq.Graph(sp.csr_array(np.ones((3, 3)))), np.arange(3), np.eye(3))
+    assert joined([offer, offer]).n_nodes == 6
+    for name, array in (
+        ("features_indices", np.full(3, 2**30, np.int32)),
+        ("width", np.ones(2)),
+        ("indptr", np.ones(4)),
+    ):
+        with pytest.raises(InputError):
+            joined([offer, {**offer, name: array}])
 
 
 def test_patches_from_different_starts_are_not_stitched(tmp_path):

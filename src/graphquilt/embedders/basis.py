@@ -80,7 +80,7 @@ class BasisEncoder:
         try:
             description = json.loads(arrays.pop("description").tobytes())
             version = description["version"] if description["format"] == FORMAT else None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise FormatError(f"{path} was not written by BasisEncoder.save: {error}.") from error
         if version != VERSION:
             raise FormatError(f"{path} has basis format {version}; this graphquilt reads format {VERSION}.")

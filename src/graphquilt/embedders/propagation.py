@@ -97,6 +97,11 @@ class Propagation:
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "Propagation")
+        for name in ("clusters", "sample", "block", "steps", "structure", "restart"):
+            kinds = (int, np.integer) if name in ("clusters", "sample", "block", "steps") else (int, float, np.number)
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (isinstance(value, kinds) or (name == "clusters" and value is None)):
+                raise InputError(f"{name} of Propagation is a number, not {str(value)[:40]!r}.")
         for name in ("clusters", "sample", "block"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -107,6 +112,8 @@ class Propagation:
             raise InputError(f"restart of Propagation is a probability from 0 to 1, not {self.restart}.")
         if not 0 <= self.structure < np.inf:
             raise InputError(f"structure of Propagation is a weight of at least 0, not {self.structure}.")
+        if self.start is not None:
+            _check_directions(self.start, self.dim)
 
     @property
     def motions(self) -> Motions:
@@ -137,6 +144,8 @@ class Propagation:
         if surroundings is None or "sample" not in surroundings.survey:
             return {"rows": _rows(signals, _chosen(n, OFFERED, seed), self.block).astype(np.float16)}
         sample = np.asarray(surroundings.survey["sample"][:n])
+        if sample.ndim != 1 or sample.dtype.kind != "i":
+            raise InputError(f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}.")
         chosen = np.flatnonzero(sample >= 0)
         return {"rows": _rows(signals, chosen, self.block).astype(np.float16), "sample": sample[chosen]}
 
@@ -147,6 +156,11 @@ class Propagation:
         """
         if not offers or any("rows" not in offer for offer in offers):
             return replace(self, start=None)
+        if not all(_is_offer(offer) for offer in offers):
+            raise InputError(
+                "an offer for the shared start is not a matrix of finite rows, with one whole number per row where "
+                "nodes are numbered; let the patches make their offers again."
+            )
         widths = sorted({offer["rows"].shape[1] for offer in offers})
         if len(widths) > 1:
             raise InputError(f"the offered rows have {widths} columns; all patches need the same features.")
@@ -212,6 +226,24 @@ class Propagation:
             n_clusters = self._n_clusters(graph, graph.n_nodes if surroundings is None else surroundings.n_nodes)
             signals.append((self.structure if signals else 1.0, cluster_signal(graph, survey, n_clusters)))
         return signals
+
+
+def _check_directions(start: Mapping[str, AnyArray], dim: int) -> None:
+    """Refuse a shared start that is not ``dim`` directions."""
+    V = start.get("directions")
+    shape = None if V is None else V.shape
+    if V is None or V.ndim != 2 or V.shape[1] != dim or V.dtype.kind != "f" or not np.isfinite(V).all():
+        raise InputError(
+            f"a shared start of Propagation has finite numbers as directions, one column for each of {dim} dimensions; "
+            f"the shape of these is {shape}. Make the start again."
+        )
+
+
+def _is_offer(offer: Mapping[str, AnyArray]) -> bool:
+    """Return whether the rows of an offer are a matrix of finite numbers, and their sample numbers one per row."""
+    rows, sample = offer["rows"], offer.get("sample")
+    is_matrix = rows.ndim == 2 and rows.dtype.kind == "f" and bool(np.isfinite(rows).all())
+    return is_matrix and (sample is None or (sample.shape == (len(rows),) and sample.dtype.kind == "i"))
 
 
 def _count(graph: Graph, surroundings: Surroundings | None) -> int:

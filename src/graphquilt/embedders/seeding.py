@@ -15,10 +15,12 @@ from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.embedders.features import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.sparse import csr_of
 
 __all__ = ["averaged", "ego_nets", "feature_counts", "joined", "sample_of"]
 
 _FOLLOWED = 4  # neighbours of a sampled node that are sampled with it
+_PARTS = {"indptr", "indices", "features_data", "features_indices", "features_indptr", "width"}  # of a sample
 _LEAST = 24  # sampled nodes of a patch, where it has as many
 
 
@@ -62,6 +64,8 @@ def sample_of(graph: Graph, nodes: Int64Array, features: Features) -> dict[str, 
 
 def joined(offers: Sequence[Mapping[str, AnyArray]]) -> Graph:
     """Return the samples of all patches as one graph with features; a node that two patches offer is in it twice."""
+    if not all(set(offer) >= _PARTS and _is_whole(offer["width"]) for offer in offers):
+        raise InputError("the sample that a patch offers is not a graph with features; let the patches offer again.")
     widths = sorted({int(offer["width"]) for offer in offers})
     if len(widths) != 1:
         raise InputError(
@@ -69,14 +73,15 @@ def joined(offers: Sequence[Mapping[str, AnyArray]]) -> Graph:
         )
     graphs = [Graph.from_arrays(offer["indptr"], offer["indices"], None) for offer in offers]
     features = [
-        sp.csr_array(
-            (offer["features_data"], offer["features_indices"], offer["features_indptr"]),
-            shape=(len(offer["features_indptr"]) - 1, widths[0]),
-        )
-        for offer in offers
+        csr_of(offer["features_data"], offer["features_indices"], offer["features_indptr"], (graph.n_nodes, widths[0]))
+        for offer, graph in zip(offers, graphs, strict=True)
     ]
     A = sp.block_diag([graph.adjacency for graph in graphs], format="csr")
     return Graph(sp.csr_array(A), sp.csr_array(sp.vstack(features, format="csr")))
+
+
+def _is_whole(number: AnyArray) -> bool:
+    return number.shape == () and number.dtype.kind == "i"
 
 
 def feature_counts(features: Features) -> FloatArray:

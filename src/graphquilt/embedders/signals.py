@@ -178,16 +178,24 @@ def clusters_of(graph: Graph, n_clusters: int) -> tuple[AnyArray, Float32Array]:
 
 def cluster_signal(graph: Graph, survey: Survey, n_clusters: int) -> Signal:
     """Return log(1 + P / share), where P is how often a walk from a node ends in each cluster of the survey."""
-    cluster = np.asarray(survey["cluster"])
+    cluster, share = (np.asarray(survey.get(name, ())) for name in ("cluster", "share"))
+    shape = (graph.n_nodes,)
+    if (cluster.shape, share.shape, cluster.dtype.kind, share.dtype.kind) != (shape, shape, "i", "f"):
+        raise InputError(
+            f"the survey has clusters {cluster.dtype} {cluster.shape} and shares {share.dtype} {share.shape}; for "
+            f"{graph.n_nodes} nodes both have that many entries, whole numbers and floats."
+        )
     known = np.flatnonzero(cluster >= 0)
     if len(known) and cluster.max() >= n_clusters:
         raise InputError(
             f"the survey has cluster {cluster.max()}, and the embedder has {n_clusters} clusters; use the survey of "
             "an embedder with the same number."
         )
+    if not bool(((share[known] > 0) & (share[known] <= 1)).all()):
+        raise InputError("the survey has shares of clusters that do not lie between 0 and 1; make the survey again.")
     walk = _walk(graph, symmetric=False, restart=WALK_RESTART, steps=WALK_STEPS)
     gain = np.zeros(n_clusters, dtype=np.float32)
-    gain[cluster[known]] = 1 / np.asarray(survey["share"], dtype=np.float32)[known]
+    gain[cluster[known]] = 1 / share.astype(np.float32)[known]
 
     def columns(first: int, last: int) -> Float32Array:
         block = walk.of_memberships(cluster, first, last)

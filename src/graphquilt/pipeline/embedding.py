@@ -6,14 +6,15 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder, can_start, needs_start, started, with_start
-from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError
+from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread
 from graphquilt.patches import Patch, PatchGraph
@@ -140,6 +141,10 @@ def _wanted(only: Iterable[int] | None, n_patches: int) -> Sequence[int]:
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
         raise InputError(f"only patches 0 to {n_patches - 1} exist; asked are {wanted[0]} to {wanted[-1]}.")
     return wanted
+
+
+def _fingerprint(arrays: Mapping[str, AnyArray]) -> str:
+    return fingerprint(*(np.atleast_1d(array) for _, array in sorted(arrays.items())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +275,15 @@ class _Work:
         if changes:
             _log.warning("the shared start is made again: it was made with %s", changes)
             return None
-        return Start(record.arrays, str(record.parameters["start"]), key)
+        start = Start(record.arrays, _fingerprint(record.arrays), key)
+        try:
+            if record.parameters.get("start") != start.fingerprint:
+                raise FormatError(f"{key} does not have the fingerprint that was noted when it was made.")
+            needs_start(self._embedder(run, start))
+        except Exception as error:  # the embedder may say anything of a start that it did not make
+            _log.warning("the shared start is made again: %s", error)
+            return None
+        return start
 
     def _make_start(self, run: int, step: int, before: Start | None, lock: contextlib.ExitStack) -> Start:
         """Collect the offers of all patches of a run and make the shared start of them, unless it is there by now."""
@@ -290,9 +303,17 @@ class _Work:
         # Copies: a map of a file keeps the file open, and there may be more patches than files that may be open.
         records = (self.store[patch_key(patch, content)] for patch in wanted)
         offers = [{name: np.array(values) for name, values in record.arrays.items()} for record in records]
-        start = getattr(started(self._embedder(run, before), offers, self.seed), "start")  # noqa: B009
+        try:
+            start = getattr(started(self._embedder(run, before), offers, self.seed), "start")  # noqa: B009
+        except QuiltError:
+            raise
+        except Exception as error:
+            raise JobError(
+                f"the shared start of {store_name(self.store)} cannot be made of what its {p} patches offer "
+                f"({type(error).__name__}: {error}). Remove the records '{content}' of the patches and run again."
+            ) from error
         arrays = dict(sorted(start.items()))
-        digest, key = fingerprint(*map(np.atleast_1d, arrays.values())), f"starts/{run}/{step}"
+        digest, key = _fingerprint(arrays), f"starts/{run}/{step}"
         self.store[key] = Record(arrays, {**self._start_parameters(run, before), "start": digest})
         return Start(arrays, digest, key)
 

@@ -41,7 +41,8 @@ def surveyed(store: Store, graph: Graph | None, embedder: Embedder, seed: int) -
     try:
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
-        if not changes:
+        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in record.arrays.values())
+        if not changes and fits:
             return Survey(record.arrays, str(record.parameters["survey"]))
     except (KeyError, FormatError):
         pass

@@ -264,6 +264,20 @@ def since_1970(column: pa.Array) -> Float64Array:
     return np.asarray(counts.to_numpy(zero_copy_only=False), dtype=np.float64) / per_second
 
 
+def shown(value: pa.Scalar) -> str:
+    """Return the value of a cell as text; the number behind a time that no calendar has.
+
+    Examples
+    --------
+    >>> shown(pa.scalar("a")), shown(pa.scalar(10**18, pa.timestamp("us")))
+    ('a', '1000000000000000000')
+    """
+    try:
+        return str(value)
+    except (ValueError, OverflowError, LookupError):  # LookupError: of a time zone that nobody knows
+        return str(getattr(value, "value", "?"))
+
+
 def protocol_number(text: str) -> int:
     """Return the number of a protocol given by name or number; -1 if it is unknown.
 

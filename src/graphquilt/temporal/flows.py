@@ -213,7 +213,7 @@ class Flows:
         if not good.all():
             bad = np.flatnonzero(~good)
             first = int(bad[0])
-            row = ",".join(str(batch.column(name)[first])[:_SHOWN] for name in self._required)
+            row = ",".join(flow_files.shown(batch.column(name)[first])[:_SHOWN] for name in self._required)
             problem = f"{lines.place(where, first)}: {row}"
             self.counts.add_bad(problem, len(bad))
             if self.strict:
