@@ -353,6 +353,18 @@ def _make_job(folder):
 
     cutting = gq.Cutting(n_patches=3, overlap=(5, 10))
     gq.embed(_graph(36), 3, cutting=cutting, store=gq.DirectoryStore(folder))
+    _forget_the_run(folder)
+
+
+def _forget_the_run(folder):
+    """Give a job the same bytes in every process: no seconds, and no lock with the number of the process."""
+    from graphquilt.checksums import sealed_text
+
+    (folder / "lock").unlink()
+    for path in folder.glob("patches/*/*.json"):
+        marker = json.loads(path.read_text(encoding="utf-8"))
+        marker["parameters"].pop("seconds", None)
+        path.write_text(sealed_text(marker), encoding="utf-8")
 
 
 def _seal_folder(files):
@@ -445,6 +457,7 @@ def _make_started(folder):
     cutting = gq.Cutting(n_patches=3, overlap=(5, 10))
     embedder = gq.Propagation(2, structure=0.5, clusters=6)
     gq.embed(_graph(36), 2, embedder=embedder, cutting=cutting, store=gq.DirectoryStore(folder))
+    _forget_the_run(folder)
     for name in ("alignment.npz", "alignment.json", "embedding.npy", "embedding.json"):
         (folder / name).unlink()
 
@@ -596,7 +609,13 @@ def _make_encoder(folder):
     rng = np.random.default_rng(0)
     shapes = {"weight0": (3, 4), "bias0": (4,), "weight1": (4, 4), "bias1": (4,)}
     weights = {name: rng.random(shape).astype(np.float32) for name, shape in shapes.items()}
-    Encoder("VGAE", 2, weights).save(folder / "encoder.safetensors")
+    path = folder / "encoder.safetensors"
+    Encoder("VGAE", 2, weights).save(path)
+    # The metadata are in another order in every process, and blanks fill the header up to its length.
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":"))
+    path.write_bytes(content[:8] + header.encode().ljust(length) + content[8 + length :])
 
 
 def _read_encoder(folder, path):

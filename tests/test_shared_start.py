@@ -1,5 +1,6 @@
 """The shared start: offers of all patches, one frame for all of them, on every route and after an interruption."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -180,35 +181,39 @@ def propagated(folder):
     return gq.embed_patches(graph, ring, gq.Propagation(2), store=gq.DirectoryStore(folder))
 
 
-def forge(folder, key, forgery):
-    """Write a record again that does not fit its job; its checksums are right, as those of a forger would be."""
-    store = gq.DirectoryStore(folder)
+def forged(folder, key, forgery):
+    """Return a copy of a job in which one record does not fit, and what was made from it is missing.
+
+    The checksums are right, as those of a forger would be.
+    """
+    copy = shutil.copytree(folder, folder / "copy")
+    store = gq.DirectoryStore(copy)
     arrays, parameters = store[key].arrays, dict(store[key].parameters)
     if forgery == "no fingerprint":
-        parameters = {name: value for name, value in parameters.items() if name not in ("survey", "start")}
+        del parameters["survey" if key == "survey" else "start"]
     else:
         arrays = {name: array[:1] if forgery == "one row" else array.sum() for name, array in arrays.items()}
-    for path in folder.glob("patches/*/embedding.*"):
-        path.unlink()
+    later = {"survey": ["patches/*/*", "starts/0/*"], "starts/0/0": ["patches/*/embedding.*"]}
+    for pattern in later.get(key, ["starts/0/*", "patches/*/embedding.*"]):
+        for path in copy.glob(pattern):
+            path.unlink()
     store[key] = Record(arrays, parameters)
+    return copy
 
 
 @pytest.mark.parametrize("key", ["survey", "starts/0/0"])
 @pytest.mark.parametrize("forgery", ["one row", "no rows", "no fingerprint"])
 def test_a_forged_survey_or_start_is_made_again(tmp_path, key, forgery):
     expected = [np.array(patch.coordinates) for patch in propagated(tmp_path)]
-    forge(tmp_path, key, forgery)
-    again = [patch.coordinates for patch in propagated(tmp_path)]
+    again = [patch.coordinates for patch in propagated(forged(tmp_path, key, forgery))]
     assert all(map(np.array_equal, expected, again))
 
 
 def test_a_forged_offer_is_refused(tmp_path):
     propagated(tmp_path)
-    forge(tmp_path, "patches/00001/offer0", "no rows")
-    for path in tmp_path.glob("starts/0/*"):
-        path.unlink()
+    copy = forged(tmp_path, "patches/00001/offer0", "no rows")
     with pytest.raises(InputError, match="offer for the shared start is not a matrix"):
-        propagated(tmp_path)
+        propagated(copy)
 
 
 def test_offers_that_no_start_can_be_made_of_are_an_error_of_the_job():
