@@ -13,15 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from graphquilt import SVD, Cutting
+from graphquilt import SVD, Cutting, Graph
 from graphquilt.checksums import sealed_text
 from graphquilt.cli import main
+from graphquilt.embedders import Surroundings
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.ingest import read_edges
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source, evaluate_job, export_embedding, job_status
 from graphquilt.jobs import source as source_module
+from graphquilt.pipeline.records import graph_of, graph_record
+from graphquilt.pipeline.store import Record
 
 
 def write_grid(path, n=8):
@@ -391,3 +395,39 @@ def test_inspect_says_what_is_damaged_and_ends_with_1(whole, job, tmp_path, caps
     code, text = inspect(folder, "--verify")
     assert code == 2
     assert "node_ids.npy does not have the SHA-256" in text
+
+
+@pytest.mark.parametrize("arrays", [{}, {"other": np.ones((64, 2))}, {"embedding": np.ones((64, 3))}])
+def test_a_forged_embedding_is_refused_and_made_again(job, arrays):
+    """Its checksums are right, as those of a forger would be."""
+    store = DirectoryStore(job)
+    expected, parameters = np.array(store["embedding"].arrays["embedding"]), store["embedding"].parameters
+    store["embedding"] = Record(arrays, parameters)
+    with pytest.raises(FormatError, match="not the embedding of 64 nodes in 2 dimensions; align it again"):
+        _ = Job.open(job).embedding
+    assert job_status(Job.open(job)).next == "graphquilt align"
+    Job.open(job).stitch()
+    assert np.array_equal(Job.open(job).embedding, expected)
+
+
+def test_forged_records_are_refused(job):
+    for key, arrays, parameters, message in (
+        ("patch_graph", {}, {}, "this is not a patch graph: it lacks components, edges"),
+        ("settings", {}, {"embedder": []}, "at least one embedder"),
+        ("patches/00001/embedding", None, {"start": [1]}, "were embedded from different shared starts"),
+    ):
+        copy = shutil.copytree(job, job.with_name(key.replace("/", "-")))
+        store = DirectoryStore(copy)
+        record = store[key]
+        store[key] = Record(record.arrays if arrays is None else arrays, {**record.parameters, **parameters})
+        for path in copy.glob("embedding.*"):
+            path.unlink()
+        with pytest.raises(QuiltError, match=message):
+            Job.open(copy).stitch()
+
+
+def test_a_patch_says_in_whole_numbers_how_many_nodes_are_its_own():
+    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), Surroundings(2, 3, {}))
+    assert graph_of(record)[2].n_inner == 2
+    with pytest.raises(FormatError, match="True of its 3 nodes are its own"):
+        graph_of(Record(record.arrays, {**record.parameters, "n_inner": True}))

@@ -246,7 +246,14 @@ class Job:
                 f"the embedding in {self.name} does not belong to its alignment: an alignment was stopped before its "
                 f"end; {self._next_step('align it again')}"
             )
-        embedding: FloatArray = record.arrays["embedding"]
+        embedding = record.arrays.get("embedding", np.empty(0))
+        n_nodes = len(embedding) if self.graph is None else self.graph.n_nodes
+        if embedding.shape != (n_nodes, self.settings.dim) or embedding.dtype.kind != "f":
+            raise FormatError(
+                f"the record 'embedding' of {self.name} has {', '.join(record.arrays) or 'no array'} with the shape "
+                f"{embedding.shape}, not the embedding of {n_nodes} nodes in {self.settings.dim} dimensions; "
+                f"{self._next_step('align it again')}"
+            )
         return embedding
 
     def run(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> None:
@@ -376,9 +383,9 @@ class Job:
         """Refuse patches of one run that were embedded from different shared starts, or some from none."""
         n_data = self.patch_graph.n_patches
         for run in range(self.settings.recipe.runs):
-            starts: dict[object, int] = {}
+            starts: dict[str, int] = {}
             for k in range(run * n_data, (run + 1) * n_data):
-                starts.setdefault(self.store[patch_key(k, "embedding")].parameters.get("start"), k)
+                starts.setdefault(repr(self.store[patch_key(k, "embedding")].parameters.get("start")), k)
             if len(starts) > 1:
                 first, other, *_ = starts.values()
                 raise JobError(

@@ -81,6 +81,8 @@ class JobSettings:
             if not isinstance(value, kind):
                 raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
         dims = sorted({embedder.dim for embedder in self.embedders})
+        if not dims:
+            raise InputError("a job has at least one embedder; there is none in the list.")
         if len(dims) > 1:
             raise InputError(f"the embedders have dims {dims}; patches need one in common.")
 

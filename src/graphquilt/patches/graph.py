@@ -23,6 +23,8 @@ from graphquilt.patches.node_sets import NodeSets
 
 __all__ = ["PatchGraph", "disconnected"]
 
+_NAMES = ("nodes", "starts", "edges", "n_nodes", "components", "report")  # of the arrays of a patch graph
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PatchGraph:
@@ -219,6 +221,11 @@ class PatchGraph:
         >>> PatchGraph.from_arrays(patches.to_arrays())
         PatchGraph(2 patches of 4 nodes, 1 edges)
         """
+        missing = set(_NAMES) - set(arrays)
+        if missing:
+            raise FormatError(
+                f"this is not a patch graph: it lacks {', '.join(sorted(missing))}. Make the patches again."
+            )
         n_nodes, edges, components = arrays["n_nodes"], arrays["edges"], str(arrays["components"])
         if n_nodes.shape or {n_nodes.dtype.kind, edges.dtype.kind} - {"i", "u"} or components not in ("error", "each"):
             raise FormatError(
@@ -249,9 +256,8 @@ class PatchGraph:
         >>> PatchGraph.load(file).n_patches
         2
         """
-        names = ("nodes", "starts", "edges", "n_nodes", "components", "report")
         try:
-            return cls.from_arrays(map_arrays(Path(path), names))
+            return cls.from_arrays(map_arrays(Path(path), _NAMES))
         except FileNotFoundError as error:
             raise FormatError(f"{path} does not exist.") from error
         except (ValueError, OSError, MemoryError) as error:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, IntArray
+from graphquilt.checksums import is_size
 from graphquilt.embedders.contract import Surroundings
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
@@ -107,7 +108,7 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
     n_inner, n_nodes = parameters.get("n_inner"), parameters.get("n_nodes")
     if n_inner is None:
         return arrays["nodes"], graph, None
-    if not (isinstance(n_inner, int) and isinstance(n_nodes, int) and 0 <= n_inner <= graph.n_nodes <= n_nodes):
+    if not (is_size(n_inner) and is_size(n_nodes) and n_inner <= graph.n_nodes <= n_nodes):
         raise FormatError(
             f"a patch's record says that {n_inner!r} of its {graph.n_nodes} nodes are its own, and that the whole "
             f"graph has {n_nodes!r}."
