@@ -241,6 +241,15 @@ def test_a_file_that_is_no_basis_is_refused(tmp_path, settings, directions):
         BasisEncoder.load(tmp_path / "basis.npz")
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_a_basis_that_gives_no_finite_rows_is_refused(tmp_path):
+    text = json.dumps({"format": "graphquilt-basis", "version": 1, "settings": {"dim": 1}})
+    directions = np.full((WIDTH, 1), 3e38, np.float32)
+    np.savez(tmp_path / "basis.npz", description=np.frombuffer(text.encode(), np.uint8), directions=directions)
+    with pytest.raises(InputError, match="values that are not finite"):
+        BasisEncoder.load(tmp_path / "basis.npz")(gq.Graph(adjacency(9), features(9)))
+
+
 def test_offers_and_surveys_of_other_shapes_are_refused():
     embedder, rows = gq.Propagation(1, clusters=4), np.ones((3, 2), np.float16)
     for offer in ({"rows": rows[0]}, {"rows": rows * np.nan}, {"rows": rows, "sample": np.arange(2)}):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
-from graphquilt.embedders.contract import Surroundings
+from graphquilt.embedders.contract import Surroundings, checked_fit
 from graphquilt.errors import FormatError
 from graphquilt.files import map_arrays, save_arrays
 
@@ -59,7 +59,7 @@ class BasisEncoder:
             cluster memberships need it; the ``cluster`` of a node that was not in that graph is -1.
         """
         surroundings = None if survey is None else Surroundings(graph.n_nodes, graph.n_nodes, survey)
-        return np.asarray(self.embedder.fit(graph, 0, surroundings=surroundings).embedding)
+        return np.asarray(checked_fit(self.embedder, graph, 0, surroundings=surroundings).embedding)
 
     def save(self, path: str | Path) -> None:
         """Write the directions, and the settings needed to apply them, to one .npz file."""
