@@ -172,6 +172,9 @@ def draw_quality(rows: Sequence[Row], path: Path) -> None:
     for line, model in enumerate(models):
         for column, dataset in enumerate(datasets):
             axis = axes[line][column]
+            if not any((r["dataset"], r["model"]) == (dataset, model) for r in rows):
+                axis.set_axis_off()
+                continue
             for way, colour in COLOURS.items():
                 curve = [r for r in rows if (r["dataset"], r["model"], r["way"]) == (dataset, model, way)]
                 axis.errorbar(
