@@ -32,7 +32,7 @@ def unit(*arrays: npt.ArrayLike) -> float:
 
     Examples
     --------
-    >>> unit([3e200, -5e200]) / 2.0**666, unit([0.0])
+    >>> unit([3e200, -5e200]) / 2.0**667, unit([0.0])
     (1.0, 1.0)
     """
     largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
