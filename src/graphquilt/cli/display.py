@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from graphquilt.graph import Graph
     from graphquilt.progress import Progress, ProgressCallback
 
 
@@ -111,3 +112,15 @@ def _plain(value: Any) -> Any:
 def resume_command() -> str:
     """Return the command that goes on with what this one was doing."""
     return shlex.join(["graphquilt", *sys.argv[1:]])
+
+
+def graph_facts(graph: Graph) -> dict[str, object]:
+    """Return what commands say about a graph without looking at its edges."""
+    return {
+        "nodes": graph.n_nodes,
+        "entries": graph.n_edges,
+        "directed": graph.directed,
+        "weighted": graph.weights is not None,
+        "features": None if graph.features is None else graph.features.shape[1],
+        "labelled": graph.labels is not None,
+    }

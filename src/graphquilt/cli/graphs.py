@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import show, watching
+from graphquilt.cli.display import graph_facts, show, watching
 from graphquilt.cli.values import Output, SourceFlags
 from graphquilt.errors import InputError
 
@@ -130,13 +130,7 @@ def _summary(graph: Graph) -> dict[str, object]:
     import numpy as np
 
     sizes = np.bincount(graph.components()) if graph.n_nodes else np.zeros(0, dtype=int)
-    return {
-        "nodes": graph.n_nodes,
-        "entries": graph.n_edges,
-        "directed": graph.directed,
-        "weighted": graph.weights is not None,
-        "features": None if graph.features is None else graph.features.shape[1],
-        "labelled": graph.labels is not None,
+    return graph_facts(graph) | {
         "components": len(sizes),
         "largest_component": int(sizes.max()) if len(sizes) else 0,
         "isolated_nodes": int((sizes == 1).sum()),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import show, watching
+from graphquilt.cli.display import graph_facts, show, watching
 from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 
@@ -80,15 +80,7 @@ def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
     from graphquilt.graph.files import open_graph, unverified
 
     graph = open_graph(folder, verify=verify)
-    result = {
-        "graph": str(folder),
-        "nodes": graph.n_nodes,
-        "entries": graph.n_edges,
-        "directed": graph.directed,
-        "weighted": graph.weights is not None,
-        "features": None if graph.features is None else graph.features.shape[1],
-        "labelled": graph.labels is not None,
-    }
+    result: dict[str, object] = {"graph": str(folder), **graph_facts(graph)}
     if verify:
         result["checksums"] = unverified(folder) or "everything matches"
     show(result, as_json=output.json)

@@ -210,7 +210,7 @@ def checked_fit(
     if bad.any():
         raise InputError(
             f"{embedder!r} returned values that are not finite for {where}: {int(bad.sum())} of {len(X)} rows, the "
-            f"first is row {int(bad.argmax())}. Look at that node's features and edges, or lower the learning rate."
+            f"first is row {int(bad.argmax())}. Look at that node's features and edges, and at its settings."
         )
     return result
 
