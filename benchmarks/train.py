@@ -1,7 +1,7 @@
 """How long the embedders take, side by side with PyG and SciPy in one run.
 
-``python benchmarks/train.py [epochs whole memory svd]`` prints every row of the table in docs/embedders.md. Cora and
-Pubmed are read from the folder that GRAPHQUILT_DATA names.
+``python benchmarks/train.py [epochs whole memory svd propagation]`` prints every row of the table in
+docs/embedders.md. Cora and Pubmed are read from the folder that GRAPHQUILT_DATA names.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -258,9 +260,37 @@ def svd() -> None:
         )
 
 
+def propagation(n: int = 1_000_000, m: int = 10_000_000, p: int = 100, dim: int = 128) -> None:
+    """Print the cost of Propagation without features: the whole graph, and its patches with one process and two."""
+    graph = gq.Graph(communities(n, m, n // 200))
+    gq.Propagation(2)(gq.Graph(communities(1000, 5000, 10)), 0)  # compiles
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    gq.Propagation(dim)(graph, 0)
+    cost, peak = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"Propagation({dim}), {n} nodes, {m} edges, no features: {cost:.1f} CPU s, peak memory {peak / 2**20:.2f} "
+        f"GiB, of which {before / 2**20:.2f} GiB before, with the graph",
+        flush=True,
+    )
+    patches = gq.cut(graph, gq.Cutting(p, partitioner=gq.Fennel(p), degree=4, overlap=(256, 1024)), dim=dim)
+    walls = []
+    for workers in (1, 2):
+        with tempfile.TemporaryDirectory() as folder, gq.Processes(workers) as executor:
+            list(executor.map(abs, range(2 * workers)))  # starts the workers
+            start = time.perf_counter()
+            store = gq.DirectoryStore(Path(folder, "job"))
+            gq.embed_patches(graph, patches, gq.Propagation(dim), executor=executor, store=store)
+            walls.append(time.perf_counter() - start)
+    print(
+        f"Propagation({dim}), {p} patches of the same graph: {walls[0]:.0f} s with one process, {walls[1]:.0f} s with "
+        f"two, {walls[0] / walls[1]:.2f} times as fast",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["epochs", "whole", "memory", "svd"])
+    parser.add_argument("what", nargs="*", default=["epochs", "whole", "memory", "svd", "propagation"])
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.peak:
@@ -270,7 +300,7 @@ def main() -> None:
         for name in ("epochs", "whole"):
             if name in chosen.what:
                 globals()[name](threads)
-    for name in ("memory", "svd"):
+    for name in ("memory", "svd", "propagation"):
         if name in chosen.what:
             globals()[name]()
 

@@ -179,6 +179,30 @@ def test_started_patches_agree_where_their_context_covers_the_graph(with_feature
     np.testing.assert_allclose([first[u] for u in shared], [second[u] for u in shared], atol=1e-4)
 
 
+@pytest.mark.parametrize("width", [12, signals.WIDEST + 1])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_lengths_that_were_offered_spare_work_and_change_nothing(width, sparse):
+    rng = np.random.default_rng(3)
+    X = rng.random((90, width), dtype=np.float32) * (rng.random((90, width)) < 0.5)
+    graph = gq.Graph(adjacency(20), sp.csr_array(X) if sparse else X)
+    around = Surroundings(40, 90, {})
+    embedder = gq.Propagation(4, structure=0, block=3)
+    offer = embedder.offer(graph, 0, around)
+    started = embedder.started([offer], 0)
+    with_lengths = started.fit(graph, 0, surroundings=replace(around, offered=offer)).embedding
+    without = started.fit(graph, 0, surroundings=around).embedding
+    assert offer["squares"].shape == (40,)
+    assert with_lengths.shape == (40, 4)
+    np.testing.assert_allclose(with_lengths, without, atol=2e-5)
+
+
+def test_only_the_rows_that_later_steps_need_are_computed():
+    path = gq.Graph(sp.diags_array([np.ones(7), np.ones(7)], offsets=[-1, 1]))
+    needed = signals.needed_rows(path, np.array([0]), 3)
+    assert [rows.tolist() for rows in needed] == [[0, 1, 2], [0, 1], [0]]
+    assert signals.needed_rows(path, np.array([0]), 0) == []
+
+
 def test_a_node_that_several_patches_offer_counts_once():
     graph, embedder = gq.Graph(adjacency(7), features(7)), gq.Propagation(4, sample=40)
     offers = [embedder.offer(part, 0, surroundings) for _, part, surroundings in halves(graph, embedder, 60)]

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array, Int64Array
+from graphquilt.arrays import AnyArray, Float32Array, Int64Array, IntArray
 from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.contract import Context, Fit, Surroundings, check_dim
 from graphquilt.embedders.principal import principal_directions
@@ -135,19 +135,30 @@ class Propagation:
     def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
         """Return a few rows of the propagated signal, for :meth:`started`.
 
-        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. A patch with
-        neither features nor a survey has no frame in common with others, and offers nothing.
+        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. With features
+        there are also the ``squares`` of the lengths of all rows, which spare :meth:`fit` most of its work. A patch
+        with neither features nor a survey has no frame in common with others, and offers nothing.
         """
         if surroundings is None and self._needs_clusters(graph):
             return {}
-        signals, n = self._signals(graph, surroundings), _count(graph, surroundings)
+        n, offer = _count(graph, surroundings), {}
         if surroundings is None or "sample" not in surroundings.survey:
-            return {"rows": _rows(signals, _chosen(n, OFFERED, seed), self.block).astype(np.float16)}
-        sample = np.asarray(surroundings.survey["sample"][:n])
-        if sample.ndim != 1 or sample.dtype.kind != "i":
-            raise InputError(f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}.")
-        chosen = np.flatnonzero(sample >= 0)
-        return {"rows": _rows(signals, chosen, self.block).astype(np.float16), "sample": sample[chosen]}
+            chosen = _chosen(n, OFFERED, seed)
+        else:
+            sample = np.asarray(surroundings.survey["sample"][:n])
+            if sample.ndim != 1 or sample.dtype.kind != "i":
+                raise InputError(
+                    f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}."
+                )
+            chosen = np.flatnonzero(sample >= 0)
+            offer["sample"] = sample[chosen]
+        wanted = np.arange(n) if feature_width(graph) else chosen
+        signals, rows = _measured(
+            self._signals(graph, wanted, surroundings), np.searchsorted(wanted, chosen), self.block
+        )
+        if feature_width(graph):
+            offer["squares"] = np.asarray(signals[0][1].squares)
+        return {**offer, "rows": rows.astype(np.float16)}
 
     def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
         """Return the embedder that all patches use: its directions are those of all offered rows together.
@@ -180,12 +191,13 @@ class Propagation:
 
         Without a shared start the directions are those of the nodes that are embedded.
         """
-        signals, n, start = self._signals(graph, surroundings), _count(graph, surroundings), self.start
+        n, start = _count(graph, surroundings), self.start
+        signals = self._signals(graph, np.arange(n), surroundings)
         if start is None:
-            signals = [(weight, _stored(signal, n)) for weight, signal in signals]
-            rows = _rows(signals, _chosen(n, self.sample, 0), self.block)
+            signals = [(weight, _stored(signal)) for weight, signal in signals]
+            signals, rows = _measured(signals, _chosen(n, self.sample, 0), self.block, progress)
             start = {"directions": principal_directions(rows, self.dim)}
-        Z = _projected(signals, n, start["directions"], self.block, progress)
+        Z = _projected(signals, start["directions"], self.block, progress)
         return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
 
     def __call__(self, graph: Graph, seed: int) -> Float32Array:
@@ -207,13 +219,17 @@ class Propagation:
             return len(self.start["directions"]) - feature_width(graph)
         return max(FEWEST, min(MOST, SIGNAL // max(n_nodes, 1))) if self.clusters is None else self.clusters
 
-    def _signals(self, graph: Graph, surroundings: Surroundings | None) -> Weighted:
-        """Return the signals of the graph with their weights."""
+    def _signals(self, graph: Graph, rows: Int64Array, surroundings: Surroundings | None) -> Weighted:
+        """Return these rows of the signals of the graph, with their weights."""
         graph = graph.undirected()
         survey = {} if surroundings is None else surroundings.survey
         signals = []
         if feature_width(graph):
-            signals.append((1.0, feature_signal(graph, restart=self.restart, steps=self.steps)))
+            signal = feature_signal(graph, rows, restart=self.restart, steps=self.steps)
+            squares = None if surroundings is None else (surroundings.offered or {}).get("squares")
+            if squares is not None and squares.shape == (len(rows),):
+                signal = replace(signal, squares=np.asarray(squares, dtype=np.float32))
+            signals.append((1.0, signal))
         if self._needs_clusters(graph):
             if "cluster" not in survey:
                 if self.start is not None:
@@ -224,7 +240,7 @@ class Propagation:
                     )
                 survey = self._clusters(graph)
             n_clusters = self._n_clusters(graph, graph.n_nodes if surroundings is None else surroundings.n_nodes)
-            signals.append((self.structure if signals else 1.0, cluster_signal(graph, survey, n_clusters)))
+            signals.append((self.structure if signals else 1.0, cluster_signal(graph, rows, survey, n_clusters)))
         return signals
 
 
@@ -255,42 +271,56 @@ def _chosen(n: int, count: int, seed: int) -> Int64Array:
     return np.arange(n) if n <= count else np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
 
 
-def _stored(signal: Signal, n: int) -> Signal:
-    """Return a signal of n rows that computes each block once, if they fit into memory."""
-    size = n * signal.width
-    if 2 * size > HALVED:
+def _stored(signal: Signal) -> Signal:
+    """Return a signal that computes each block once, if they fit into memory and are needed more than once."""
+    size = signal.n_rows * len(signal.columns)
+    if 2 * size > HALVED or signal.spread is not None:
         return signal
     dtype = np.float32 if 4 * size <= WHOLE else np.float16
     blocks: dict[tuple[int, int], AnyArray] = {}
 
-    def columns(first: int, last: int) -> Float32Array:
+    def block(first: int, last: int) -> Float32Array:
         if (first, last) not in blocks:
-            H = signal.columns(first, last)[:n]
+            H = signal.block(first, last)
             blocks[first, last] = H.astype(dtype)
             return H
         return blocks[first, last].astype(np.float32, copy=False)
 
-    return Signal(signal.width, columns)
+    return replace(signal, block=block)
 
 
-def _blocks(signal: Signal, width: int) -> Iterator[tuple[slice, Float32Array]]:
-    for first in range(0, signal.width, width):
-        last = min(first + width, signal.width)
-        yield slice(first, last), signal.columns(first, last)
+def _blocks(signal: Signal, width: int) -> Iterator[tuple[IntArray, Float32Array]]:
+    """Yield the numbers of some columns, and these columns."""
+    for first in range(0, len(signal.columns), width):
+        last = min(first + width, len(signal.columns))
+        yield signal.columns[first:last], signal.block(first, last)
 
 
-def _rows(signals: Weighted, rows: Int64Array, block: int) -> Float32Array:
-    """Return these rows of the signals, of unit length times their weights, side by side, (k, w)."""
-    parts = []
+def _measured(
+    signals: Weighted, rows: Int64Array, block: int, progress: ProgressCallback | None = None
+) -> tuple[Weighted, Float32Array]:
+    """Return the signals with the lengths of all their rows, and some of these rows.
+
+    The rows have unit length times the weight of each signal, which stand side by side, (k, w).
+    """
+    measured, parts, done = [], [], 0
+    width = sum(len(signal.columns) for _, signal in signals)
     for weight, signal in signals:
-        H = np.hstack([H[rows] for _, H in _blocks(signal, block)])
-        H *= weight * inverse_lengths(np.einsum("ij,ij->i", H, H))[:, None]
+        H = np.zeros((len(rows), signal.width), dtype=np.float32)
+        squares = np.zeros(signal.n_rows, dtype=np.float32)
+        for columns, values in _blocks(signal, block):
+            squares += np.einsum("ij,ij->i", values, values)
+            H[:, columns] = values[rows]
+            done += len(columns)
+            report(progress, "propagation", done, width)
+        H *= weight * inverse_lengths(squares[rows])[:, None]
+        measured.append((weight, replace(signal, squares=squares)))
         parts.append(H)
-    return np.hstack(parts)
+    return measured, np.hstack(parts)
 
 
-def _projected(signals: Weighted, n: int, V: AnyArray, block: int, progress: ProgressCallback | None) -> Float32Array:
-    """Return H V for the first n rows of H, which is computed in blocks of columns and whose rows have unit length."""
+def _projected(signals: Weighted, V: AnyArray, block: int, progress: ProgressCallback | None) -> Float32Array:
+    """Return H V for signals H whose rows get unit length, side by side."""
     V = np.asarray(V, dtype=np.float32)
     width = sum(signal.width for _, signal in signals)
     if width != len(V):
@@ -298,20 +328,32 @@ def _projected(signals: Weighted, n: int, V: AnyArray, block: int, progress: Pro
             f"the shared start is for signals of {len(V)} columns, and this graph has one of {width}; the features "
             "must be those that the start was made with."
         )
-    Z = np.zeros((n, V.shape[1]), dtype=np.float32)
+    Z = np.zeros((signals[0][1].n_rows, V.shape[1]), dtype=np.float32)
     done = 0
     for weight, signal in signals:
-        part = Z if not done else np.zeros_like(Z)
-        squares = np.zeros(n, dtype=np.float32)
-        directions = V[done : done + signal.width]
-        for columns, H in _blocks(signal, block):
-            squares += np.einsum("ij,ij->i", H[:n], H[:n])
-            for a in range(0, n, PRODUCT_ROWS):
-                rows = slice(a, min(a + PRODUCT_ROWS, n))
-                part[rows] += H[rows] @ directions[columns]
-            report(progress, "propagation", done + columns.stop, width)
+        part, squares = _product(signal, V[done : done + signal.width], block, progress)
         part *= weight * inverse_lengths(squares)[:, None]
-        if done:
-            Z += part
+        Z += part
         done += signal.width
     return Z
+
+
+def _product(
+    signal: Signal, V: Float32Array, block: int, progress: ProgressCallback | None
+) -> tuple[Float32Array, Float32Array]:
+    """Return H V and the squared lengths of the rows of H; what H is spread from is multiplied first if possible."""
+    part = np.zeros((signal.n_rows, V.shape[1]), dtype=np.float32)
+    if signal.spread is not None and signal.squares is not None:
+        for first in range(0, V.shape[1], block):
+            part[:, first : first + block] = signal.spread(np.ascontiguousarray(V[:, first : first + block]))
+        return part, signal.squares
+    squares, done = np.zeros(signal.n_rows, dtype=np.float32), 0
+    for columns, H in _blocks(signal, block):
+        squares += np.einsum("ij,ij->i", H, H)
+        onto = V[columns]
+        for a in range(0, signal.n_rows, PRODUCT_ROWS):
+            rows = slice(a, min(a + PRODUCT_ROWS, signal.n_rows))
+            part[rows] += H[rows] @ onto
+        done += len(columns)
+        report(progress if signal.squares is None else None, "propagation", done, len(signal.columns))
+    return part, squares

@@ -6,7 +6,7 @@ from graphquilt.arrays import AnyArray
 from graphquilt.embedders._kernels import FAST
 from graphquilt.kernels import kernel
 
-__all__ = ["membership_step", "propagation_step"]
+__all__ = ["mark_neighbours", "membership_step", "propagation_step"]
 
 
 @kernel("propagation", writes=("out",), fastmath=FAST)
@@ -14,13 +14,14 @@ def propagation_step(
     csr: tuple[AnyArray, AnyArray, AnyArray],
     scale: tuple[AnyArray, AnyArray, AnyArray],
     restart: float,
+    rows: AnyArray,
     start: AnyArray,
     H: AnyArray,
     out: AnyArray,
 ) -> None:
     """Out ← restart · start + (1 - restart) · L (A + loops) R H, with the diagonals ``scale`` = (L, R, loops).
 
-    A ``start`` without rows counts as zero.
+    Only these ``rows`` of out are written. A ``start`` without rows counts as zero.
     """
     indptr, indices, weights = csr
     left, right, loop = scale
@@ -28,7 +29,7 @@ def propagation_step(
     started = len(start) > 0
     width = H.shape[1]
     a = H.dtype.type(restart)
-    for i in range(len(indptr) - 1):
+    for i in rows:
         row, own = out[i], loop[i] * right[i]
         for j in range(width):
             row[j] = own * H[i, j]
@@ -53,6 +54,7 @@ def membership_step(
     csr: tuple[AnyArray, AnyArray, AnyArray],
     scale: tuple[AnyArray, AnyArray, AnyArray],
     restart: float,
+    rows: AnyArray,
     cluster: AnyArray,
     first: int,
     out: AnyArray,
@@ -64,7 +66,7 @@ def membership_step(
     width = out.shape[1]
     one = out.dtype.type(1)
     a = out.dtype.type(restart)
-    for i in range(len(indptr) - 1):
+    for i in rows:
         row = out[i]
         row[:] = 0
         c = (1 - a) * left[i]
@@ -76,3 +78,12 @@ def membership_step(
             column = cluster[other] - first
             if 0 <= column < width:
                 row[column] += c * right[other] * (weights[e] if weighted else one)
+
+
+@kernel("propagation", writes=("marked",))
+def mark_neighbours(indptr: AnyArray, indices: AnyArray, rows: AnyArray, marked: AnyArray) -> None:
+    """Set ``marked`` for these rows and for their neighbours."""
+    for i in rows:
+        marked[i] = True
+        for e in range(indptr[i], indptr[i + 1]):
+            marked[indices[e]] = True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float32Array, Float64Array, IntArray
-from graphquilt.embedders.propagation_kernels import membership_step, propagation_step
+from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array, IntArray
+from graphquilt.embedders.propagation_kernels import mark_neighbours, membership_step, propagation_step
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.partition import Fennel, Metis
@@ -26,13 +27,12 @@ SMALLEST = 4  # nodes per cluster, at least, on average
 METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream
 ROWS = 8192  # of features that are read at once
 
-Columns: TypeAlias = Callable[[int, int], Float32Array]
 Survey: TypeAlias = Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """H ← restart · X + (1 - restart) · S H, so many steps from H = X, with S = L (A + loops) R.
+    """H ← restart · X + (1 - restart) · S H, one step for each entry of ``rows`` from H = X, with S = L (A + loops) R.
 
     After k steps H is Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X, where a is the restart probability.
     """
@@ -40,13 +40,13 @@ class Walk:
     csr: tuple[IntArray, IntArray, AnyArray]
     scale: tuple[Float32Array, Float32Array, Float32Array]  # the diagonals of L, R and the loops
     restart: float
-    steps: int
+    rows: Sequence[Int64Array]  # the rows that each step computes: the last those that are wanted
 
     def of_values(self, X: Float32Array) -> Float32Array:
-        """Return H for the signal X (n, b)."""
+        """Return H for the signal X (n, b); only the wanted rows are right."""
         H, spare = X, np.empty_like(X)
-        for step in range(self.steps):
-            propagation_step(self.csr, self.scale, self.restart, X, H, spare)
+        for step, rows in enumerate(self.rows):
+            propagation_step(self.csr, self.scale, self.restart, rows, X, H, spare)
             H, spare = spare, H if step else np.empty_like(X)
         return H
 
@@ -55,11 +55,11 @@ class Walk:
         inside = np.flatnonzero((cluster >= first) & (cluster < last))
         columns = cluster[inside] - first
         H = np.empty((len(cluster), last - first), dtype=np.float32)
-        membership_step(self.csr, self.scale, self.restart, cluster, first, H)
+        membership_step(self.csr, self.scale, self.restart, self.rows[0], cluster, first, H)
         H[inside, columns] += self.restart
         spare, nothing = np.empty_like(H), np.empty((0, 0), dtype=np.float32)
-        for _ in range(self.steps - 1):
-            propagation_step(self.csr, self.scale, self.restart, nothing, H, spare)
+        for rows in self.rows[1:]:
+            propagation_step(self.csr, self.scale, self.restart, rows, nothing, H, spare)
             spare[inside, columns] += self.restart
             H, spare = spare, H
         return H
@@ -67,10 +67,32 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """One row per node and ``width`` columns, which are computed in blocks: ``columns(first, last)`` is (n, b)."""
+    """The ``n_rows`` wanted rows of a signal with ``width`` columns, computed in blocks of columns.
 
+    ``block(first, last)`` has the columns ``columns[first:last]``; all other columns are zero. A signal H that is
+    linear in what was spread also has ``spread``, which returns H V for directions V (width, b) and spreads only b
+    columns.
+    """
+
+    n_rows: int
     width: int
-    columns: Columns
+    columns: IntArray
+    block: Callable[[int, int], Float32Array]
+    spread: Callable[[Float32Array], Float32Array] | None = None
+    squares: Float32Array | None = None  # the squared lengths of the rows, once they are known
+
+
+def needed_rows(graph: Graph, rows: Int64Array, steps: int) -> list[Int64Array]:
+    """Return the rows that each of so many steps must compute, so that the last one can compute ``rows``."""
+    needed = [rows]
+    while len(needed) < steps:
+        rows = needed[0]
+        if len(rows) < graph.n_nodes:
+            marked = np.zeros(graph.n_nodes, dtype=bool)
+            mark_neighbours(graph.indptr, graph.indices, rows, marked)
+            rows = np.flatnonzero(marked)
+        needed.insert(0, rows)
+    return needed[:steps]
 
 
 def _degrees(graph: Graph) -> tuple[Float32Array, Float32Array]:
@@ -87,13 +109,14 @@ def _degrees(graph: Graph) -> tuple[Float32Array, Float32Array]:
     return (total + loop).astype(np.float32), loop.astype(np.float32)
 
 
-def _walk(graph: Graph, *, symmetric: bool, restart: float, steps: int) -> Walk:
-    """Return the walk by D^-1/2 (A + I) D^-1/2, or by D^-1 (A + I)."""
+def _walk(graph: Graph, rows: Int64Array, *, symmetric: bool, restart: float, steps: int) -> Walk:
+    """Return the walk by D^-1/2 (A + I) D^-1/2, or by D^-1 (A + I), that ends in ``rows``."""
     degree, loop = _degrees(graph)
     weights = np.empty(0, np.float32) if graph.weights is None else np.asarray(graph.weights, dtype=np.float32)
     right = (degree ** (-0.5 if symmetric else 0.0)).astype(np.float32)
     left = (1 / (degree * right)).astype(np.float32)
-    return Walk((graph.indptr, graph.indices, weights), (left, right, loop), restart, steps)
+    csr = (graph.indptr, graph.indices, weights)
+    return Walk(csr, (left, right, loop), restart, needed_rows(graph, rows, steps))
 
 
 def feature_width(graph: Graph) -> int:
@@ -102,35 +125,51 @@ def feature_width(graph: Graph) -> int:
     return PROJECTED if width > WIDEST else width
 
 
-def feature_signal(graph: Graph, *, restart: float, steps: int) -> Signal:
-    """Return the propagated features, whose rows are given unit length first.
+def feature_signal(graph: Graph, rows: Int64Array, *, restart: float, steps: int) -> Signal:
+    """Return these rows of the propagated features, whose rows are given unit length first.
 
     Wide features go through a random projection with a fixed seed, the same for all graphs.
     """
     assert graph.features is not None
     X = graph.features
     scale = inverse_lengths(_squares(X))
-    walk = _walk(graph, symmetric=True, restart=restart, steps=steps)
-    projection = None
-    if X.shape[1] > WIDEST:
-        rng = np.random.default_rng(PROJECTION_SEED)
-        projection = rng.standard_normal((X.shape[1], PROJECTED), dtype=np.float32) / np.float32(np.sqrt(PROJECTED))
+    walk = _walk(graph, rows, symmetric=True, restart=restart, steps=steps)
+    projection = _projection(X.shape[1]) if X.shape[1] > WIDEST else None
 
-    def columns(first: int, last: int) -> Float32Array:
-        block = np.empty((graph.n_nodes, last - first), dtype=np.float32)
+    def reduced(product: Callable[[AnyArray | sp.csr_array], AnyArray], width: int) -> Float32Array:
+        H = np.empty((graph.n_nodes, width), dtype=np.float32)
         for a in range(0, graph.n_nodes, ROWS):
-            rows = slice(a, a + ROWS)
-            if projection is None:
-                part = X[rows, first:last]
-                block[rows] = part.toarray() if isinstance(part, sp.sparray) else part
-            elif isinstance(X, sp.csr_array):
-                block[rows] = X[rows].astype(np.float32) @ projection[:, first:last]
-            else:
-                block[rows] = np.asarray(X[rows], dtype=np.float32) @ projection[:, first:last]
-        block *= scale[:, None]
-        return walk.of_values(block)
+            H[a : a + ROWS] = product(X[a : a + ROWS])
+        H *= scale[:, None]
+        return _only(walk.of_values(H), rows)
 
-    return Signal(feature_width(graph), columns)
+    def block(first: int, last: int) -> Float32Array:
+        if projection is None:
+            return reduced(lambda part: _dense(part[:, first:last]), last - first)
+        return reduced(lambda part: part.astype(np.float32, copy=False) @ projection[:, first:last], last - first)
+
+    def spread(V: Float32Array) -> Float32Array:
+        onto = V if projection is None else projection @ V
+        return reduced(lambda part: part.astype(np.float32, copy=False) @ onto, V.shape[1])
+
+    width = feature_width(graph)
+    return Signal(len(rows), width, np.arange(width), block, spread)
+
+
+def _dense(part: AnyArray | sp.csr_array) -> AnyArray:
+    return part.toarray() if isinstance(part, sp.sparray) else part
+
+
+def _only(H: Float32Array, rows: Int64Array) -> Float32Array:
+    """Return these rows of H, without a copy where they are the first ones."""
+    return H[: len(rows)] if len(rows) == 0 or rows[-1] == len(rows) - 1 else H[rows]
+
+
+@functools.lru_cache(maxsize=1)
+def _projection(width: int) -> Float32Array:
+    """Return the random directions (width, PROJECTED) that wide features are projected to."""
+    rng = np.random.default_rng(PROJECTION_SEED)
+    return rng.standard_normal((width, PROJECTED), dtype=np.float32) / np.float32(np.sqrt(PROJECTED))
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:
@@ -176,8 +215,11 @@ def clusters_of(graph: Graph, n_clusters: int) -> tuple[AnyArray, Float32Array]:
     return cluster, share
 
 
-def cluster_signal(graph: Graph, survey: Survey, n_clusters: int) -> Signal:
-    """Return log(1 + P / share), where P is how often a walk from a node ends in each cluster of the survey."""
+def cluster_signal(graph: Graph, rows: Int64Array, survey: Survey, n_clusters: int) -> Signal:
+    """Return log(1 + P / share), where P is how often a walk from one of ``rows`` ends in each cluster of the survey.
+
+    Only clusters that some node of this graph is in have columns.
+    """
     cluster, share = (np.asarray(survey.get(name, ())) for name in ("cluster", "share"))
     shape = (graph.n_nodes,)
     if (cluster.shape, share.shape, cluster.dtype.kind, share.dtype.kind) != (shape, shape, "i", "f"):
@@ -193,13 +235,17 @@ def cluster_signal(graph: Graph, survey: Survey, n_clusters: int) -> Signal:
         )
     if not bool(((share[known] > 0) & (share[known] <= 1)).all()):
         raise InputError("the survey has shares of clusters that do not lie between 0 and 1; make the survey again.")
-    walk = _walk(graph, symmetric=False, restart=WALK_RESTART, steps=WALK_STEPS)
+    walk = _walk(graph, rows, symmetric=False, restart=WALK_RESTART, steps=WALK_STEPS)
     gain = np.zeros(n_clusters, dtype=np.float32)
     gain[cluster[known]] = 1 / share.astype(np.float32)[known]
+    present = np.unique(cluster[known])
+    number = np.full(n_clusters + 1, -1, dtype=np.int32)  # the last entry is that of nodes in no cluster
+    number[present] = np.arange(len(present), dtype=np.int32)
+    column = number[cluster]
 
-    def columns(first: int, last: int) -> Float32Array:
-        block = walk.of_memberships(cluster, first, last)
-        block *= gain[first:last]
-        return np.log1p(block, out=block)
+    def block(first: int, last: int) -> Float32Array:
+        H = _only(walk.of_memberships(column, first, last), rows)
+        H *= gain[present[first:last]]
+        return np.log1p(H, out=H)
 
-    return Signal(n_clusters, columns)
+    return Signal(len(rows), n_clusters, present, block)
