@@ -27,7 +27,6 @@
     const others = [rest.slice(end).trim(), ...lines].filter(Boolean);
     box.append(make("ul", {}, ...others.map((text) => make("li", {}, text))));
     if (data.next) box.append(make("p", { class: "note" }, "What comes next:"), Page.copy(data.next));
-    for (const command of data.advice || []) box.append(make("p", { class: "note" }, command.text), Page.copy(command.command));
   }
   verdict();
 
@@ -111,7 +110,7 @@
   }
   cost();
 
-  const settings = Page.table({ label: "settings", rows: data.settings, limit: 2000, columns: [{ title: "setting", value: (row) => row[0], show: (row) => make("code", {}, row[0]) }, { title: "value", value: (row) => row[1] }] });
+  const settings = Page.table({ label: "settings", rows: data.settings, limit: 2000, columns: [{ title: "setting", value: (row) => row[0], show: (row) => make("code", {}, row[0]) }, { title: "value", value: (row) => row[1], long: true }] });
   const filter = make("input", { type: "search", placeholder: "filter settings", "aria-label": "filter settings", oninput: () => { const text = filter.value.toLowerCase(); settings.filter((row) => row.join(" ").toLowerCase().includes(text)); } });
   byId("settings-content").append(make("div", { class: "tools" }, filter), settings);
   byId("cite-content").append(...data.cite.map((text) => Page.copy(text)));
