@@ -16,6 +16,7 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
 from graphquilt.pipeline.description import describe, differences
+from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
 from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
@@ -162,22 +163,23 @@ def cut(
             _log.warning("the graph is cut again: %s", error)
     assert cutting.overlap is not None
     assert cutting.degree is not None
-    labels = _labels(graph, cutting, settings, store)
-    report(progress, "partition", 1, 1)
-    patches = patch_graph(
-        graph,
-        labels,
-        degree=cutting.degree,
-        overlap=cutting.overlap,
-        edge_weight=cutting.edge_weight,
-        limits=cutting.limits,
-        components="error" if motions.free else "each",
-        seed=seed,
-        progress=progress,
-    )
+    with measured() as cost:
+        labels = _labels(graph, cutting, settings, store)
+        report(progress, "partition", 1, 1)
+        patches = patch_graph(
+            graph,
+            labels,
+            degree=cutting.degree,
+            overlap=cutting.overlap,
+            edge_weight=cutting.edge_weight,
+            limits=cutting.limits,
+            components="error" if motions.free else "each",
+            seed=seed,
+            progress=progress,
+        )
     if motions.rotate:
         patches.check_dim(dim)
-    _write_patch_graph(store, patches, graph, settings)
+    _write_patch_graph(store, patches, graph, {**settings, **cost})
     return patches
 
 

@@ -23,7 +23,7 @@ from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.patch_data import PatchData
 from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Record, Store, is_shared, locked
+from graphquilt.pipeline.store import Store, is_shared, locked
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Pass", "share_name", "work_through"]
@@ -161,7 +161,7 @@ class Pass:
         if outcome.error is None:
             key = patch_key(patch, self.content)
             if outcome.arrays is not None:
-                self.store[key] = Record(outcome.arrays, {**self.parameters(patch), **outcome.facts})
+                self.store[key] = outcome.record(self.parameters(patch))
             elif key not in self.store:
                 raise JobError(
                     f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: a store that "
