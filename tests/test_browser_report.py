@@ -151,7 +151,7 @@ def test_theme_settings_and_copying(browser, report):
         assert canvas_bits(page, "#quilt canvas") != dark  # its discs have the colours of the theme
         page.reload()
         assert page.locator("html").get_attribute("data-theme") == "light"
-        page.get_by_label("filter settings").fill("n_patches")
+        page.get_by_label("filter settings").fill("cutting.n_patches")
         assert page.locator("#settings tbody tr").count() == 1
         page.locator("#cite .copy button").first.click()
         page.wait_for_function("document.querySelector('#cite .copy button').textContent !== 'Copy'")

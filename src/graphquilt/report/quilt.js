@@ -34,9 +34,9 @@ function quilt(container, graph, showPatch) {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     const thick = few ? 3 : m < 1500 ? 1.6 : 0.8;
     for (let k = m - 1; k >= 0; k--) { // the worst are first in the data, and drawn last
-      pen.strokeStyle = aligned ? Page.ramp(graph.errors[k]) : Page.colour("line");
+      pen.strokeStyle = aligned ? Page.ramp(graph.errors[k]) : Page.colour("soft");
       pen.lineWidth = thick;
-      pen.globalAlpha = m > 1500 ? 0.55 : 0.9;
+      pen.globalAlpha = !aligned ? 0.45 : m > 1500 ? 0.55 : 0.9;
       pen.setLineDash(graph.doubted && graph.doubted[k] ? [4, 4] : []);
       line(pen, k);
     }
