@@ -59,8 +59,8 @@ class Tracker:
     ----------
     options : ScoringOptions, optional
     history : int, optional
-        How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs that were in none of them are forgotten, and
-        of each host as many values count.
+        How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs that were in none
+        of them are forgotten, and of each host as many values count.
 
     Attributes
     ----------
