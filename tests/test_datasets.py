@@ -172,7 +172,7 @@ def test_security_logs_have_names(dataset_folder, name, form, file):
     with pytest.raises(gq.errors.InputError, match=f"is a record of {form} and not one graph"):
         gq.datasets.load_dataset(name, data=root)
     read = gq.temporal.read_flows if "flows" in form else gq.temporal.read_events
-    assert len(next(iter(read(files[0])))) > 0
+    assert any(map(len, read(files[0])))
 
 
 class Bite:

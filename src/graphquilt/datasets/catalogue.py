@@ -149,7 +149,7 @@ def dataset_names() -> list[str]:
     Examples
     --------
     >>> dataset_names()[:3]
-    ['blocks', 'amazon-photo', 'citeseer']
+    ['blocks', 'amazon-photo', 'beth']
     """
     return ["blocks", *sorted(CATALOGUE)]
 
