@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-slow coverage fuzz chaos lint format bench reproduce dist clean
+.PHONY: demo test test-core test-slow coverage fuzz chaos lint format bench reproduce docs dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -71,6 +71,12 @@ reproduce: $(READY)
 	$(BIN)/graphquilt reproduce small --out results/small
 	$(BIN)/graphquilt reproduce ablation --out results/ablation
 	$(BIN)/graphquilt reproduce quality --out results/quality
+
+# The site in build/site. Warnings are errors, the notebook is run, and nothing is asked of the network.
+docs: $(READY)
+	$(BIN)/python -m pip install -q -e '.[docs]' -c constraints.txt
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "The first page is build/site/index.html."
 
 # The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
 dist: $(READY)
