@@ -78,7 +78,7 @@ def test_flags_of_a_cutting_change_what_they_name_and_nothing_else():
     assert streamed == gq.Fennel(10, seed=0, passes=1, balance=1.3, order="random")
     limited = CuttingFlags(degree_limit=7).applied(CuttingFlags(growth=4).applied(before, 0), 0)
     assert limited.limits == gq.Limits(growth=4, degree=7)
-    with pytest.raises(InputError, match="--passes can be set for Fennel .* add --partition fennel"):
+    with pytest.raises(InputError, match=r"--passes can be set for Fennel .* add --partition fennel"):
         CuttingFlags(passes=3).applied(gq.Cutting(10), 0)
 
 
