@@ -24,23 +24,23 @@ def evaluate(
         bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
     ] = False,
     diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
+    compare: Annotated[
+        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
+    ] = False,
+    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
     seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
     from graphquilt.evaluate import AdamLogistic, EvaluationOptions, InvariantLogistic
-    from graphquilt.jobs import Job, evaluate_job
+    from graphquilt.jobs import Job, compare_job, evaluate_job
     from graphquilt.jobs.source import read_array
 
+    opened, whole = Job.open(job), read_array(full, "an embedding")
     classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
-    evaluation = evaluate_job(
-        Job.open(job),
-        labels=read_array(labels, "labels"),
-        full=read_array(full, "an embedding"),
-        diagnosis=diagnose,
-        options=EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier),
-    )
+    options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
+    classes = read_array(labels, "labels")
+    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
     figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
     if evaluation.diagnosis is not None:
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
@@ -48,6 +48,12 @@ def evaluate(
             figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
             if evaluation.diagnosis.shared is not None:
                 figures["shared"] = asdict(evaluation.diagnosis.shared)
+    if compare:
+        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
+        figures["routes"] = {
+            route: {name: value for name, value in asdict(measured).items() if value is not None}
+            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
+        }
     show({"job": str(job), **figures}, as_json=output.json)
 
 

@@ -7,7 +7,7 @@ and ``export`` look at it.
 
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
-from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job
+from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.plan import Plan, StagePlan, plan_job
@@ -32,5 +32,6 @@ __all__ = [
     "evaluate_job",
     "export_embedding",
     "job_status",
+    "keep_routes",
     "plan_job",
 ]

@@ -19,7 +19,7 @@ from graphquilt.jobs.job import Job
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "export_embedding"]
+__all__ = ["FORMATS", "export_embedding", "job_ids"]
 
 _ROWS = 65_536  # rows in memory at once
 
@@ -45,21 +45,22 @@ def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | No
     name = format or endings.get(path.suffix, path.suffix.removeprefix("."))
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
+    import pyarrow as pa
+
     X = job.embedding
-    ids = _node_ids(job, len(X))
+    ids = pa.array(job_ids(job, len(X)))
     with explained(path.parent), beside(path) as part:
         FORMATS[name](part, ids, X)
         os.replace(part, path)
     return path
 
 
-def _node_ids(job: Job, n_nodes: int) -> pa.Array:
-    import pyarrow as pa
-
+def job_ids(job: Job, n_nodes: int) -> AnyArray:
+    """Return the ids that the nodes of a job came with, (n,)."""
     if isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None:
-        return pa.array(node_ids(job.store, n_nodes))
+        return node_ids(job.store, n_nodes)
     ids = None if job.graph is None else job.graph.node_ids
-    return pa.array(np.arange(n_nodes) if ids is None else ids)
+    return np.arange(n_nodes) if ids is None else ids
 
 
 def _pieces(ids: pa.Array, X: AnyArray) -> Iterator[tuple[pa.Array, AnyArray]]:

@@ -32,6 +32,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
+from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.passes import share_name
 from graphquilt.pipeline.patch_data import PatchData, surveyed
 from graphquilt.pipeline.records import graph_fingerprint, patch_key
@@ -334,20 +335,21 @@ class Job:
             return self.alignment
         self._check_embedded()
         with locked(self.store), self._room((patch_graph.n_nodes, settings.dim)) as out:
-            alignment, X = stitch(
-                patch_graph,
-                self.patches,
-                motions=settings.motions,
-                recipe=settings.recipe,
-                graph=self.graph,
-                executor=executor,
-                progress=progress,
-                out=out,
-            )
+            with measured() as cost:
+                alignment, X = stitch(
+                    patch_graph,
+                    self.patches,
+                    motions=settings.motions,
+                    recipe=settings.recipe,
+                    graph=self.graph,
+                    executor=executor,
+                    progress=progress,
+                    out=out,
+                )
             record = Record(alignment.to_arrays(), settings.stitching)
             self.store["alignment"] = record
             parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
-            self.store["embedding"] = Record({"embedding": X}, parameters)
+            self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
         report(progress, "embedding", 1, 1)
         return alignment
 

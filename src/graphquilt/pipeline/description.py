@@ -64,7 +64,8 @@ def describe(value: object) -> dict[str, object]:
         return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
     kind = value if hasattr(value, "__qualname__") else type(value)
     # Where a class of ours lives inside the package does not count: files may move between versions.
-    module = "graphquilt" if kind.__module__.startswith("graphquilt.") else kind.__module__
+    own_module = kind.__module__ or "__main__"  # code that was run by exec has none
+    module = "graphquilt" if own_module.startswith("graphquilt.") else own_module
     name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
     if kind.__qualname__.endswith("<lambda>"):
         code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)
