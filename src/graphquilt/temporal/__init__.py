@@ -6,9 +6,11 @@
 from graphquilt.temporal.alerts import Explanation, explain
 from graphquilt.temporal.batch import AnomalyScores, DriftScores, SideScores, drift_scores, score_windows
 from graphquilt.temporal.embedding import embed_window
-from graphquilt.temporal.flow_files import LANL_COLUMNS, FlowColumns
-from graphquilt.temporal.flows import FlowCounts, Flows, read_flows
+from graphquilt.temporal.events import Events, read_events
+from graphquilt.temporal.flow_files import BadRows, FlowCounts
+from graphquilt.temporal.flows import Flows, read_flows
 from graphquilt.temporal.lags import lag_edges
+from graphquilt.temporal.log_formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import COMPONENTS, Alert, Component, HostTable, PairAlert, PairTable, WindowScores
 from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
@@ -22,8 +24,10 @@ __all__ = [
     "SIDES",
     "Alert",
     "AnomalyScores",
+    "BadRows",
     "Component",
     "DriftScores",
+    "Events",
     "Explanation",
     "FlowColumns",
     "FlowCounts",
@@ -45,6 +49,7 @@ __all__ = [
     "lag_edges",
     "leave_one_out_zscore",
     "outliers",
+    "read_events",
     "read_flows",
     "score_windows",
     "snapshots",
