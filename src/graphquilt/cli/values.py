@@ -96,7 +96,8 @@ class SourceFlags:
     """How the graph is read."""
 
     columns: str | None = None
-    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: 0,1]"""
+    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: by their
+    names, or 0,1]"""
     features: Path | None = None
     """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
     labels: Path | None = None
@@ -122,7 +123,7 @@ class CuttingFlags:
     """How the graph is cut into patches."""
 
     patches: Annotated[int | None, Parameter(name=["--patches", "-p"])] = None
-    """Number of patches. [default: 10]"""
+    """Number of patches. [default: 1 below 5000 nodes, then 10, and one per 50 000 nodes where that is more]"""
     partition: str | None = None
     """How the graph is partitioned: metis, fennel, kaminpar, louvain or leiden. [default: metis]"""
     degree: float | None = None
@@ -157,12 +158,19 @@ class CuttingFlags:
         return changed(cutting, changes)
 
 
-def _partitioner(word: str | None, current: Partitioner | None, n_patches: int, seed: int) -> Partitioner | None:
-    """Return the named partitioner, or the current one, for this many patches and this seed."""
+def _partitioner(
+    word: str | None, current: Partitioner | type | None, n_patches: int | None, seed: int
+) -> Partitioner | type | None:
+    """Return the named partitioner, or the current one, for this many patches and this seed.
+
+    Where the number is not known yet, because it follows from the graph, that is the class.
+    """
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
     if word is None:
         return current
     kind = named_class(word, PARTITIONERS, "a partitioner")
+    if n_patches is None:
+        return kind
     known = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
     partitioner: Partitioner = changed(current, values) if isinstance(current, kind) else kind(**values)

@@ -1,6 +1,6 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
-from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
+from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.bipartite import bipartite_svd
 from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
@@ -25,6 +25,7 @@ __all__ = [
     "PyGEmbedder",
     "Surroundings",
     "TransformerEmbedder",
+    "as_embedder",
     "bipartite_svd",
     "checked_fit",
     "free_motions",

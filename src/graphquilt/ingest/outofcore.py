@@ -52,7 +52,7 @@ def build_csr(
     n_nodes: int | None = None,
     directed: bool = False,
     memory: int = 1 << 30,
-    columns: tuple[str | int, ...] = (0, 1),
+    columns: tuple[str | int, ...] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Graph:
     """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
@@ -74,8 +74,9 @@ def build_csr(
         Keep edges one-way.
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
-    columns : names or positions
-        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
+    columns : names or positions, optional
+        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight; by
+        default as for :func:`read_edges`.
     progress : callable, optional
 
     Examples

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder, Surroundings, checked_fit, checked_offer, with_start
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
 from graphquilt.pipeline.description import describe
@@ -100,14 +100,15 @@ class Outcome:
     ``facts`` are a few numbers for those who watch, and ``losses`` are pairs of an epoch and its loss.
 
     ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
-    damaged, the error is "final" because it would come again, or it is "fatal" because no patch can succeed.
+    damaged, the error is "final" because it would come again, it is "fatal" because no patch can succeed, or the
+    "embedder" breaks its promise, which it would for every patch.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)
     losses: Sequence[tuple[int, float]] = ()
     arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
-    kind: Literal["failed", "input", "final", "fatal"] = "failed"
+    kind: Literal["failed", "input", "final", "fatal", "embedder"] = "failed"
     trace: str = ""
 
     def record(self, parameters: Parameters) -> Record:
@@ -166,7 +167,8 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     except (JobError, MissingExtraError) as error:
         return Outcome(error=str(error), kind="fatal")
     except InputError as error:
-        return Outcome(error=str(error).removesuffix("."), kind="final")
+        kind: Literal["embedder", "final"] = "embedder" if isinstance(error, EmbedderError) else "final"
+        return Outcome(error=str(error).removesuffix("."), kind=kind)
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 

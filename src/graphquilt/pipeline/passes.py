@@ -17,7 +17,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from graphquilt.embedders.contract import Embedder, with_start
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import EmbedderError, FormatError, JobError
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
 from graphquilt.pipeline.description import differences, fingerprint
@@ -168,6 +168,8 @@ class Pass:
                     "says it is shared must be reached by all workers, as a folder on a shared disk is."
                 )
             return False
+        if outcome.kind == "embedder":
+            raise EmbedderError(f"{outcome.error}.")
         if outcome.kind == "fatal":
             raise JobError(f"stopped at patch {patch}: {outcome.error}")
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
