@@ -29,7 +29,7 @@ graph = gq.Graph.open("blocks")
 patch_graph = gq.cut(graph, gq.Cutting(3), dim=32, seed=0)
 inner, nodes = np.arange(200), np.arange(300)
 grown_patch = graph.subgraph(nodes)
-def my_function(graph, seed): return graph.features[:, :8]
+def my_function(graph, seed): return graph.features[:, :8].toarray()
 MyEmbedder = gq.SVD
 """,
     "docs/patches.md": """
