@@ -15,8 +15,8 @@
     if (!data.fit.length) {
       section.classList.add("fair");
       const done = data.wanted ? `${count(data.embedded)} of ${count(data.wanted)} patches are embedded.` : "The graph is not cut into patches yet.";
-      box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} This page shows what is there so far.`));
-      if (data.next) box.append(make("p", { class: "note" }, "What comes next:"), Page.copy(data.next));
+      box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} There is no embedding yet, and this page shows what is there so far.`));
+      if (data.next) box.append(make("p", { class: "note" }, "This command goes on:"), Page.copy(data.next));
       return;
     }
     const lines = [...data.fit], first = lines.findIndex((line) => KINDS[line.split(":")[0]]);
@@ -26,14 +26,13 @@
     box.append(make("p", { class: "word" }, kind ? `${word}: ${rest.slice(0, end)}` : rest.slice(0, end)));
     const others = [rest.slice(end).trim(), ...lines].filter(Boolean);
     box.append(make("ul", {}, ...others.map((text) => make("li", {}, text))));
-    if (data.next) box.append(make("p", { class: "note" }, "What comes next:"), Page.copy(data.next));
-    for (const command of data.advice || []) box.append(make("p", { class: "note" }, command.text), Page.copy(command.command));
+    if (data.next) box.append(make("p", { class: "note" }, "The embedding does not belong to these settings. This command makes it again:"), Page.copy(data.next));
   }
   verdict();
 
   let map = null;
   if (data.map) map = scatter(byId("map-content"), data.map);
-  else { byId("map").querySelector(".about").textContent = "There is no embedding yet. This command makes it:"; byId("map-content").append(Page.copy(data.next || "graphquilt run")); }
+  else hide("map");
 
   if (data.quilt && data.quilt.x.length > 1) {
     const graph = data.quilt, shown = graph.first.length;
@@ -111,7 +110,7 @@
   }
   cost();
 
-  const settings = Page.table({ label: "settings", rows: data.settings, limit: 2000, columns: [{ title: "setting", value: (row) => row[0], show: (row) => make("code", {}, row[0]) }, { title: "value", value: (row) => row[1] }] });
+  const settings = Page.table({ label: "settings", rows: data.settings, limit: 2000, columns: [{ title: "setting", value: (row) => row[0], show: (row) => make("code", {}, row[0]) }, { title: "value", value: (row) => row[1], long: true }] });
   const filter = make("input", { type: "search", placeholder: "filter settings", "aria-label": "filter settings", oninput: () => { const text = filter.value.toLowerCase(); settings.filter((row) => row.join(" ").toLowerCase().includes(text)); } });
   byId("settings-content").append(make("div", { class: "tools" }, filter), settings);
   byId("cite-content").append(...data.cite.map((text) => Page.copy(text)));

@@ -135,7 +135,9 @@ def _patches(patch_graph: PatchGraph) -> dict[str, object]:
 
 def _histogram(values: AnyArray) -> dict[str, object]:
     low, high = int(values.min()), int(values.max())
-    bins = np.arange(low - 0.5, high + 1) if high - low < 24 else np.linspace(low, high, 25)
+    # Few values need few bars: about two for every root of their number.
+    bars = int(np.clip(2 * np.sqrt(len(values)), 6, 24))
+    bins = np.arange(low - 0.5, high + 1) if high - low < 24 else np.linspace(low, high, bars + 1)
     counts, edges = np.histogram(values, bins=bins)
     spread = {"least": low, "mean": float(values.mean()), "most": high}
     return {"counts": counts.tolist(), "edges": edges.tolist(), **spread}

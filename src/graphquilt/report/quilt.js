@@ -7,7 +7,7 @@ function quilt(container, graph, showPatch) {
   const largest = Math.max(...graph.sizes), few = p <= 60;
   let width = 0, height = 0, chosen = NONE, over = NONE, waiting = false;
 
-  const canvas = make("canvas", { role: "img", "aria-label": "patch graph; the table of overlaps beside it can be used with the keyboard" });
+  const canvas = make("canvas", { role: "img", "aria-label": "patch graph; the table of overlaps can be used with the keyboard" });
   const plot = make("div", { class: "plot" }, canvas), panel = make("div", { "aria-live": "polite" });
   const legend = make("div", { class: "legend" });
   if (aligned) legend.append(make("span", {}, "error left on an overlap ", Page.rampLegend("0", "1")));
@@ -20,8 +20,8 @@ function quilt(container, graph, showPatch) {
   ];
   if (aligned) columns.push({ title: "error", value: (k) => graph.errors[k], numeric: true, show: (k) => make("span", { class: `tag ${word(graph.errors[k])}` }, graph.errors[k].toFixed(3)) });
   const table = Page.table({ label: "overlaps", columns, rows, pick: (k) => choose(k, true), sort: aligned ? 2 : 1, descending: true, limit: 300 });
-  const left = make("div", {}, plot, legend), right = make("div", {}, panel);
-  container.append(make("div", { class: "columns wide-left" }, left, right), make("div", { class: "overlaps" }, table));
+  const left = make("div", {}, plot, legend), right = make("div", {}, panel, make("div", { class: "overlaps" }, table));
+  container.append(make("div", { class: "columns wide-left" }, left, right));
 
   const px = (k) => 26 + (graph.x[k] / 65535) * (width - 52), py = (k) => 26 + (1 - graph.y[k] / 65535) * (height - 52);
   const radius = (k) => (few ? 6 + 13 * Math.sqrt(graph.sizes[k] / largest) : Math.max(1.6, (9 * Math.sqrt(graph.sizes[k] / largest)) / Math.sqrt(p / 60)));
@@ -34,9 +34,9 @@ function quilt(container, graph, showPatch) {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     const thick = few ? 3 : m < 1500 ? 1.6 : 0.8;
     for (let k = m - 1; k >= 0; k--) { // the worst are first in the data, and drawn last
-      pen.strokeStyle = aligned ? Page.ramp(graph.errors[k]) : Page.colour("line");
+      pen.strokeStyle = aligned ? Page.ramp(graph.errors[k]) : Page.colour("soft");
       pen.lineWidth = thick;
-      pen.globalAlpha = m > 1500 ? 0.55 : 0.9;
+      pen.globalAlpha = !aligned ? 0.45 : m > 1500 ? 0.55 : 0.9;
       pen.setLineDash(graph.doubted && graph.doubted[k] ? [4, 4] : []);
       line(pen, k);
     }
@@ -84,7 +84,7 @@ function quilt(container, graph, showPatch) {
     const now = Math.floor(entry.contentRect.width);
     if (now === width || now === 0) return;
     width = now;
-    height = Math.round(Math.max(300, Math.min(width * 0.72, 520)));
+    height = Math.round(Math.max(300, Math.min(width * 0.86, 620)));
     canvas.style.height = `${height}px`;
     draw();
   }).observe(plot);
@@ -108,7 +108,7 @@ function quilt(container, graph, showPatch) {
   function draw2(box, title, places, gap, ids) {
     const n = ids.length, holder = make("div", {});
     box.append(holder);
-    holder.append(make("h3", {}, title), make("p", { class: "note" }, `mean distance ${number(gap, 2)}`));
+    holder.append(make("h3", {}, title), make("p", { class: "note" }, `distance of the two sides ${number(gap, 2)}`));
     Page.picture(holder, (w) => {
       const svg = make("svg", { width: w, height: w, viewBox: `0 0 ${w} ${w}`, role: "img", "aria-label": `shared nodes ${title}`, class: "side" });
       const x = (i) => 8 + (places[2 * i] / 65535) * (w - 16), y = (i) => w - 8 - (places[2 * i + 1] / 65535) * (w - 16);
