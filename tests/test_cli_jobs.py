@@ -590,7 +590,7 @@ def test_flags_are_saved_and_read_back_in_every_command(words, gq, tmp_path, mon
 
 POSITIONS = {
     **dict.fromkeys(("run", "patch"), ("edges.csv",)),
-    **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan"), ("job",)),
+    **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan", "report", "map"), ("job",)),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
     "anomaly": ("flows.csv", "--out", "scores"),
