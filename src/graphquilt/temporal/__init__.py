@@ -6,8 +6,10 @@
 from graphquilt.temporal.alerts import Alert, Explanation, explain
 from graphquilt.temporal.batch import AnomalyScores, SideScores, rank_alerts, score_windows
 from graphquilt.temporal.embedding import embed_window
-from graphquilt.temporal.flow_files import LANL_COLUMNS, FlowColumns
-from graphquilt.temporal.flows import FlowCounts, Flows, read_flows
+from graphquilt.temporal.events import Events, read_events
+from graphquilt.temporal.flow_files import BadRows, FlowCounts
+from graphquilt.temporal.flows import Flows, read_flows
+from graphquilt.temporal.log_formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
 from graphquilt.temporal.tracker import SideWindow, Tracker, WindowScores
@@ -19,6 +21,8 @@ __all__ = [
     "SIDES",
     "Alert",
     "AnomalyScores",
+    "BadRows",
+    "Events",
     "Explanation",
     "FlowColumns",
     "FlowCounts",
@@ -38,6 +42,7 @@ __all__ = [
     "leave_one_out_zscore",
     "outliers",
     "rank_alerts",
+    "read_events",
     "read_flows",
     "score_windows",
     "snapshots",
