@@ -196,7 +196,7 @@ def cut(
     assert cutting.overlap is not None
     assert cutting.degree is not None
     with measured() as cost:
-        labels = _labels(graph, cutting, settings, store)
+        labels = _labels(graph, cutting, settings, store, progress)
         report(progress, "partition", 1, 1)
         patches = patch_graph(
             graph,
@@ -215,7 +215,9 @@ def cut(
     return patches
 
 
-def _labels(graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store) -> Int64Array:
+def _labels(
+    graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store, progress: ProgressCallback | None
+) -> Int64Array:
     """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
     settings = settings | {"graph": graph_fingerprint(graph)}
     try:
@@ -227,7 +229,8 @@ def _labels(graph: Graph, cutting: Cutting, settings: dict[str, object], store: 
     assert cutting.partitioner is not None
     assert not isinstance(cutting.partitioner, type)
     assert cutting.overlap is not None
-    labels = merge_small(graph, cutting.partitioner(graph), smallest_cluster(cutting.overlap))
+    options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
+    labels = merge_small(graph, cutting.partitioner(graph, **options), smallest_cluster(cutting.overlap))
     store["labels"] = Record({"labels": labels}, settings)
     return labels
 
