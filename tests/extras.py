@@ -15,6 +15,7 @@ EXTRAS = {
     "matplotlib": "viz",
     "umap": "viz",
     "networkx": "all",
+    "gensim": "dev",
 }
 
 # The public names whose doctest needs an optional package.
