@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.measuring_kernels import add_rows
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
 from graphquilt.patches.node_sets import LazySequence
@@ -21,6 +22,7 @@ __all__ = ["centroid", "with_compact_ids"]
 Span: TypeAlias = tuple[int, int, int]  # the first node, the one after the last, and the number of all nodes
 
 _BLOCK = 1 << 30  # bytes of sums in memory at a time
+ALL_ONE = np.empty(0)  # stands for weights that are all 1
 SPARSE = 100  # a result with more rows than this for each row of the patches is refused unless n_nodes asks for it
 
 
@@ -81,7 +83,8 @@ def centroid(
     step = max(1, _BLOCK // (8 * (alignment.dim + 1)))
     for first in range(0, n, step):
         last = min(first + step, n)
-        total = result if last - first == n and result.dtype == np.float64 else np.empty((last - first, alignment.dim))
+        at_once = last - first == n and result.dtype == np.float64
+        total = np.asanyarray(result, dtype=np.float64) if at_once else np.empty((last - first, alignment.dim))
         total[:] = 0
         mass = _add_up(patches, alignment, weights, (first, last, n), total, progress=progress)
         empty = np.flatnonzero(mass == 0)
@@ -93,7 +96,7 @@ def centroid(
             )
         mass[empty] = np.nan
         total /= mass[:, None]
-        if total is not result:
+        if not at_once:
             result[first:last] = total
     return result
 
@@ -103,10 +106,10 @@ def _add_up(
     alignment: Alignment,
     weights: Sequence[npt.ArrayLike] | AnyArray | None,
     span: Span,
-    total: FloatArray,
+    total: Float64Array,
     *,
     progress: ProgressCallback | None,
-) -> FloatArray:
+) -> Float64Array:
     """Add the weighted positions of the nodes of a span to ``total``, and return the sums of their weights."""
     first, last, n = span
     mass, p, step = np.zeros(last - first), len(patches), len(total)
@@ -114,8 +117,7 @@ def _add_up(
         places, X, w = _part(patches, k, weights, span)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        total[places] += w[:, None] * alignment.apply(k, X)
-        mass[places] += w
+        add_rows(places, alignment.apply(k, X), w, total, mass)
         report(progress, "centroid", first * p + (k + 1) * step, n * p)
     return mass
 
@@ -138,7 +140,7 @@ def _part(
         if last - first < n:
             chosen = (nodes >= first) & (nodes < last)
             nodes, X = nodes[chosen], X[chosen]
-    w = np.ones(len(nodes)) if weights is None else row_weights(weights[k], k, length)[chosen]
+    w = ALL_ONE if weights is None else row_weights(weights[k], k, length)[chosen]
     return nodes - first if first else nodes, X, w
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphquilt.pipeline import Cutting, Recipe, Store
 
 __all__ = [
+    "POSITIVE",
     "CuttingFlags",
     "EmbedderFlags",
     "JobFolder",
