@@ -105,7 +105,7 @@ def _from_parquet(path: Path) -> Vectors:
 
     named = [k for k, name in enumerate(schema.names) if name.lower() in _IDS and is_id(schema.types[k])]
     place = next(iter(named or [k for k, kind in enumerate(schema.types) if is_id(kind)]), None)
-    lists = [k for k, kind in enumerate(schema.types) if types.is_list(kind) or types.is_fixed_size_list(kind)]
+    lists = [k for k, kind in enumerate(schema.types) if _is_vector(kind)]
     floats = [k for k, kind in enumerate(schema.types) if types.is_floating(kind)]
     if place is None or not (lists or floats):
         content = ", ".join(f"{name} {kind}" for name, kind in zip(schema.names, schema.types, strict=True))
@@ -127,6 +127,13 @@ def _from_parquet(path: Path) -> Vectors:
     return ids, X
 
 
+def _is_vector(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(listed and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)))
+
+
 def _chunked(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     import pyarrow as pa
 
@@ -137,7 +144,9 @@ def _lists(path: Path, column: pa.ChunkedArray) -> FloatArray:
     from pyarrow import compute
 
     lengths = np.unique(compute.list_value_length(column).to_numpy())
-    if len(lengths) != 1:
+    if len(lengths) == 0:
+        raise FormatError(f"{path} is empty: it holds no vectors.")
+    if len(lengths) > 1:
         raise FormatError(f"{path}: vectors have {lengths.min()} to {lengths.max()} numbers; all must have as many.")
     values = compute.list_flatten(column).to_numpy().astype(np.float64)
     return np.asarray(values.reshape(len(column), int(lengths[0])))
