@@ -610,13 +610,15 @@ def _seal_watch_state(files):
 
 
 def _read_watch_state(folder, path):
+    from graphquilt.errors import InputError
+
     copy = folder.parent / "copy"
     with _emptied(copy):
         shutil.copytree(folder, copy)
         state = _watch(copy, 120)
-        for number in state.tracker.numbers:
-            for side in ("source", "destination"):
-                state.tracker.explain(number, side, 0)
+        for side in ("source", "destination"):
+            with contextlib.suppress(InputError):
+                state.tracker.explain(state.last, side, 0)
 
 
 # Data sets

@@ -176,7 +176,8 @@ def watch(
             for line in _alert_lines(memory, days, window, scores, budget):
                 print(json.dumps(line))  # in ASCII, so that no name can command a terminal or lack an encoding
             _flush()
-            text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
+            text = f"{len(scores.alerts(budget))} alerts"
+            text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
             print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
 
 
@@ -232,8 +233,7 @@ def _alert_lines(
 
     tracker = memory.tracker
     for alert in scores.alerts(budget):
-        learnt = alert.number in tracker.numbers
-        explanation = tracker.explain(alert.number, alert.side, alert.node) if learnt else None
+        explanation = tracker.explain(alert.number, alert.side, alert.node)
         identity = alert_id(alert, days.names[alert.side][alert.node], memory.settings)
         yield {"id": identity, "start": window.start, **describe_alert(alert, days.names, explanation)}
 
@@ -241,11 +241,11 @@ def _alert_lines(
 def _in_words(summary: dict[str, Any], out: Path) -> str:
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
-        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, {summary['empty_windows']} empty",
+        f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
+        f"{summary['empty_windows']} empty",
         *(
-            f"{side}s: {summary['nodes'][side]}, limit {summary['limits'][side]:.2f}, "
-            f"{sum(summary['outliers'][side])} alerts"
-            for side in summary["nodes"]
+            f"{side}s: {sum(summary['outliers'][side])} times in a window with a severity of at least 60"
+            for side in summary["outliers"]
         ),
         f"written to {out}: open report.html",
     ]

@@ -2,7 +2,7 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.bipartite import bipartite_svd
+from graphquilt.embedders.bipartite import bipartite_factors, bipartite_svd
 from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
@@ -26,6 +26,7 @@ __all__ = [
     "Surroundings",
     "TransformerEmbedder",
     "as_embedder",
+    "bipartite_factors",
     "bipartite_svd",
     "checked_fit",
     "free_motions",
