@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.measuring_kernels import add_rows
+from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
@@ -27,7 +28,7 @@ SPARSE = 100  # a result with more rows than this for each row of the patches is
 
 
 def centroid(
-    patches: Sequence[PatchLike],
+    patches: Sequence[PatchLike] | PatchesLike,
     alignment: Alignment,
     *,
     weights: Sequence[npt.ArrayLike] | AnyArray | None = None,
@@ -44,6 +45,7 @@ def centroid(
     Parameters
     ----------
     patches : sequence of Patch or (nodes, coordinates) pairs
+        Where nodes have names, as :func:`align` allows, the rows of the result are in ascending order of the names.
     alignment : Alignment
         ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
     weights : sequence of p numbers or of p arrays (k_i,), optional
@@ -65,6 +67,7 @@ def centroid(
     """
     if missing not in ("error", "nan"):
         raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
+    patches = with_numbers(patches)
     if len(patches) != alignment.n_patches:
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
