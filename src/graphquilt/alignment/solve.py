@@ -37,7 +37,15 @@ from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["AlignOptions", "align", "align_statistics", "compared_pairs", "judged", "undetermined_directions"]
+__all__ = [
+    "AlignOptions",
+    "align",
+    "align_statistics",
+    "checked_statistics",
+    "compared_pairs",
+    "judged",
+    "undetermined_directions",
+]
 
 JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
@@ -155,18 +163,9 @@ def align_statistics(
     >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
     True
     """
-    p = _patch_count(edges, n_patches, names)
-    given = checked_pairs(edges, p)
-    if len(given) != len(statistics):
-        raise InputError(
-            f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
-        )
-    called: Sequence[object] = range(p) if names is None else names
-    check_connected(given, called)
+    statistics, given, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
     if p == 1:
         return Alignment.identity(1, statistics.dim)
-    check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
-    statistics, given = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
     measured = relative_transforms(statistics, given)
     trust = judged(statistics, given, measured.misfits) if options.robust else np.ones(len(given))
     for judgement in range(1 + JUDGEMENTS):
@@ -181,6 +180,27 @@ def align_statistics(
         trust = revised
     report(progress, "synchronized", 1, 1)
     return replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+
+
+def checked_statistics(
+    statistics: OverlapStatistics,
+    edges: npt.ArrayLike,
+    *,
+    n_patches: int | None,
+    names: Sequence[str] | None,
+    options: AlignOptions,
+) -> tuple[OverlapStatistics, Int64Array, int]:
+    """Return the statistics with their ``edges (m, 2)``, i < j, and the number of patches, if they can be aligned."""
+    p = _patch_count(edges, n_patches, names)
+    given = checked_pairs(edges, p)
+    if len(given) != len(statistics):
+        raise InputError(
+            f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
+        )
+    called: Sequence[object] = range(p) if names is None else names
+    check_connected(given, called)
+    check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
+    return statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1), p
 
 
 def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
