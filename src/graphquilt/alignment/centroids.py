@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.measuring_kernels import add_rows
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import AnyArray, FloatArray, IntArray
@@ -17,6 +18,7 @@ from graphquilt.patches.node_sets import LazySequence
 
 __all__ = ["centroid", "with_compact_ids"]
 
+ALL_ONE = np.empty(0)  # stands for weights that are all 1
 SPARSE = 100  # a result with more rows than this for each row of the patches is refused unless n_nodes asks for it
 
 
@@ -71,16 +73,15 @@ def centroid(
         raise InputError(f"out holds {result.dtype}; positions need a float type.")
     if result.shape != (n, alignment.dim):
         raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
-    total = result if result.dtype == np.float64 else np.empty(result.shape)
+    total = np.asanyarray(result, dtype=np.float64)  # the result itself, or a copy in double precision
     total[:] = 0
     mass = np.zeros(n)
     for k in range(len(patches)):
         nodes, X = checked_patch(patches[k], k)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        w = np.ones(len(nodes)) if weights is None else row_weights(weights[k], k, len(nodes))
-        total[nodes] += w[:, None] * alignment.apply(k, X)
-        mass[nodes] += w
+        w = ALL_ONE if weights is None else row_weights(weights[k], k, len(nodes))
+        add_rows(nodes, alignment.apply(k, X), w, total, mass)
     empty = np.flatnonzero(mass == 0)
     if len(empty) and missing == "error":
         raise CoverError(

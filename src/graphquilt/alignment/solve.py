@@ -28,6 +28,7 @@ from graphquilt.alignment.relative import (
     check_statistics,
     edge_errors,
     relative_transforms,
+    turned,
 )
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
@@ -282,7 +283,7 @@ def _synchronize(
     if motions.translate:
         moved, scale = result.scales[:, None, None] * result.rotations, unit(means)
         means = means / scale
-        offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
+        offsets = turned(means[:, 0], moved, i) - turned(means[:, 1], moved, j)
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
         translations, _ = reweighted(
             lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
