@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from graphquilt.errors import InputError
-from graphquilt.files import beside, explained, write_text
+from graphquilt.files import beside, explained
 from graphquilt.temporal.ecs import ecs_record
 
-__all__ = ["CSV_COLUMNS", "FORMATS", "csv_line", "json_line", "parse_formats", "write_alerts"]
+__all__ = ["CSV_COLUMNS", "FORMATS", "csv_line", "json_line", "parse_formats", "write_alerts", "write_lines"]
 
 FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv", "parquet": "alerts.parquet"}
 CSV_COLUMNS = (
@@ -91,9 +91,16 @@ def write_alerts(
         else:
             line: Callable[[Any], str] = csv_line if kind == "csv" else lambda record: json_line(record, ecs=ecs)
             lines = [line(record) for record in ([None] if kind == "csv" else []) + list(records)]
-            write_text(path, "".join(text + "\n" for text in lines))
+            write_lines(path, lines)
         paths.append(path)
     return paths
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines to a file that is complete once it is there; no lines are an empty file."""
+    with beside(path) as part:
+        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.replace(part, path)
 
 
 def _cell(value: object) -> object:

@@ -14,7 +14,7 @@ import numpy as np
 from graphquilt.alignment import centroid
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
-from graphquilt.report.alert_files import write_alerts
+from graphquilt.report.alert_files import write_alerts, write_lines
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
 from graphquilt.report.anomaly_view import UNUSUAL, Timeline, page_data, severities
 from graphquilt.report.page import render_page
@@ -107,7 +107,7 @@ def write_report(
         folder.mkdir(parents=True, exist_ok=True)
         write_scores(folder / "scores.parquet", scores, names)
         write_alerts(folder, records, options.formats, ecs=options.ecs)
-        write_text(folder / "incidents.jsonl", "".join(json.dumps(incident) + "\n" for incident in incidents))
+        write_lines(folder / "incidents.jsonl", [json.dumps(incident) for incident in incidents])
         if options.figures:
             _draw_figures(folder, scores, timeline, names, options.nodes or _top_nodes(records, names))
         write_text(folder / "report.html", page)

@@ -20,6 +20,7 @@
     element.addEventListener("pointermove", (event) => Page.tooltip.show(event.clientX, event.clientY, ...lines));
     element.addEventListener("pointerleave", Page.tooltip.hide);
   };
+  const when = (k) => make("span", { style: "white-space:nowrap" }, label(k));
   const severity = (value) => make("span", { class: `tag ${value >= 80 ? "bad" : value >= data.unusual ? "fair" : ""}` }, number(value, 3));
 
   // The timeline: unusual hosts in each window; a click shows the alerts of that window only.
@@ -92,7 +93,7 @@
   const alerts = Page.table({
     label: "alerts", rows: data.alerts, pick: detail, sort: 3, descending: true,
     columns: [
-      { title: "window", value: (a) => label(a.window) },
+      { title: "window", value: (a) => label(a.window), show: (a) => when(a.window) },
       { title: "host", value: (a) => a.node, long: true },
       { title: "side", value: (a) => a.side, show: (a) => make("span", { class: `tag ${a.side}` }, a.side) },
       { title: "severity", value: (a) => a.severity, show: (a) => severity(a.severity), numeric: true },
@@ -119,7 +120,7 @@
   if (data.pairs.length) byId("pair-table").append(Page.table({
     label: "connections", rows: data.pairs, sort: 4, descending: true,
     columns: [
-      { title: "window", value: (p) => label(p.window) },
+      { title: "window", value: (p) => label(p.window), show: (p) => when(p.window) },
       { title: "source", value: (p) => p.source, long: true },
       { title: "destination", value: (p) => p.destination, long: true },
       { title: "port", value: (p) => p.port, show: (p) => (p.port === null ? "–" : String(p.port)), numeric: true },
@@ -133,8 +134,8 @@
     label: "incidents", rows: data.incidents, sort: 3, descending: true,
     columns: [
       { title: "who", value: (i) => (i.kind === "pair" ? `${i.source} → ${i.destination}` : i.node), long: true },
-      { title: "from", value: (i) => label(i.windows[0]) },
-      { title: "to", value: (i) => label(i.windows[i.windows.length - 1]) },
+      { title: "from", value: (i) => label(i.windows[0]), show: (i) => when(i.windows[0]) },
+      { title: "to", value: (i) => label(i.windows[i.windows.length - 1]), show: (i) => when(i.windows[i.windows.length - 1]) },
       { title: "severity", value: (i) => i.severity, show: (i) => severity(i.severity), numeric: true },
       { title: "windows", value: (i) => i.windows.length, show: (i) => count(i.windows.length), numeric: true },
       { title: "why", value: (i) => (i.kind === "pair" ? i.reason : i.components.join(", ")), long: true },

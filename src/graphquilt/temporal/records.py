@@ -162,7 +162,7 @@ def _pair_record(pair: PairAlert, names: Mapping[str, Names]) -> Record:
         "port": pair.port,
         "pvalue": _short(pair.pvalue, 3),
         "severity": round(pair.severity, 1),
-        "reason": f"{novelty}{port} (p {pair.pvalue:.2g}, {pair.flows} flows)",
+        "reason": f"{novelty}{port} (p {pair.pvalue:.2g}, {pair.flows} {'flow' if pair.flows == 1 else 'flows'})",
         "surprise": _short(pair.surprise, 4),
         "flows": pair.flows,
         "is_new": pair.is_new,
