@@ -123,6 +123,22 @@ def _read_edge_array(folder, path):
     _check_graph(read_edges(path))
 
 
+def _make_vectors(folder):
+    from test_stitch_files import make_files
+
+    ids = np.array([f"wörd{k}" for k in range(12)])
+    make_files(folder, ids, np.random.default_rng(0).standard_normal((12, 3)))
+
+
+def _read_vectors(folder, path):
+    from graphquilt.ingest import read_vectors
+
+    path = folder / "x.npy" if path.name == "x.ids.npy" else path
+    ids, X = read_vectors(path)
+    assert len(set(ids.tolist())) == len(X)
+    assert np.asarray(X, dtype=np.float64).sum() is not None
+
+
 def _make_edge_parquet(folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -205,6 +221,27 @@ def _check_numeric(X):
     part = X[:2]
     assert np.issubdtype(part.dtype, np.number) or part.dtype == bool, part.dtype
     assert X.ndim == 2
+
+
+def _make_map_labels(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [f"node {k}" for k in range(24)]
+    rows = "".join(f'"{name}",{k % 3}\n' for k, name in enumerate(names))
+    (folder / "pairs.csv").write_text(f"id,class\n{rows}", encoding="utf-8")
+    (folder / "column.txt").write_text("".join(f"group {k % 3}\n" for k in range(24)), encoding="utf-8")
+    pq.write_table(pa.table({"id": names, "score": np.linspace(0, 1, 24)}), folder / "scores.parquet")
+    np.save(folder / "classes.npy", np.arange(24) % 3)
+
+
+def _read_map_labels(folder, path):
+    from graphquilt.report.colouring import coloured, read_labels
+
+    labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
+    assert labels.shape == (24,)
+    page = coloured("label", labels, absent="none").for_page()
+    assert len(page["values"]) == 24
 
 
 def _make_labels(folder):
@@ -780,6 +817,7 @@ READERS = {
         Reader("unfinished build", _make_unfinished_build, _read_unfinished_build),
         Reader("features", _make_features, _read_features, 2),
         Reader("labels", _make_labels, _read_labels),
+        Reader("labels of a map", _make_map_labels, _read_map_labels),
         Reader("flows in text", _make_flow_texts, _read_flows),
         Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
@@ -798,6 +836,7 @@ READERS = {
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
         Reader("basis", _make_basis, _read_basis),
+        Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
         Reader("overlap statistics", _make_statistics, _read_statistics, 2, _seal_statistics),
     )

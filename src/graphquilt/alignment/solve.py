@@ -19,6 +19,7 @@ from graphquilt.alignment.groups import (
     synchronize_rotations,
 )
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
 from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
 from graphquilt.alignment.relative import (
@@ -78,7 +79,7 @@ class AlignOptions:
 
 
 def align(
-    patches: Sequence[PatchLike],
+    patches: Sequence[PatchLike] | PatchesLike,
     edges: npt.ArrayLike | None = None,
     *,
     options: AlignOptions = AlignOptions(),
@@ -94,7 +95,9 @@ def align(
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
-        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed.
+        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed. Nodes
+        may also have names: pairs with text ids, dicts of names to vectors, files of vectors, or a dict of any of
+        these; see :func:`graphquilt.stitch_files`.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions
@@ -122,6 +125,7 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
+    patches = with_numbers(patches)
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
     if index.n_patches == 1:
@@ -220,8 +224,9 @@ def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array
     """
     names, dim = range(index.n_patches), index.dim
     if edges is None:
-        pairs = overlapping_pairs([index.nodes[k] for k in names], dim + 1)
-        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes")
+        node_sets = [index.nodes[k] for k in names]
+        pairs = overlapping_pairs(node_sets, dim + 1)
+        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes", node_sets=node_sets)
         return pairs
     pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
     check_connected(pairs, names)
