@@ -19,7 +19,7 @@ from graphquilt.jobs.job import Job
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "export_embedding"]
+__all__ = ["FORMATS", "export_embedding", "format_of", "write_embedding"]
 
 _ROWS = 65_536  # rows in memory at once
 
@@ -41,16 +41,26 @@ def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | No
     path
     """
     path = Path(path)
+    name = format_of(path, format)
+    X = job.embedding
+    write_embedding(path, _node_ids(job, len(X)), X, format=name)
+    return path
+
+
+def format_of(path: Path, format: str | None = None) -> str:  # noqa: A002
+    """Return the format that is named, or else the one that the ending of the file stands for."""
     endings = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec"}
     name = format or endings.get(path.suffix, path.suffix.removeprefix("."))
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
-    X = job.embedding
-    ids = _node_ids(job, len(X))
+    return name
+
+
+def write_embedding(path: Path, ids: pa.Array, X: AnyArray, *, format: str) -> None:  # noqa: A002
+    """Write ids and the coordinates ``X (n, d)`` in one of the FORMATS, to a file that is complete once it is there."""
     with explained(path.parent), beside(path) as part:
-        FORMATS[name](part, ids, X)
+        FORMATS[format](part, ids, X)
         os.replace(part, path)
-    return path
 
 
 def _node_ids(job: Job, n_nodes: int) -> pa.Array:
