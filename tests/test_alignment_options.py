@@ -48,7 +48,7 @@ def test_hierarchical_equals_flat_without_noise(branching):
         made.patches, made.edges, branching=branching, options=gq.AlignOptions(motions=gq.Motions(scale=True))
     )
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
-    assert np.all(alignment.edge_errors < 1e-8)
+    assert np.all(alignment.edge_errors < 1e-6)
     assert alignment.edges.tolist() == made.edges.tolist()
     flat = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
     for name in ("scales", "rotations", "translations", "edge_weights"):
@@ -119,7 +119,7 @@ class TestEveryAlign:
         plain = align(made, None)
         np.testing.assert_allclose(alignment.rotations, plain.rotations, atol=1e-7)
         np.testing.assert_allclose(alignment.translations, plain.translations, atol=1e-7)
-        assert alignment.edge_errors.max() < 1e-7
+        assert alignment.edge_errors.max() < 1e-6
 
     def test_weights_of_one_are_no_weights(self, align):
         made = patchwork(4, 6, noise=0.2, seed=2)
@@ -183,7 +183,7 @@ def test_one_more_patch_lands_where_it_belongs():
     assert longer.n_patches == 12
     assert fitted(made.points, gq.centroid(made.patches, longer))[1] < 1e-8
     assert longer.drift < 1e-8
-    assert np.all(longer.edge_errors < 1e-8)
+    assert np.all(longer.edge_errors < 1e-6)
 
 
 def test_a_replaced_patch_and_the_distance_to_a_full_solve():

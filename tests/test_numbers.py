@@ -70,7 +70,7 @@ def test_patches_of_very_different_scale():
     made = quilt(5, 2, overlap=8, seed=1)
     patches = [*times(1e-100, made.patches[:2]), *times(1e100, made.patches[2:])]
     alignment = gq.align(patches, made.edges, options=options)
-    assert alignment.edge_errors.max() < 1e-9
+    assert alignment.edge_errors.max() < 1e-6
     assert alignment.scales[0] / alignment.scales[4] == pytest.approx(1e200)
     with pytest.raises(OverlapError, match="differ in scale by a factor beyond 1e308"):
         gq.align([*times(1e-300, made.patches[:2]), *times(1e300, made.patches[2:])], made.edges, options=options)
@@ -83,7 +83,7 @@ def test_one_point_far_away():
     spoilt = np.array(X)
     spoilt[own] = 1e300
     alignment = gq.align([(nodes, spoilt), *made.patches[1:]], made.edges)
-    assert alignment.edge_errors.max() < 1e-9
+    assert alignment.edge_errors.max() < 1e-6
     spoilt[own] = 1e302
     with pytest.raises(InputError, match=r"patch 0 has coordinates as large as 1e\+302"):
         gq.align([(nodes, spoilt), *made.patches[1:]], made.edges)
@@ -158,7 +158,7 @@ def test_signed_and_unsigned_ids_are_the_same_ids():
     X = np.random.default_rng(0).normal(size=(8, 2))
     ids = FAR + np.arange(8)
     alignment = gq.align([(ids, X), (ids.astype(np.uint64), X)])
-    assert alignment.edge_errors.max() < 1e-9
+    assert alignment.edge_errors.max() < 1e-6
     with pytest.raises(InputError, match=r"below 2\*\*63"):
         gq.Patch(np.array([2**63], dtype=np.uint64), [[1.0]])
     with pytest.raises(InputError, match=r"below 2\*\*63"):

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 import struct
@@ -24,13 +25,16 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 
 __all__ = [
     "Archive",
+    "array_file",
     "beside",
+    "check_disk",
     "check_inside",
     "check_values",
     "explained",
@@ -87,6 +91,40 @@ def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     with beside(path) as part:
         with open(part, "wb") as file:
             write_arrays(file, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+
+
+@contextlib.contextmanager
+def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[Callable[[int, AnyArray], None]]:
+    """Write an array that does not fit into memory to a ``.npy`` file, which appears once the block is left.
+
+    Call what is lent with the place of the first value, counted in C order over the whole array, and the values that
+    follow from there. Places that are never written hold zeros.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "rows.npy"
+    >>> with array_file(file, (2, 3), np.int16) as write:
+    ...     write(3, np.array([7, 8, 9]))
+    >>> map_array(file).tolist()
+    [[0, 0, 0], [7, 8, 9]]
+    """
+    kind = np.dtype(dtype)
+    with beside(path) as part:
+        with open(part, "wb") as file:
+            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            start = file.tell()
+            file.truncate(start + math.prod(shape) * kind.itemsize)
+
+            def write(place: int, values: AnyArray) -> None:
+                file.seek(start + place * kind.itemsize)
+                file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
+
+            yield write
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -409,6 +447,24 @@ def _runs(pid: int) -> bool:
     except PermissionError:
         pass  # it runs, but belongs to another user
     return True
+
+
+def check_disk(folder: Path, needed: int, work: str) -> None:
+    """Raise where the disk of ``folder``, which may not exist yet, has less than ``needed`` bytes left for ``work``.
+
+    Examples
+    --------
+    >>> check_disk(Path("."), 1, "one byte")
+    """
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise JobError(
+            f"{work} needs {needed / 1e9:.3g} GB in {folder}, and its disk has {free / 1e9:.3g} GB left. Free "
+            f"{(needed - free) / 1e9:.3g} GB, or choose a folder on another disk."
+        )
 
 
 def check_inside(path: Path, folder: Path) -> None:

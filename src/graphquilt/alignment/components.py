@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.overlap import PatchLike, check_count, checked_pairs
+from graphquilt.alignment.overlap import PatchLike, check_count
+from graphquilt.alignment.patch_edges import checked_pairs
 from graphquilt.alignment.solve import AlignOptions, align
 from graphquilt.alignment.transforms import Alignment, with_worst_fit
 from graphquilt.arrays import Int64Array
@@ -56,7 +57,7 @@ def align_components(
     """
     if weights is not None:
         check_count(weights, patches)
-    pairs = checked_pairs(edges, len(patches))
+    pairs = np.sort(checked_pairs(edges, len(patches)), axis=1)
     component = components(pairs, len(patches))
     parts = split_patches(patches, pairs, component, weights)
     alignments = [

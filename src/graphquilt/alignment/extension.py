@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.overlap import PatchLike, compare_overlaps, edge_errors, index_patches
+from graphquilt.alignment.measuring import measure_overlaps
+from graphquilt.alignment.overlap import PatchLike, index_patches
+from graphquilt.alignment.relative import check_statistics, edge_errors, relative_transforms
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.linalg import nearest_orthogonal
@@ -43,16 +45,19 @@ def place_patch(
         raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {alignment.dim}.")
     fixed = alignment.take(neighbours)
     local = np.stack([np.full(at, at), np.arange(at)], axis=1)
-    measured = compare_overlaps(overlapping, index, local, least=index.dim + 1, executor=None)
-    share = measured.sizes / measured.sizes.sum()
+    numbers, least = [*neighbours.tolist(), number], index.dim + 1
+    statistics = measure_overlaps(overlapping, index, local, least=least)
+    check_statistics(statistics, local, least=least, names=numbers)
+    measured = relative_transforms(statistics, np.arange(at))
+    share = statistics.sizes / statistics.sizes.sum()
     implied = measured.rotations @ fixed.rotations
     rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
     scale = float(fixed.scales[0])
     if np.any(alignment.scales != alignment.scales[0]):
         # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
         scale = float(np.exp(share @ np.log(fixed.scales / measured.ratios)))
-    centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", measured.means[:, 1], fixed.rotations)
-    offsets = centres + fixed.translations - scale * measured.means[:, 0] @ rotation
+    centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
+    offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
 
     def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
         return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
@@ -60,12 +65,11 @@ def place_patch(
     scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
     translations = put(alignment.translations, offsets.mean(axis=0))
     placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
-    numbers = np.r_[neighbours, number]
     pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
-    errors = edge_errors(overlapping, index, local, lambda k, X: placed.apply(int(numbers[k]), X))
-    table = EdgeTable(pairs, errors, measured.sizes, np.ones(at), measured.undetermined)
+    errors = edge_errors(statistics, np.asarray(numbers)[local], placed)
+    table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
     remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
-    drift = _drift(implied - rotation, measured.sizes, neighbours, replace(alignment, edge_table=remaining))
+    drift = _drift(implied - rotation, statistics.sizes, neighbours, replace(alignment, edge_table=remaining))
     return replace(placed, edge_table=EdgeTable.concatenate([remaining, table]), drift=alignment.drift + drift)
 
 

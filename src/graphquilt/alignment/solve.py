@@ -19,27 +19,25 @@ from graphquilt.alignment.groups import (
     synchronize_scales,
     synchronize_translations,
 )
-from graphquilt.alignment.overlap import (
+from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
+from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
+from graphquilt.alignment.relative import (
     COLLAPSED,
-    Measurements,
-    PatchIndex,
-    PatchLike,
-    check_edges,
-    checked_weights,
-    compare_overlaps,
-    coordinates,
+    RelativeTransforms,
+    check_statistics,
     edge_errors,
-    index_patches,
-    shared_rows,
+    relative_transforms,
 )
+from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.errors import InputError, OverlapError
+from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, centred, unit
+from graphquilt.linalg import Motions, unit
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["AlignOptions", "align", "judged", "undetermined_directions"]
+__all__ = ["AlignOptions", "align", "align_statistics", "compared_pairs", "judged", "undetermined_directions"]
 
 JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
@@ -82,6 +80,9 @@ def align(
 ) -> Alignment:
     """Find the scale, rotation and translation of every patch that make the overlaps agree.
 
+    The coordinates are looked at once, to measure the overlaps: this is :func:`overlap_statistics` of every edge,
+    followed by :func:`align_statistics`.
+
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
@@ -113,42 +114,113 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    index = index_patches(patches)
-    p, d = index.n_patches, index.dim
-    given_pairs = check_edges(index, edges)
+    index = index_patches(patches, weights)
+    pairs = compared_pairs(index, edges)
+    if index.n_patches == 1:
+        return Alignment.identity(1, index.dim)
+    least = options.motions.points_needed(index.dim)
+    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
+    return align_statistics(statistics, pairs, n_patches=index.n_patches, options=options, progress=progress)
+
+
+def align_statistics(
+    statistics: OverlapStatistics,
+    edges: npt.ArrayLike,
+    *,
+    n_patches: int | None = None,
+    names: Sequence[str] | None = None,
+    options: AlignOptions = AlignOptions(),
+    progress: ProgressCallback | None = None,
+) -> Alignment:
+    """Find what :func:`align` finds, from the statistics of the overlaps alone: no coordinates, no node ids.
+
+    Parameters
+    ----------
+    statistics : OverlapStatistics
+        Of m overlaps.
+    edges : int array (m, 2)
+        Which patches a and b each overlap is of.
+    n_patches : int, optional
+        Without it, one more than the largest number in ``edges``.
+    names : sequence of p strings, optional
+        What error messages call the patches; without it, their numbers.
+    options, progress
+        As for :func:`align`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nodes, X = np.arange(9), np.random.default_rng(0).normal(size=(9, 2))
+    >>> alignment = align_statistics(overlap_statistics((nodes, X), (nodes, 5 - X)), [[0, 1]])
+    >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
+    True
+    """
+    p = _patch_count(edges, n_patches, names)
+    given = checked_pairs(edges, p)
+    if len(given) != len(statistics):
+        raise InputError(
+            f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
+        )
+    called: Sequence[object] = range(p) if names is None else names
+    check_connected(given, called)
     if p == 1:
-        return Alignment.identity(1, d)
-    # Sorted by the second patch: the rotation solver then uses the measurements as they are, without a copy.
-    order = np.lexsort((given_pairs[:, 0], given_pairs[:, 1]))
-    pairs = given_pairs[order]
-    report(progress, "relative transforms", 0, len(pairs))
-    if weights is not None:
-        index = replace(index, weights=checked_weights(weights, patches))
-    measured = compare_overlaps(patches, index, pairs, least=options.motions.points_needed(d), executor=executor)
-    report(progress, "relative transforms", len(pairs), len(pairs))
-    trust = judged(index, pairs, measured.misfits) if options.robust else np.ones(len(pairs))
-    alignment = _synchronize(pairs, measured, p, options=options, trust=trust)
-    errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
-    for _ in range(JUDGEMENTS if options.robust else 0):
-        trust = judged(index, pairs, errors)
-        if np.array_equal(trust, alignment.edge_trust):
+        return Alignment.identity(1, statistics.dim)
+    check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
+    statistics, given = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
+    # Sorted by the second patch: the rotation solver then uses the rotations as they are, without a copy.
+    order = np.lexsort((given[:, 0], given[:, 1]))
+    pairs, back = given[order], np.argsort(order)
+    measured = relative_transforms(statistics, order)
+    trust = np.ones(len(pairs))
+    if options.robust:
+        trust = judged(statistics, given, measured.misfits[back])[order]
+    for judgement in range(1 + JUDGEMENTS):
+        alignment = _synchronize(pairs, statistics, order, measured, p, options=options, trust=trust)
+        errors = edge_errors(statistics, given, alignment)
+        if not options.robust or judgement == JUDGEMENTS:
             break
-        alignment = _synchronize(pairs, measured, p, options=options, trust=trust)
-        errors = edge_errors(patches, index, pairs, alignment.apply, executor=executor)
+        revised = judged(statistics, given, errors)[order]
+        if np.array_equal(trust, revised):
+            break
+        trust = revised
     report(progress, "synchronized", 1, 1)
-    table = replace(alignment.edge_table, errors=errors)
-    return replace(alignment, edge_table=table.take(np.argsort(order)))
+    table = replace(alignment.edge_table.take(back), errors=errors)
+    return replace(alignment, edge_table=table)
 
 
-def judged(index: PatchIndex, edges: Int64Array, errors: Float64Array) -> Float64Array:
+def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
+    if n_patches is not None and names is not None and n_patches != len(names):
+        raise InputError(f"there are {n_patches} patches and {len(names)} names; give one name per patch.")
+    if names is not None:
+        return len(names)
+    if n_patches is not None:
+        return n_patches
+    return int(np.max(edges, initial=0)) + 1
+
+
+def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array:
+    """Return the patch edges ``(m, 2)`` with i < j, after checking that they make one connected graph.
+
+    Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
+    """
+    names, dim = range(index.n_patches), index.dim
+    if edges is None:
+        pairs = overlapping_pairs([index.nodes[k] for k in names], dim + 1)
+        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes")
+        return pairs
+    pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
+    check_connected(pairs, names)
+    return pairs
+
+
+def judged(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Array) -> Float64Array:
     """Return the trust in each of ``edges (m, 2)``: 1, or little where its error is far outside the spread of all.
 
     A patch is judged too, by the median of the errors of its edges, and with it all its edges. This finds a patch that
     fits nowhere also where its overlaps are too small to be judged one by one.
     """
-    shared = np.array([len(shared_rows(index, i, j)[0]) for i, j in edges.tolist()], dtype=np.float64)
-    freedom = (shared - 1) * index.dim
-    ends, p = edges.ravel(), index.n_patches
+    freedom = ((statistics.counts - 1) * statistics.dim).astype(np.float64)
+    ends, p = edges.ravel(), int(edges.max(initial=0)) + 1
     by_patch = np.lexsort((np.repeat(errors, 2), ends))
     degrees = np.bincount(ends, minlength=p)
     typical = np.repeat(errors, 2)[by_patch][np.cumsum(degrees) - degrees + (degrees - 1) // 2]
@@ -158,14 +230,22 @@ def judged(index: PatchIndex, edges: Int64Array, errors: Float64Array) -> Float6
 
 
 def _synchronize(
-    edges: Int64Array, measured: Measurements, p: int, *, options: AlignOptions, trust: Float64Array
+    edges: Int64Array,
+    statistics: OverlapStatistics,
+    order: Int64Array,
+    measured: RelativeTransforms,
+    p: int,
+    *,
+    options: AlignOptions,
+    trust: Float64Array,
 ) -> Alignment:
     """Find scales, then rotations, then translations, with the ``trust (m,)`` in each edge.
 
-    Robust options reweight the edges in each step, and an edge that fits badly in one step weighs less in the next.
-    The errors of the edges are not known yet and are left at 0.
+    The overlaps ``order (m,)`` of the statistics belong to ``edges``. Robust options reweight the edges in each step,
+    and an edge that fits badly in one step weighs less in the next. The errors are not known yet and are left at 0.
     """
-    _, ratios, rotations, means, _, undetermined = measured
+    ratios, rotations, _, undetermined = measured
+    sizes, means = statistics.sizes[order], statistics.means[order]
     motions, robust, (i, j) = options.motions, options.robust, edges.T
     result = replace(Alignment.identity(p, means.shape[2]), robust=robust)
     weights = trust
@@ -173,7 +253,7 @@ def _synchronize(
         distortion, doubt = reweighted(
             lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
             lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
-            measured.sizes * weights,
+            sizes * weights,
             robust=robust,
         )
         weights = weights * doubt
@@ -193,7 +273,7 @@ def _synchronize(
         solution, doubt = reweighted(
             rotate,
             lambda solution: rotation_misfit(edges, rotations, solution.rotations),
-            measured.sizes * weights,
+            sizes * weights,
             robust=robust,
         )
         weights = weights * doubt
@@ -212,7 +292,7 @@ def _synchronize(
             floor=1e-6 * float(np.abs(means).max()),
         )
         result = replace(result, translations=scale * translations)
-    table = EdgeTable(edges, np.zeros(len(edges)), measured.sizes * trust, trust, undetermined)
+    table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, undetermined)
     return replace(result, edge_table=table)
 
 
@@ -235,12 +315,7 @@ def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, 
     [[0.0, 1.0]]
     """
     i, j = edge
-    index = index_patches([patches[i], patches[j]])
-    rows_i, rows_j = shared_rows(index, 0, 1)
-    if len(rows_i) == 0:
-        raise OverlapError(f"patches {i} and {j} share no node; name an edge of the alignment.")
-    a = centred(coordinates(patches[i])[rows_i])[0] @ alignment.rotations[i]
-    b = centred(coordinates(patches[j])[rows_j])[0] @ alignment.rotations[j]
+    product = overlap_statistics(patches[i], patches[j]).products[0]
     with one_blas_thread():
-        U, singular_values, _ = np.linalg.svd((a / unit(a)).T @ (b / unit(b)))
+        U, singular_values, _ = np.linalg.svd(alignment.rotations[i].T @ product @ alignment.rotations[j])
     return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)

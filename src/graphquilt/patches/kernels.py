@@ -10,7 +10,16 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = ["degrees_inside", "fill_up", "frontiers", "grow", "inner_graph", "overlap_sizes", "spanning_tree"]
+__all__ = [
+    "degrees_inside",
+    "fill_up",
+    "frontiers",
+    "grow",
+    "inner_graph",
+    "overlap_sizes",
+    "random_bits",
+    "spanning_tree",
+]
 
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 Csr: TypeAlias = tuple[IntArray, IntArray]  # indptr, indices
@@ -18,7 +27,7 @@ Clusters: TypeAlias = tuple[IntArray, Int64Array, Int64Array]  # labels (n,), me
 
 
 @jit
-def _next(state: UInt64Array) -> np.uint64:
+def random_bits(state: UInt64Array) -> np.uint64:
     """Advance a splitmix64 generator (Steele et al. 2014) and return 64 random bits."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z: np.uint64 = state[0]
@@ -42,7 +51,7 @@ def _append(array: Int64Array, used: int, value: int) -> Int64Array:
 def _sample(values: Int64Array, wanted: int, state: UInt64Array) -> Int64Array:
     """Return ``wanted`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
     for f in range(wanted):
-        pick = f + np.int64(_next(state) % np.uint64(len(values) - f))
+        pick = f + np.int64(random_bits(state) % np.uint64(len(values) - f))
         values[f], values[pick] = values[pick], values[f]
     return values[:wanted]
 
@@ -154,7 +163,7 @@ def grow(inner: Csr, frontier: Int64Array, need: int, cap: int, seed: int, mark:
                 pool = np.arange(n)
             reseeded += 1
             while n_ring == 0:
-                k = np.int64(_next(state) % np.uint64(untried))
+                k = np.int64(random_bits(state) % np.uint64(untried))
                 untried -= 1
                 v = pool[k]
                 pool[k] = pool[untried]

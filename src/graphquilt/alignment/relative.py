@@ -1,0 +1,123 @@
+"""From the statistics of overlaps to relative transforms, and from transforms to the error left on each overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from graphquilt.alignment.patch_edges import check_overlap
+from graphquilt.alignment.statistics import OverlapStatistics, slack
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.errors import InputError, OverlapError
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg import polar
+
+__all__ = ["COLLAPSED", "RelativeTransforms", "check_statistics", "edge_errors", "relative_transforms"]
+
+CHUNK = 2**21  # entries of d × d matrices worked on at a time
+COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
+
+
+class RelativeTransforms(NamedTuple):
+    """How patch i of each of m edges (i, j) must be moved to fit patch j (Horn 1988)."""
+
+    ratios: Float64Array  # (m,) r_ij, the relative scale
+    rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
+    misfits: Float64Array  # (m,) the error left on the overlap when the two patches are fitted to each other alone
+    undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
+
+
+class Transforms(Protocol):
+    """One similarity for each patch: an Alignment has them."""
+
+    @property
+    def scales(self) -> Float64Array: ...
+    @property
+    def rotations(self) -> Float64Array: ...
+    @property
+    def translations(self) -> Float64Array: ...
+
+
+def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least: int, names: Sequence[object]) -> None:
+    """Refuse overlaps of fewer than ``least`` nodes and, unless ``least`` is 1, overlaps that are a single point."""
+    few = np.flatnonzero(statistics.counts < least)
+    for e in few[:1].tolist():
+        i, j = (names[k] for k in edges[e].tolist())
+        check_overlap(i, j, int(statistics.counts[e]), least=least, dim=statistics.dim)
+    flat = np.argwhere(statistics.spreads == 0) if least > 1 else np.empty((0, 2), dtype=np.int64)
+    for e, side in flat[:1].tolist():
+        i, j = (names[k] for k in edges[e].tolist())
+        k = (i, j)[side]
+        raise OverlapError(
+            f"all {statistics.counts[e]} nodes that patches {i} and {j} share lie at one point in patch {k}, which "
+            f"does not determine its rotation or scale. Embed patch {k} again or drop this edge."
+        )
+    with np.errstate(all="ignore"):
+        ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
+    both = (statistics.spreads > 0).all(axis=1)
+    for e in np.flatnonzero(both & ~((ratios > 0) & np.isfinite(ratios)))[:1].tolist():
+        i, j = (names[k] for k in edges[e].tolist())
+        raise OverlapError(
+            f"patches {i} and {j} differ in scale by a factor beyond 1e308 on the {statistics.counts[e]} nodes that "
+            "they share. Divide the coordinates of the larger one by its size."
+        )
+
+
+def relative_transforms(statistics: OverlapStatistics, order: Int64Array) -> RelativeTransforms:
+    """Return the relative transform of each overlap, in the ``order (m,)`` that is asked for."""
+    m, d = len(statistics), statistics.dim
+    spreads = statistics.spreads[order]
+    ratios = np.divide(spreads[:, 0], spreads[:, 1], out=np.ones(m), where=(spreads > 0).all(axis=1))
+    rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
+    undetermined = np.empty(m, dtype=np.int64)
+    size = max(1, CHUNK // d**2)
+    with one_blas_thread():
+        for start in range(0, m, size):
+            here = slice(start, start + size)
+            rotations[here], singular_values = polar(statistics.products[order[here]])
+            agreements[here] = singular_values.sum(axis=1)
+            undetermined[here] = (singular_values <= COLLAPSED * singular_values[:, :1]).sum(axis=1)
+    # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
+    beyond = np.flatnonzero(agreements > 1 + slack(statistics.products))
+    if len(beyond):
+        raise InputError(
+            f"the numbers of {len(beyond)} overlaps contradict each other, the first is number {order[beyond[0]]}: the "
+            f"singular values of its product sum to {agreements[beyond[0]]:.6g}, and its spreads allow at most 1 "
+            "(Cauchy-Schwarz). Measure this overlap again."
+        )
+    return RelativeTransforms(ratios, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined)
+
+
+def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Transforms) -> Float64Array:
+    r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
+
+    0 is a perfect fit, 1 is no better than unrelated. With the transforms (s, R, t), the spreads A and B, and the
+    product C, :math:`\|a - b\|^2` is :math:`(s_i A - s_j B)^2 + 2 s_i A s_j B\,(1 - \mathrm{tr}\,R_i^T C R_j)` and the
+    size times the squared distance of the means. In double precision an error below 1e-7 cannot be told from 0.
+    """
+    m, (i, j), size = len(edges), edges.T, max(1, CHUNK // statistics.dim**2)
+    agreement, between = np.empty(m), np.empty((m, statistics.dim))
+    scales, rotations, translations = transforms.scales, transforms.rotations, transforms.translations
+    with one_blas_thread():
+        for start in range(0, m, size):
+            here = slice(start, start + size)
+            R_i, R_j = rotations[i[here]], rotations[j[here]]
+            turned = statistics.products[here] @ R_j
+            agreement[here] = np.einsum("eij,eij->e", turned, R_i)
+            a = np.matmul(statistics.means[here, :1], R_i)[:, 0]
+            b = np.matmul(statistics.means[here, 1:], R_j)[:, 0]
+            between[here] = scales[i[here], None] * a - scales[j[here], None] * b
+    between += translations[i] - translations[j]
+    distance = np.abs(between).max(axis=1, initial=0.0)
+    A, B = scales[i] * statistics.spreads[:, 0], scales[j] * statistics.spreads[:, 1]
+    unit = np.maximum(A, B)
+    # Where all points of an overlap coincide in both patches, they fit or they do not.
+    errors = (distance > 0).astype(np.float64)
+    wide = unit > 0
+    A, B, unit = A[wide] / unit[wide], B[wide] / unit[wide], unit[wide]
+    shifts = np.linalg.norm(between[wide] / unit[:, None], axis=1)
+    squares = (A - B) ** 2 + 2 * A * B * np.maximum(1 - agreement[wide], 0)
+    errors[wide] = np.hypot(np.sqrt(squares), np.sqrt(statistics.sizes[wide]) * shifts) / np.hypot(A, B)
+    return np.asarray(errors)

@@ -1,0 +1,110 @@
+"""The synthetic citation graph: the files of MAG240M, with the properties that its description promises."""
+
+import numpy as np
+import pytest
+
+from graphquilt.datasets.pickles import load_torch
+from graphquilt.errors import InputError, JobError
+from graphquilt.ingest import read_mag240m
+from graphquilt.synthetic import citation_graph, citations
+
+N, M, CLASSES = 20_000, 160_000, 8
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("citations")
+    return citation_graph(folder, N, M, n_features=48, n_classes=CLASSES, labelled=0.3, seed=3)
+
+
+def paper(root, name):
+    return np.load(root / "processed" / "paper" / f"node_{name}.npy")
+
+
+def edges(root):
+    return np.load(root / "processed" / "paper___cites___paper" / "edge_index.npy")
+
+
+def test_the_files_are_those_of_mag240m(root):
+    assert edges(root).shape == (2, M)
+    assert edges(root).dtype == np.int64
+    assert (edges(root).min(), edges(root).max()) >= (0, 0)
+    assert edges(root).max() < N
+    assert paper(root, "feat").dtype == np.float16
+    assert paper(root, "feat").shape == (N, 48)
+    assert paper(root, "year").dtype == np.int16
+    assert load_torch(root / "meta.pt") == {"paper": N, "author": 0, "institution": 0, "num_classes": CLASSES}
+
+
+def test_the_same_seed_gives_the_same_files_in_blocks_of_any_size(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(citations, "_BLOCK", 777)
+    again = citation_graph(tmp_path, N, M, n_features=48, n_classes=CLASSES, labelled=0.3, seed=3)
+    other = citation_graph(tmp_path / "other", N, M, n_features=48, n_classes=CLASSES, labelled=0.3, seed=4)
+    assert np.array_equal(edges(root), edges(again))
+    assert not np.array_equal(edges(root), edges(other))
+    for name in ("feat", "year", "label"):
+        assert np.array_equal(paper(root, name), paper(again, name), equal_nan=name == "label")
+        assert not np.array_equal(paper(root, name), paper(other, name), equal_nan=name == "label")
+
+
+def test_papers_cite_older_papers_and_ids_tell_nothing(root):
+    years = paper(root, "year")
+    sources, targets = edges(root)
+    assert np.all(years[sources] >= years[targets])
+    ids = np.arange(N)
+    assert abs(np.corrcoef(ids, years)[0, 1]) < 0.05
+    assert abs(np.corrcoef(sources, targets)[0, 1]) < 0.05
+
+
+def test_the_split_is_by_years_and_covers_the_labelled_papers(root):
+    split, years, labels = load_torch(root / "split_dict.pt"), paper(root, "year"), paper(root, "label")
+    assert set(split) == {"train", "valid", "test-dev", "test-challenge"}
+    assert years[split["train"]].max() <= 2018
+    assert set(years[split["valid"]].tolist()) == {2019}
+    assert set(years[np.r_[split["test-dev"], split["test-challenge"]]].tolist()) == {2020}
+    together = np.concatenate(list(split.values()))
+    assert np.array_equal(np.sort(together), np.flatnonzero(~np.isnan(labels)))
+    assert abs(len(together) / N - 0.3) < 0.02
+    assert set(np.unique(labels[together]).tolist()) == set(range(CLASSES))
+
+
+def test_degrees_have_a_heavy_tail_and_neighbours_share_classes(root, tmp_path):
+    graph = read_mag240m(root, tmp_path / "graph")
+    assert graph.degrees.max() > 20 * np.median(graph.degrees)
+    assert graph.n_edges > 2 * M * 0.85
+    rows = np.repeat(np.arange(N), graph.degrees)
+    both = (graph.labels[rows] >= 0) & (graph.labels[graph.indices] >= 0)
+    same = (graph.labels[rows] == graph.labels[graph.indices])[both].mean()
+    assert same > 2 * np.sum((np.bincount(graph.labels[graph.labels >= 0]) / (graph.labels >= 0).sum()) ** 2)
+
+
+def test_features_have_low_rank_and_tell_something_about_the_class(root):
+    X, labels = paper(root, "feat").astype(np.float64), paper(root, "label")
+    values = np.linalg.svd(X, compute_uv=False)
+    assert values[32] < 1e-2 * values[31]  # what half precision adds
+    centred = X - X.mean(axis=0)
+    means = np.array([centred[labels == c].mean(axis=0) for c in range(CLASSES)])
+    known = ~np.isnan(labels)
+    nearest = np.argmin(((centred[known, None] - means) ** 2).sum(axis=2), axis=1)
+    assert np.mean(nearest == labels[known]) > 2 / CLASSES
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_nodes": 50}, "at least 100 papers"),
+        ({"n_classes": 30}, "1 to 25 classes, not 30"),
+        ({"labelled": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_sizes_that_cannot_be(tmp_path, change, message):
+    sizes = {"n_nodes": 500, "n_edges": 1000} | change
+    with pytest.raises(InputError, match=message):
+        citation_graph(tmp_path / "graph", **{"n_classes": 5} | sizes)
+    assert not (tmp_path / "graph").exists()
+
+
+def test_too_little_disk_is_said_before_anything_is_written(tmp_path):
+    with pytest.raises(JobError, match=r"needs 1\.6e\+10 GB .*disk has .* GB left\. Free .* GB"):
+        citation_graph(tmp_path / "graph", 10**9, 10**18)
+    assert not (tmp_path / "graph").exists()
