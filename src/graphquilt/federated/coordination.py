@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphquilt.alignment import Alignment, AlignOptions, OverlapStatistics, align_statistics
-from graphquilt.alignment.verdict import FAIR, culprits
+from graphquilt.alignment.verdict import culprits
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.checksums import is_size
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
@@ -23,6 +23,8 @@ __all__ = ["COORDINATOR", "FederatedAlignment", "PairResult", "align", "apply"]
 
 COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
+UNRELATED = 0.9  # an edge error from here on means that the coordinates of two parties have nothing in common
+FEWEST = 4  # parties among whom robust alignment can tell who contradicts the others
 ORTHOGONAL = 1e-6  # largest entry of R'R - 1 that a rotation may have
 
 
@@ -63,7 +65,7 @@ class FederatedAlignment:
     transforms : mapping of str to Message
         By party: for that party.
     doubtful : tuple of str
-        Parties that most of the bad pairs have in common.
+        Parties most of whose pairs have an error of at least 0.9, which is no better than unrelated coordinates.
     """
 
     parties: tuple[str, ...]
@@ -76,10 +78,15 @@ class FederatedAlignment:
         """Say in plain words how good the fit is, with the parties that the numbers of patches stand for."""
         names = "; ".join(f"patch {k} is {name}" for k, name in enumerate(self.parties))
         lines = [f"{names}.", *self.alignment.summary().splitlines()]
+        if self.alignment.robust and len(self.parties) < FEWEST:
+            lines.append(
+                f"Among {len(self.parties)} parties nobody can tell who contradicts the others: which pair is distrusted "
+                "says little. Look at the errors."
+            )
         if self.doubtful:
             lines.append(
-                f"Ask {', '.join(self.doubtful)}: most of the pairs that do not fit have this in common. A wrong file, "
-                "another embedder, or coordinates that are not true look like this."
+                f"Ask {', '.join(self.doubtful)}: most of their pairs fit no better than unrelated coordinates. A wrong "
+                "file, another embedder, or coordinates that are not true look like this."
             )
         return "\n".join(lines)
 
@@ -137,8 +144,8 @@ def align(
         options=AlignOptions(motions=checked[0].motions, robust=robust),
     )
     results = tuple(_results(fit, pairs.values()))
-    bad = np.array([not pair.trusted if robust else pair.error > FAIR for pair in results])
-    doubtful = tuple(names[k] for k, _ in culprits(edges, bad)[0]) if bad.any() else ()
+    unrelated = np.array([pair.error >= UNRELATED for pair in results])
+    doubtful = tuple(names[k] for k, _ in culprits(edges, unrelated)[0])
     offers = {name: offer for measurement in checked for name, offer in measurement.offers.items()}
     transforms = {
         name: _transform(first, numbers[name], name=name, offer=offers[name], fit=fit, results=results)
