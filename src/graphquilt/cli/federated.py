@@ -40,7 +40,7 @@ class RoundFlags:
     psi: Annotated[bool, Parameter(negative="")] = False
     """Find shared nodes by private set intersection (extra 'federated')."""
     least: int | None = None
-    """The least number of nodes that two parties must share. [default: what the dimension needs]"""
+    """The least number of nodes that two parties must share. [default: dim + 1]"""
     seed: int = 0
     """The seed that all parties embed with."""
     scale: bool | None = None

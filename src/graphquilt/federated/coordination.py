@@ -80,13 +80,13 @@ class FederatedAlignment:
         lines = [f"{names}.", *self.alignment.summary().splitlines()]
         if self.alignment.robust and len(self.parties) < FEWEST:
             lines.append(
-                f"Among {len(self.parties)} parties nobody can tell who contradicts the others: which pair is distrusted "
-                "says little. Look at the errors."
+                f"Among {len(self.parties)} parties nobody can tell who contradicts the others: which pair is "
+                "distrusted says little. Look at the errors."
             )
         if self.doubtful:
             lines.append(
-                f"Ask {', '.join(self.doubtful)}: most of their pairs fit no better than unrelated coordinates. A wrong "
-                "file, another embedder, or coordinates that are not true look like this."
+                f"Ask {', '.join(self.doubtful)}: most of their pairs fit no better than unrelated coordinates. A "
+                "wrong file, another embedder, or coordinates that are not true look like this."
             )
         return "\n".join(lines)
 

@@ -233,7 +233,7 @@ def offer(
 
 def _started(embedder: Embedder, to_round: Round, start: Message | None) -> Embedder:
     if (start is None) != (to_round.start is None):
-        word = "needs" if start is None else "has no"
+        word = "needs a" if start is None else "has no"
         remedy = "Pass the file that was made with it (--start)." if start is None else "Leave it out."
         raise InputError(f"the round '{to_round.name}' {word} shared start. {remedy}")
     if start is None:

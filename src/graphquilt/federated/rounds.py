@@ -221,7 +221,7 @@ def invite(
     seed : int
         The seed that all parties embed with.
     least : int, optional
-        The least number of nodes that two parties must share; by default as few as the dimension needs.
+        The least number of nodes that two parties must share; by default one more than there are dimensions.
     parties : sequence of str
         Who takes part; by default everyone who has the key.
     psi : bool
@@ -256,7 +256,8 @@ def invite(
         embedder=json.loads(json.dumps(describe(embedder))),
         motions=motions,
         seed=seed,
-        least=max(motions.points_needed(embedder.dim), 2) if least is None else least,
+        # With no more nodes than dimensions the statistics of a pair could give coordinates away.
+        least=embedder.dim + 1 if least is None else least,
         parties=tuple(sorted(parties)),
         psi=psi,
         start=None if start is None else start_checksum(start),
