@@ -71,6 +71,7 @@ reproduce: $(READY)
 	$(BIN)/graphquilt reproduce small --out results/small
 	$(BIN)/graphquilt reproduce ablation --out results/ablation
 	$(BIN)/graphquilt reproduce quality --out results/quality
+	$(BIN)/graphquilt reproduce federated --out results/federated
 
 # The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
 dist: $(READY)
