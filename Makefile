@@ -12,26 +12,34 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-slow coverage fuzz chaos lint format bench reproduce dist clean
+.PHONY: demo test test-core test-slow test-browser coverage fuzz chaos lint format bench reproduce docs dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
 
 # One worker a core, so one BLAS thread each.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
 
 # Every test that needs no extra; the others skip and name the extra they need.
 test-core: $(CORE_READY)
-	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow" -n 2 --dist worksteal -rs
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal -rs
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
+# The pages in a real browser: Debian's chromium, driven by Playwright, which brings no browser of its own here.
+test-browser: $(READY)
+	$(BIN)/python -m pip install -q playwright
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -q && apt-get install -q -y chromium; \
+	  else echo "test-browser: install chromium first (Debian: sudo apt-get install chromium), or its tests skip."; fi
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
+
 # Lines of src that the tests reach, in this process and in those that the tests start.
 coverage: $(READY)
 	$(BIN)/python -m pip install -q pytest-cov
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 # Changed files for every reader. Inputs that escape are kept in fuzz-escapes, each with the line that reads it again.
 INPUTS  ?= 200000
@@ -72,6 +80,12 @@ reproduce: $(READY)
 	$(BIN)/graphquilt reproduce ablation --out results/ablation
 	$(BIN)/graphquilt reproduce quality --out results/quality
 	$(BIN)/graphquilt reproduce federated --out results/federated
+
+# The site in build/site. Warnings are errors, the notebook is run, and nothing is asked of the network.
+docs: $(READY)
+	$(BIN)/python -m pip install -q -e '.[docs]' -c constraints.txt
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "The first page is build/site/index.html."
 
 # The wheel is installed where the source tree cannot be seen, and must still align a small quilt.
 dist: $(READY)

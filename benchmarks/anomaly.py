@@ -103,7 +103,7 @@ def batch(scale: float, days: int, dim: int, workers: int) -> dict[str, object]:
     with Measure() as whole, ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         scores = score_windows(windows_of(net, busy), ScoringOptions(dim), executor=pool)
     shares = {}
-    for side, part in scores.sides.items():
+    for side, part in scores.drift.sides.items():
         with Measure() as aligned:
             align(part.patches, part.alignment.edges)
         with Measure() as scored:
@@ -131,22 +131,18 @@ def batch(scale: float, days: int, dim: int, workers: int) -> dict[str, object]:
 
 
 def stream(scale: float, dim: int) -> dict[str, object]:
-    """Time one weekday with a full memory: each of the seven remembered weeks is a copy of one learnt week."""
+    """Time one weekday after a week."""
     net, busy = network(scale, 89), [0.0]
     tracker = Tracker(ScoringOptions(dim))
     week = list(itertools.islice(windows_of(net, busy), 7))
     with Measure() as learning:
         for window in week:
-            tracker.update(window.matrix, window.number)
-    for number in range(7, 49):
-        tracker._patterns[number] = tracker._patterns[number % 7]
-        for side in SIDES:
-            tracker._past[side][number] = tracker._past[side][number % 7]
-    today = net.matrix(49)
+            tracker.update(window)
+    today = next(itertools.islice(windows_of(net, busy), 7, None))
     with Measure() as embedded:
-        embed_window(today, dim)
+        embed_window(today.matrix, dim)
     with Measure() as day:
-        scores = tracker.update(today, 49)
+        scores = tracker.update(today)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "state.npz")
         with Measure() as saved:
@@ -156,8 +152,8 @@ def stream(scale: float, dim: int) -> dict[str, object]:
         size = path.stat().st_size
     return {
         "windows_remembered": len(tracker.numbers),
-        "pairs": today.nnz,
-        "standardised": {side: int(np.isfinite(scores.sides[side].standardised).sum()) for side in SIDES},
+        "pairs": today.matrix.nnz,
+        "hosts": {side: len(scores.sides[side].nodes) for side in SIDES},
         "day": day.row(),
         "of_which_embedding_cpu_s": round(embedded.cpu, 2),
         "scoring_over_embedding": round((day.cpu - embedded.cpu) / embedded.cpu, 2),

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
-from graphquilt.temporal import SIDES, ScoringOptions, Tracker, leave_one_out_zscore, score_windows
+from graphquilt.temporal import SIDES, ScoringOptions, Tracker, drift_scores, leave_one_out_zscore
 from labelled_windows import Labelled, Scores, touched
 
 __all__ = ["DETECTORS", "Settings", "detect"]
@@ -50,7 +50,7 @@ def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float
 
 def _aligned_batch(background: float) -> Callable[[Labelled, Settings], Scores]:
     def run(data: Labelled, settings: Settings) -> Scores:
-        result = score_windows(data.windows, replace(settings.scoring, background=background))
+        result = drift_scores(data.windows, replace(settings.scoring, background=background))
         position = {window.number: t for t, window in enumerate(data.windows)}
         columns = [position[int(number)] for number in result.numbers]
         scores = _empty(data)
@@ -61,12 +61,23 @@ def _aligned_batch(background: float) -> Callable[[Labelled, Settings], Scores]:
     return run
 
 
-def _aligned_stream(data: Labelled, settings: Settings) -> Scores:
+def _components(data: Labelled, settings: Settings) -> Scores:
+    """Score by all components together: -log of the p-value."""
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = _empty(data)
     for t, window in enumerate(data.windows):
-        for side, part in tracker.update(window.matrix, window.number).sides.items():
-            scores[side][part.nodes, t] = part.standardised
+        for side, table in tracker.update(window).sides.items():
+            scores[side][table.nodes, t] = -np.log(table.pvalue)
+    return scores
+
+
+def _drift_stream(data: Labelled, settings: Settings) -> Scores:
+    """Score by one component of the stream alone."""
+    tracker = Tracker(settings.scoring, history=settings.history)
+    scores = _empty(data)
+    for t, window in enumerate(data.windows):
+        for side, table in tracker.update(window).sides.items():
+            scores[side][table.nodes, t] = table.column("drift")
     return scores
 
 
@@ -189,7 +200,8 @@ DETECTORS: dict[str, Callable[[Labelled, Settings], Scores]] = {
     "aligned as in the paper, batch": _aligned_batch(0.0),
     "unfolded, batch": _unfolded_batch,
     "degree, batch": _degree_batch,
-    "aligned, stream": _aligned_stream,
+    "all components, stream": _components,
+    "drift, stream": _drift_stream,
     "unfolded, stream": _unfolded_stream,
     "degree, stream": _degree_stream,
 }

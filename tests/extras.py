@@ -16,6 +16,7 @@ EXTRAS = {
     "umap": "viz",
     "private_set_intersection": "federated",
     "networkx": "all",
+    "gensim": "dev",
 }
 
 # The public names whose doctest needs an optional package.

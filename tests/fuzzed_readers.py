@@ -273,6 +273,81 @@ def _read_flows(folder, path):
         assert window.matrix.nnz <= 200
 
 
+def _make_logs(folder):
+    rows = [(1_700_000_000 + 600 * k, f"10.0.0.{k % 7}", f"10.0.1.{k % 11}", 80 + k % 3) for k in range(60)]
+    fields = ["ts", "uid", "id.orig_h", "id.orig_p", "id.resp_h", "id.resp_p", "proto", "conn_state"]
+    header = "#separator \\x09\n#unset_field\t-\n#path\tconn\n" + "\t".join(["#fields", *fields]) + "\n"
+    zeek = "".join(f"{t}.5\tC{t}\t{a}\t5000\t{b}\t{port}\ttcp\tSF\n" for t, a, b, port in rows)
+    (folder / "conn.log").write_text(header + zeek + "#close\t2024\n")
+    flow = {"event_type": "flow", "timestamp": "2024-01-01T00:00:00.5+0000", "proto": "TCP"}
+    eve = [flow | {"src_ip": a, "dest_ip": b, "dest_port": port, "flow": {"age": t}} for t, a, b, port in rows]
+    (folder / "eve.json").write_text("".join(json.dumps(event) + "\n" for event in eve))
+    ends = {"src_port": "1", "l4protocol": "6", "direction": "outbound"}
+    event = {"object": "FLOW", "action": "START", "hostname": "h", "id": "i", "timestamp": "2024-01-01T00:00:00-04:00"}
+    ecar = [
+        event | {"properties": ends | {"src_ip": a, "dest_ip": b, "dest_port": str(port)}} for _, a, b, port in rows
+    ]
+    (folder / "ecar.json").write_text("".join(json.dumps(record) + "\n" for record in ecar))
+    argus = "".join(f"2024/01/01 00:00:{k % 60:02d}.5,tcp,{a},->,{b},{p}\n" for k, (_, a, b, p) in enumerate(rows))
+    (folder / "day.binetflow").write_text("StartTime,Proto,SrcAddr,Dir,DstAddr,Dport\n" + argus)
+    nfdump = "".join(f"2024-01-01 00:00:{k % 60:02d},{a},{b},{p},TCP\n" for k, (_, a, b, p) in enumerate(rows))
+    (folder / "nfdump.csv").write_text(
+        "ts,sa,da,dp,pr\n" + nfdump + "Summary\nflows,bytes,packets,a,b,c\n1,2,3,4,5,6\n"
+    )
+    (folder / "darpa.csv").write_text("".join(f"1.2.3.4,{b},06/01/1998-07:{p % 60},-\n" for *_, b, p in rows))
+    (folder / "auth.txt").write_text("".join(f"{t},U@D,U@D,{a},{b},?,?,LogOn,Success\n" for t, a, b, _ in rows))
+    with zipfile.ZipFile(folder / "logs.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conn.log", header + zeek)
+
+
+def _read_logs(folder, path):
+    from graphquilt.temporal import read_flows
+
+    size = len(path.read_bytes())
+    flows = read_flows(path, strict=size % 2 == 1, labels={"i": "attack"}, block_bytes=1 << 10)
+    for batch in flows:
+        batch.validate(full=True)
+        assert np.isfinite(batch.column("time").to_numpy()).all()
+    assert flows.counts.kept + flows.counts.other + flows.counts.bad == flows.counts.rows
+
+
+def _make_events(folder):
+    header = (
+        "timestamp,processId,parentProcessId,userId,processName,hostName,eventId,eventName,argsNum,returnValue,args"
+    )
+    arguments = (
+        "[{'name': 'pathname', 'type': 'const char*', 'value': '/proc/384/cgroup'}, {'name': 'fd', 'value': -1.5}]"
+    )
+    beth = "".join(f'{k}.5,1,0,0,sh,host-{k % 3},3,openat,2,0,"{arguments}"\n' for k in range(30))
+    (folder / "beth.csv").write_text(header + "\n" + beth)
+    event = {"object": "FILE", "action": "WRITE", "hostname": "h", "timestamp": 1_569_346_760_500}
+    ecar = [event | {"properties": {"image_path": f"C:\\\\{k}.exe", "dest_port": "445"}} for k in range(30)]
+    (folder / "ecar.json").write_text("".join(json.dumps(record) + "\n" for record in ecar))
+    (folder / "proc.txt").write_text("".join(f"{k},U1@DOM1,C{k % 4},P{k},Start\n" for k in range(30)))
+
+
+def _read_events(folder, path):
+    from graphquilt.temporal import read_events
+
+    events = read_events(path, strict=len(path.read_bytes()) % 2 == 1, block_bytes=1 << 10)
+    for batch in events:
+        batch.validate(full=True)
+        assert all(len(token) <= 100 for token in batch.column("token").dictionary.to_pylist())
+    assert events.counts.kept + events.counts.bad == events.counts.rows
+
+
+def _make_word_maps(folder):
+    (folder / "hosts.json").write_text(json.dumps({f"10.0.0.{k}": f"host-{k}" for k in range(9)}))
+    (folder / "labels.csv").write_text("id,description,label\n" + "".join(f"id-{k},text,attack\n" for k in range(9)))
+
+
+def _read_word_map(folder, path):
+    from graphquilt.temporal.flow_files import read_words
+
+    words = read_words(path, key="id", value="label")
+    assert all(isinstance(word, str) for pair in words.items() for word in pair)
+
+
 # The command line
 
 
@@ -521,13 +596,15 @@ def _seal_watch_state(files):
 
 
 def _read_watch_state(folder, path):
+    from graphquilt.errors import InputError
+
     copy = folder.parent / "copy"
     with _emptied(copy):
         shutil.copytree(folder, copy)
         state = _watch(copy, 120)
-        for number in state.tracker.numbers:
-            for side in ("source", "destination"):
-                state.tracker.explain(number, side, 0)
+        for side in ("source", "destination"):
+            with contextlib.suppress(InputError):
+                state.tracker.explain(state.last, side, 0)
 
 
 # Data sets
@@ -807,6 +884,9 @@ READERS = {
         Reader("flows in text", _make_flow_texts, _read_flows),
         Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
+        Reader("flows in logs of every kind", _make_logs, _read_logs),
+        Reader("events of hosts", _make_events, _read_events),
+        Reader("maps of addresses and labels", _make_word_maps, _read_word_map),
         Reader("configuration", _make_config, _read_config, 0.4),
         Reader("graph folder", _make_graph_folder, _read_graph_folder, 2, _seal_folder),
         Reader("job folder", _make_job, _read_job, 0.5, _seal_folder),

@@ -29,8 +29,8 @@ def not_finite(graph, seed):
     return X
 
 
-def integers(graph, seed):
-    return np.zeros((graph.n_nodes, 2), dtype=int)
+def complex_numbers(graph, seed):
+    return np.zeros((graph.n_nodes, 2), dtype=complex)
 
 
 CALLS = itertools.count()
@@ -78,7 +78,7 @@ def test_built_in_embedders_conform(embedder):
     [
         (wrong_shape, r"shape \(41, 2\) for a connected graph"),
         (not_finite, "not finite"),
-        (integers, "an embedding is an array of floats"),
+        (complex_numbers, "an embedding is an array of floats"),
         (forgetful, "the same seed gave another embedding"),
         (careless, "the embedder has changed the graph"),
         (brittle, "a graph without features raised TypeError instead of InputError"),

@@ -21,12 +21,12 @@ from graphquilt.temporal import (
     ScoringOptions,
     Window,
     deviations,
+    drift_scores,
     embed_window,
     explain,
     lag_edges,
     leave_one_out_zscore,
     outliers,
-    rank_alerts,
     score_windows,
     threshold,
 )
@@ -177,19 +177,21 @@ def traffic():
     return network, [network.matrix(day) for day in range(35)]
 
 
-def test_score_windows_is_the_unrolled_route(traffic):
+def test_drift_scores_are_the_unrolled_route(traffic):
     _, matrices = traffic
-    scores = score_windows(windows(matrices), ScoringOptions(dim=4, lags=(1, 7), background=0.5))
+    scores = drift_scores(windows(matrices), ScoringOptions(dim=4, lags=(1, 7), background=0.5))
     patches = [embed_window(A, 4, 0.5)[1] for A in matrices]
     alignment = align(patches, lag_edges(35, (1, 7)))
     Z = leave_one_out_zscore(deviations(patches, alignment), min_observations=21)
     np.testing.assert_allclose(scores.sides["destination"].standardised, Z, rtol=1e-4, atol=1e-4)
     assert scores.sides["destination"].limit == pytest.approx(threshold(Z), rel=1e-4)
     assert scores.numbers.tolist() == list(range(35))
-    flagged = scores.sides["source"].flagged.sum() + scores.sides["destination"].flagged.sum()
-    alerts = rank_alerts(scores)
-    assert len(alerts) == flagged > 0
-    assert [a.standardised for a in alerts] == sorted((a.standardised for a in alerts), reverse=True)
+    assert scores.sides["source"].flagged.sum() + scores.sides["destination"].flagged.sum() > 0
+    whole = score_windows(windows(matrices), ScoringOptions(dim=4, lags=(1, 7), background=0.5))
+    np.testing.assert_allclose(whole.drift.sides["destination"].standardised, Z, rtol=1e-4, atol=1e-4)
+    alerts = whole.alerts(budget=5)
+    assert len(alerts) == 5 * 35
+    assert [a.pvalue for a in alerts] == sorted(a.pvalue for a in alerts)
 
 
 def test_the_lines_of_the_documentation_are_true(tmp_path, monkeypatch, capsys):
@@ -205,7 +207,7 @@ def test_the_lines_of_the_documentation_are_true(tmp_path, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 10
     exec(unrolled, names)
     assert not names["scores"].left_out
-    np.testing.assert_allclose(names["Z"], names["scores"].sides["source"].standardised, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(names["Z"], names["scores"].drift.sides["source"].standardised, rtol=1e-4, atol=1e-4)
     assert np.isfinite(names["Z"]).any()
 
 
@@ -261,17 +263,19 @@ def test_a_window_too_small_is_named_and_left_out(traffic, caplog):
     few[5] = sp.csr_array((np.ones(1), ([0], [0])), shape=few[5].shape)
     few[6] = sp.csr_array((np.ones(3), ([0, 1, 2], [0, 1, 1])), shape=few[6].shape)
     scores = score_windows(windows(few), ScoringOptions(dim=4, lags=(1, 2, 3), min_observations=5))
-    assert sorted(scores.left_out) == [5, 6]
-    assert scores.numbers.tolist() == [t for t in range(25) if t not in (5, 6)]
-    assert scores.sides["source"].raw.shape[1] == 23
-    assert "window 5 is left out and its nodes are not scored" in caplog.text
+    assert sorted(scores.left_out) == sorted(scores.drift.left_out) == [5, 6]
+    assert scores.numbers.tolist() == list(range(25))
+    assert scores.drift.numbers.tolist() == [t for t in range(25) if t not in (5, 6)]
+    assert scores.drift.sides["source"].raw.shape[1] == 23
+    assert len(scores.windows[5].sides["source"].nodes) == 1
+    assert "window 5 is left out of the embedding, and its nodes are scored by counts" in caplog.text
 
 
 def test_a_disconnected_day_is_scored(traffic):
     _, matrices = traffic
     split = [sp.block_diag([A[:150, :1200], A[150:, 1200:]]).tocsr() for A in matrices[:10]]
     for background in (0.0, 1.0):
-        scores = score_windows(
+        scores = drift_scores(
             windows(split), ScoringOptions(dim=3, lags=(1, 2), min_observations=5, background=background)
         )
         assert not scores.left_out
@@ -281,9 +285,13 @@ def test_a_disconnected_day_is_scored(traffic):
 def test_gaps_that_the_lags_do_not_bridge(traffic):
     _, matrices = traffic
     numbers = [0, 1, 2, 3, 10, 11, 12]
+    apart = score_windows(windows(matrices, numbers), ScoringOptions(dim=3, lags=(1, 2), min_observations=3))
+    assert apart.drift is None
+    assert "2 groups of windows" in apart.drift_missing
+    assert len(apart.windows) == 7
     with pytest.raises(DisconnectedError, match=r"2 groups of windows.*10, 11, 12.*Add lags"):
-        score_windows(windows(matrices, numbers), ScoringOptions(dim=3, lags=(1, 2), min_observations=3))
-    scores = score_windows(windows(matrices, numbers), ScoringOptions(dim=3, lags=(1, 7), min_observations=3))
+        drift_scores(windows(matrices, numbers), ScoringOptions(dim=3, lags=(1, 2), min_observations=3))
+    scores = drift_scores(windows(matrices, numbers), ScoringOptions(dim=3, lags=(1, 7), min_observations=3))
     assert scores.numbers.tolist() == numbers
 
 
@@ -301,12 +309,15 @@ def test_too_few_common_nodes_name_the_pair_and_the_remedy(caplog):
         usable_edges([chain[0], patch([3, 8, 9])], lag_edges(2, 1), numbers[:2], "source")
 
 
-def test_too_few_windows_to_score(traffic):
+def test_too_few_windows_to_align(traffic):
     _, matrices = traffic
     with pytest.raises(InputError, match="2 windows could be embedded"):
-        score_windows(windows(matrices[:2]), ScoringOptions(dim=3, lags=(1,)))
+        drift_scores(windows(matrices[:2]), ScoringOptions(dim=3, lags=(1,)))
     with pytest.raises(InputError, match="0 windows could be embedded in 30 dimensions, 3 could not"):
-        score_windows(windows([sp.csr_array(np.eye(4))] * 3), ScoringOptions(dim=30, lags=(1,)))
+        drift_scores(windows([sp.csr_array(np.eye(4))] * 3), ScoringOptions(dim=30, lags=(1,)))
+    scores = score_windows(windows([sp.csr_array(np.eye(4))] * 3), ScoringOptions(dim=30, lags=(1,)))
+    assert "0 windows could be embedded" in scores.drift_missing
+    assert len(scores.alerts(2)) == 6
 
 
 def test_an_executor_changes_nothing(traffic):
@@ -319,16 +330,23 @@ def test_an_executor_changes_nothing(traffic):
             windows(matrices[:8]), ScoringOptions(dim=3, lags=(1, 2), min_observations=4), executor=pool
         )
     for side in ("source", "destination"):
-        np.testing.assert_allclose(alone.sides[side].raw, shared.sides[side].raw, rtol=1e-5, atol=1e-5)
+        a, b = (scores.drift.sides[side].raw for scores in (alone, shared))
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+        for ours, theirs in zip(alone.windows, shared.windows, strict=True):
+            np.testing.assert_allclose(ours.sides[side].z, theirs.sides[side].z, rtol=1e-4, atol=1e-4)
 
 
 def test_a_planted_scanner_is_found(traffic):
     network, matrices = traffic
     scores = score_windows(windows(matrices), ScoringOptions(dim=4, lags=(1, 7, 14)))
-    Z = scores.sides["source"].standardised
+    Z = scores.drift.sides["source"].standardised
     scans = network.truth.nodes("source", len(Z), 35, "scanning")
     present = np.array([np.diff(A.indptr)[: len(Z)] > 0 for A in matrices]).T
     assert alert_quality(Z, scans, present=present)["roc_auc"] > 0.9
+    S = np.full(Z.shape, np.nan)
+    for t, window in enumerate(scores.windows):
+        S[window.sides["source"].nodes, t] = window.sides["source"].severity
+    assert alert_quality(S, scans, present=present)["roc_auc"] > 0.9
 
 
 @settings(max_examples=30, deadline=None)

@@ -68,7 +68,7 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
         (["--memory", "much"], "--memory is a number"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
-        (["--memory", "1G", "--largest-component"], "needs the graph in memory"),
+        (["--memory", "1G", "--largest-component"], "is not a complete Parquet file"),
     ]:
         code, out, err = ingest(tmp_path / "edges.txt", tmp_path / "g", *words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
@@ -91,6 +91,25 @@ def test_the_mag240m_folder_is_reported_as_it_is_written(ingest, tmp_path):
     assert Graph.open(tmp_path / "g").labels.tolist() == (np.arange(50) % 3).tolist()
     features = ("--features", papers / "node_feat.npy")
     assert json.loads(ingest(tmp_path / "mag", tmp_path / "h", *features, "--json")[1])["features"] == 8
+
+
+def test_the_largest_component_out_of_core_is_the_one_in_memory(ingest, tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(
+        tmp_path / "edges.npy", np.concatenate([rng.integers(0, 60, (2, 70)), rng.integers(60, 90, (2, 90))], axis=1)
+    )
+    np.save(tmp_path / "x.npy", rng.normal(size=(100, 3)).astype(np.float16))
+    np.save(tmp_path / "y.npy", np.arange(100) % 4)
+    words = ("--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--largest-component", "--json")
+    in_memory = json.loads(ingest(tmp_path / "edges.npy", tmp_path / "a", *words)[1])
+    out_of_core = json.loads(ingest(tmp_path / "edges.npy", tmp_path / "b", *words, "--memory", "1G")[1])
+    assert {**in_memory, "graph": ""} == {**out_of_core, "graph": ""}
+    assert out_of_core["components"] == 1
+    a, b = Graph.open(tmp_path / "a"), Graph.open(tmp_path / "b")
+    for name in ("indptr", "indices", "features", "labels", "node_ids"):
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+        assert getattr(a, name).dtype == getattr(b, name).dtype, name
+    assert not (tmp_path / "b" / "whole").exists()
 
 
 def test_ids_with_leading_zeros_are_names_and_a_sink_is_not_isolated(ingest, tmp_path):

@@ -160,18 +160,18 @@ def test_exports_hold_the_embedding_and_the_ids(job, gq, tmp_path, ending):
 
     file = tmp_path / f"out.{ending}"
     assert gq("export", job, file)[0] == 0
-    X = np.load(job / "embedding.npy")
+    X = np.load(job / "embedding.npy").astype(np.float32)
     if ending == "parquet":
         table = pq.read_table(file)
         assert np.array_equal(np.stack([table["x0"], table["x1"]], axis=1), X)
     elif ending == "txt":
         lines = file.read_text().splitlines()
         assert lines[0] == "400 2"
-        assert [float(x) for x in lines[7].split()[1:]] == X[6].tolist()
+        assert lines[7].split()[1:] == [f"{x:.6g}" for x in X[6].tolist()]
     else:
         separator = {"csv": ",", "tsv": "\t"}[ending]
         table = pc.read_csv(file, parse_options=pc.ParseOptions(delimiter=separator))
-        assert np.array_equal(np.stack([table["x0"], table["x1"]], axis=1), X)
+        assert np.array_equal(np.stack([table["x0"], table["x1"]], axis=1).astype(np.float32), X)
         assert table["node_id"][0].as_py() in file.read_text().splitlines()[1]
 
 
@@ -389,12 +389,13 @@ def known(edges, job, tmp_path, monkeypatch):
         (("evaluate", "EMPTY"), "has no patches yet"),
         (("export", "EMPTY", "x.csv"), "has no patches yet"),
         (("inspect", "EMPTY"), "has no patches yet"),
+        (("neighbours", "EMPTY", "n3.4"), "has no patches yet"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
         (("run", "EDGES", "--recipe", "secret"), "choose one of shared, reconstruction, paper"),
         (("embed", "JOB", "--seed", "9"), "Unknown option: --seed"),
         (("run", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
-        (("export", "JOB", "x.docx"), "choose one of parquet, csv, tsv, word2vec"),
+        (("export", "JOB", "x.docx"), "choose one of npy, parquet, csv, tsv, word2vec, neo4j"),
         (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
     ],
 )
@@ -589,12 +590,13 @@ def test_flags_are_saved_and_read_back_in_every_command(words, gq, tmp_path, mon
 
 POSITIONS = {
     **dict.fromkeys(("run", "patch"), ("edges.csv",)),
-    **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan"), ("job",)),
+    **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan", "report", "map"), ("job",)),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
     "anomaly": ("flows.csv", "--out", "scores"),
     "watch": ("flows",),
     "export": ("job", "x.csv"),
+    "neighbours": ("job", "ann"),
 }
 
 
@@ -609,6 +611,7 @@ def test_json_is_one_document_on_standard_output(job, edges, gq, tmp_path):
         ("inspect", other),
         ("evaluate", other),
         ("export", other, tmp_path / "x.csv"),
+        ("neighbours", other, "n3.4"),
         ("ingest", edges, tmp_path / "graph"),
         ("datasets", "list"),
         ("datasets", "show", "blocks"),
@@ -698,14 +701,14 @@ def test_a_half_embedded_job_says_what_comes_next(gq, edges, tmp_path):
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
         code, _, err = gq(*words)
         assert code == 2
-        assert "embed its patches first (1 of 4 are; graphquilt embed), then align it" in err
+        assert "embed its patches first (1 of 4 are), then align it: graphquilt embed " in err
     code, printed, _ = gq("embed", out, "--workers", 1, "--json")
     counts = json.loads(printed)
     assert (counts["embedded"], counts["already"], counts["patches"]) == (3, 1, 4)
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
         code, _, err = gq(*words)
         assert code == 2
-        assert "has no embedding yet; align it first (graphquilt align)" in err
+        assert "has no embedding yet; align it first: graphquilt align " in err
     assert json.loads(gq("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0
 
 

@@ -21,9 +21,9 @@ def test_datasets_are_listed_and_shown(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
     code, out, _ = call(monkeypatch, capsys, "datasets", "list", "--json", "--data", tmp_path)
     assert code == 0
-    assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(
-        ["amazon-photo", "citeseer", "coauthor-cs", "cora", "lanl", "mag240m", "pubmed", "wordnet"]
-    )
+    names = ["amazon-photo", "beth", "citeseer", "coauthor-cs", "cora", "darpa-1998", "lanl", "lanl-2015", "mag240m"]
+    names += ["optc", "pubmed", "wordnet"]
+    assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(names)
     code, out, _ = call(monkeypatch, capsys, "datasets", "list")
     assert code == 0
     assert "cora           –" in out

@@ -150,10 +150,29 @@ def test_a_folder_of_ogb_is_read_without_ogb(tmp_path):
 def test_flows_are_found_but_are_no_graph(dataset_folder):
     folder = dataset_folder("lanl-2017-netflow")
     form, files = gq.datasets.dataset_files("lanl", folder)
-    assert form == "netflow"
+    assert form == "flows"
     assert files[0].name.startswith("netflow_day-02")
     with pytest.raises(gq.errors.InputError, match="record of flows"):
         gq.datasets.load_dataset("lanl", data=folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "file"),
+    [
+        ("darpa-1998", "flows", "darpa_original.zip"),
+        ("lanl-2015", "flows", "auth_day0_head5000.txt.gz"),
+        ("optc", "flows and events", "ecar-admin.json.gz"),
+        ("beth", "events", "labelled_2021may-ip-10-100-1-105.csv"),
+    ],
+)
+def test_security_logs_have_names(dataset_folder, name, form, file):
+    root = dataset_folder("security-logs").parent
+    found, files = gq.datasets.dataset_files(name, root)
+    assert (found, files[0].name) == (form, file)
+    with pytest.raises(gq.errors.InputError, match=f"is a record of {form} and not one graph"):
+        gq.datasets.load_dataset(name, data=root)
+    read = gq.temporal.read_flows if "flows" in form else gq.temporal.read_events
+    assert any(map(len, read(files[0])))
 
 
 class Bite:

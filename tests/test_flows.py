@@ -35,7 +35,7 @@ def test_lanl_records_without_header(tmp_path, suffix, pack):
     path = tmp_path / f"day{suffix}"
     path.write_bytes(pack(LANL.encode()))
     flows = read_flows(path, protocol="tcp")
-    assert rows(flows) == [(100.0, "Comp1", "Comp2"), (102.0, "Comp2", "Comp3")]
+    assert rows(flows) == [(100.0, "Comp1", "Comp2", 445), (102.0, "Comp2", "Comp3", 445)]
     assert (flows.counts.rows, flows.counts.kept, flows.counts.filtered, flows.counts.bad) == (3, 2, 1, 0)
     assert rows(flows) == rows(flows), "a second pass reads the same"
 
@@ -69,6 +69,12 @@ def test_bad_rows_are_counted_and_reported(caplog):
     flows = text(BROKEN)
     assert rows(flows) == [(0.0, "x", "y"), (5.0, "x", "z")]
     assert flows.counts.bad == 4
+    counts = {cause: (bad.count, bad.first) for cause, bad in flows.counts.causes.items()}
+    assert counts == {
+        "the wrong number of fields": (1, "the input line 3: 2 fields instead of 3: 1,x"),
+        "no readable time": (2, "the input line 4: soon,x,y"),
+        "no source": (1, "the input line 5: 3,,y"),
+    }
     assert "4 of 6 rows" in caplog.text
 
 
@@ -77,7 +83,7 @@ def test_bad_rows_are_counted_and_reported(caplog):
     [
         (BROKEN, "line 3: 2 fields"),
         (BROKEN.replace("1,x\n", "1,x,y\n"), "line 4: soon"),
-        (BROKEN.replace("1,x\nsoon,x,y\n", "1,x,y\n"), "line 4: 3,"),
+        (BROKEN.replace("1,x\nsoon,x,y\n", "1,x,y\n"), r"line 4: 3.0,,y \(no source\)"),
         ("time,a,b\n0,x,y\n1,x,y,z,z\n", "line 3: 5 fields"),
         ("time,a,b\n1999-02-28,x,y\n1999-02-31,x,y\n", "line 3: 1999-02-31"),
     ],
@@ -101,7 +107,7 @@ def test_unknown_columns_name_those_found():
 
 
 def test_mixed_time_formats_are_an_error():
-    with pytest.raises(FormatError, match=r"mixed time formats: the times are epoch seconds.*1999-01-01"):
+    with pytest.raises(FormatError, match=r"the times are epoch times, but the input line 3 has '1999-01-01'"):
         rows(text("time,a,b\n1,x,y\n1999-01-01,x,y\n"))
     with pytest.raises(FormatError, match="mixed time formats"):
         rows(text("time,a,b\n1999-01-01T00:00:00,x,y\n1999-01-01T00:00:00Z,x,y\n"))
@@ -112,7 +118,7 @@ def test_files_out_of_order_are_an_error(tmp_path):
     first.write_text(LANL)
     second.write_text(LANL.replace("10", "90"))
     assert len(rows(read_flows([first, second]))) == 6
-    with pytest.raises(InputError, match=r"not in order of time: .*one.csv starts at 100 s, 800 s before"):
+    with pytest.raises(InputError, match=r"not in order of time: .*one.csv starts at 101 s, 800 s before"):
         rows(read_flows([second, first]))
 
 
@@ -123,8 +129,8 @@ def test_no_such_file_no_such_protocol_and_not_really_parquet(tmp_path):
         read_flows([])
     with pytest.raises(InputError, match="unknown protocol"):
         text(LANL, protocol="smoke")
-    fake = tmp_path / "fake.parquet"
-    fake.write_text(LANL)
+    fake = tmp_path / "fake.csv"
+    fake.write_bytes(b"PAR1" + LANL.encode())
     with pytest.raises(FormatError, match="cannot be read as Parquet"):
         rows(read_flows(fake))
 
@@ -153,6 +159,10 @@ def test_times_of_every_type_in_parquet(tmp_path, times, expected):
     path = tmp_path / "flows.parquet"
     pq.write_table(pa.table({"time": times, "a": ["x"] * len(times), "b": ["y"] * len(times)}), path)
     flows = read_flows(path, FlowColumns("a", "b"))
+    if not expected:
+        with pytest.raises(FormatError, match="none of the 2 rows could be read: 2 with no readable time"):
+            rows(flows)
+        return
     assert [row[0] for row in rows(flows)] == expected
     assert flows.counts.bad == len(times) - len(expected)
 

@@ -1,6 +1,7 @@
 """Graph: what it holds, what follows a subgraph, what is on disk."""
 
 import json
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import attach
+from graphquilt.graph.largest import save_largest_component
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):
@@ -227,3 +229,21 @@ def test_labels_and_ids_are_one_per_node():
         for values in (3, [[1, 2], [3, 4]], [1]):
             with pytest.raises(InputError, match=f"2 nodes and .*{name}; give one per node"):
                 Graph(A, **{name: values})
+
+
+@given(st.integers(0, 10**6))
+def test_the_largest_component_on_disk_is_the_one_in_memory(tmp_path_factory, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 60))
+    A = sp.random_array((n, n), density=min(1.0, 1.2 / n), rng=rng, format="csr")
+    features = sp.random_array((n, 4), density=0.3, rng=rng, format="csr") if seed % 2 else rng.normal(size=(n, 4))
+    graph = Graph(A, features, labels=rng.integers(0, 3, n))
+    expected, nodes = graph.largest_component()
+    with patch("graphquilt.graph.largest._ENTRIES", int(rng.integers(1, 20))):
+        written = save_largest_component(graph, tmp_path_factory.mktemp("part"))
+    assert np.array_equal(written.node_ids, nodes)
+    assert (written.adjacency != expected.adjacency).nnz == 0
+    assert written.directed == expected.directed
+    assert np.array_equal(written.labels, expected.labels)
+    dense = [X.toarray() if sp.issparse(X) else X for X in (written.features, expected.features)]
+    assert np.array_equal(*dense)

@@ -1,16 +1,20 @@
 """Partitions, sparsification and patches: the laws, and each error provoked."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphquilt import Conductance, Graph, Limits, Metis, PatchGraph, Resistance, patch_graph, read_edges
+from graphquilt import Conductance, Fennel, Graph, Limits, Metis, PatchGraph, Resistance, patch_graph, read_edges
+from graphquilt.datasets.loading import block_graph
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.patches import NodeSets
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
-from graphquilt.patches.sparsify import conductance, sparsify
+from graphquilt.patches.sparsify import _descending, conductance, sparsify
+from graphquilt.pipeline.records import patch_graph_fingerprint
 
 
 def ring(n, chords=0, seed=0):
@@ -331,3 +335,42 @@ def test_invariants_of_patch_graphs():
 def test_node_lists_from_elsewhere_must_be_in_order():
     with pytest.raises(CoverError, match="patch 1 must list its nodes in ascending order"):
         PatchGraph(NodeSets(np.array([0, 1, 2, 3, 2]), np.array([0, 3, 5])), np.array([[0, 1]]), 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "overlap", "limits", "seed", "expected"),
+    [
+        ((1200, 6, 3), (60, 200), Limits(), 0, "85d6839bde0e1a54"),
+        ((2400, 12, 4), (40, 90), Limits(growth=3), 1, "b25321fb544fe127"),
+        ((1200, 30, 5), (30, 36), Limits.none(), 2, "cc4f814e1e10cce1"),
+        ((1800, 5, 2), (500, 600), Limits(), 3, "afd0d6653437aea1"),
+    ],
+)
+def test_the_same_seed_gives_the_patches_that_it_always_gave(sizes, overlap, limits, seed, expected):
+    n, p, degree = sizes
+    graph = block_graph(n, 6, seed=seed)
+    weight = Conductance() if seed % 2 else Resistance()
+    labels = Fennel(p)(graph)
+    patches = patch_graph(graph, labels, degree=degree, overlap=overlap, edge_weight=weight, limits=limits, seed=seed)
+    digest = hashlib.sha256()
+    for array in (patches.node_sets.nodes, patches.node_sets.starts, patches.edges):
+        digest.update(np.asarray(array).astype("<i8").tobytes())
+    assert digest.hexdigest()[:16] == expected
+
+
+def test_node_lists_take_32_bits_and_mean_the_same_as_lists_of_64(tmp_path):
+    graph = block_graph(600, 4)
+    patches = patch_graph(graph, Fennel(5)(graph), degree=2, overlap=(20, 60))
+    assert {nodes.dtype.name for nodes in patches.node_sets} == {"int32"}
+    wide = PatchGraph([nodes.astype(np.int64) for nodes in patches.node_sets], patches.edges, patches.n_nodes)
+    assert patch_graph_fingerprint(patches) == patch_graph_fingerprint(wide)
+    assert np.array_equal(patches.overlaps, wide.overlaps)
+    patches.save(tmp_path / "patches.npz")
+    assert patch_graph_fingerprint(PatchGraph.load(tmp_path / "patches.npz")) == patch_graph_fingerprint(wide)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40))
+def test_descending_pieces_are_the_stable_order(seed, count):
+    values = np.random.default_rng(seed).integers(0, 12, 60).astype(float)
+    pieces = np.concatenate(list(_descending(values, count)))
+    assert np.array_equal(pieces, np.argsort(-values, kind="stable"))

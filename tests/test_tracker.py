@@ -1,7 +1,8 @@
-"""The stream: it agrees with the batch, forgets, survives gaps, late windows and a restart."""
+"""The stream: the same numbers as the batch, from the past only, in bounded memory, and after a restart."""
 
 import contextlib
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.stats import spearmanr
 
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.synthetic.netflow import netflow
-from graphquilt.temporal import ScoringOptions, Tracker, Window, score_windows
+from graphquilt.temporal import COMPONENTS, HostTable, ScoringOptions, Tracker, Window, drift_scores, score_windows
 from graphquilt.temporal.state_file import read_state, write_state
 
 SIDES = ("source", "destination")
@@ -25,121 +26,189 @@ def steady_stream(seed, days=50, groups=5):
     return [sp.csr_array((rng.random(habit.shape) < habit).astype(float)) for _ in range(days)]
 
 
+def as_window(A, number):
+    """Every pair has as many flows as its ids say, and hosts have peaks of their degree."""
+    counts = 1.0 + (np.arange(A.nnz) * 7 + number) % 5
+    peaks = {"source": np.diff(A.indptr), "destination": np.bincount(A.indices, minlength=A.shape[1])}
+    return Window(number, 86400.0 * number, 86400.0 * (number + 1), A, int(counts.sum()), counts, peaks)
+
+
 def run(tracker, matrices, numbers=None):
-    return [tracker.update(A, n) for A, n in zip(matrices, numbers or range(len(matrices)), strict=True)]
+    numbers = numbers or range(len(matrices))
+    return [tracker.update(as_window(A, n)) for A, n in zip(matrices, numbers, strict=True)]
+
+
+def options(**changes):
+    return ScoringOptions(**({"dim": 3, "lags": (1, 3), "min_observations": 3} | changes))
+
+
+def assert_same(ours, theirs):
+    for side in SIDES:
+        for item in fields(HostTable):
+            a, b = (getattr(scores.sides[side], item.name) for scores in (ours, theirs))
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ours.connections.surprise, theirs.connections.surprise, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_and_stream_give_the_same_numbers():
+    matrices = steady_stream(0, 20)
+    windows = [as_window(A, n) for n, A in enumerate(matrices)]
+    batch = score_windows(iter(windows), options(), history=8, keep=None)
+    stream = run(Tracker(options(), history=8), matrices)
+    for ours, theirs in zip(batch.windows, stream, strict=True):
+        assert_same(ours, theirs)
+        assert [a[:3] for a in ours.alerts(5)] == [a[:3] for a in theirs.alerts(5)]
+    alone = drift_scores(iter(windows), options())
+    for side in SIDES:
+        np.testing.assert_allclose(alone.sides[side].raw, batch.drift.sides[side].raw, rtol=1e-5, atol=1e-5)
+
+
+def test_only_the_past_counts():
+    matrices = steady_stream(2, 16)
+    long, short = run(Tracker(options()), matrices), run(Tracker(options()), matrices[:10])
+    for ours, theirs in zip(short, long[:10], strict=True):
+        assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_without_drift_the_stream_ranks_like_the_batch(seed):
     matrices = steady_stream(seed)
-    options = ScoringOptions(dim=4, lags=(1, 7, 14), min_observations=20)
-    batch = score_windows((Window(t, t, t + 1, A, 0) for t, A in enumerate(matrices)), options)
-    stream = run(Tracker(options, history=50), matrices)
+    settings = options(dim=4, lags=(1, 7, 14), min_observations=20)
+    batch = drift_scores((as_window(A, t) for t, A in enumerate(matrices)), settings)
+    stream = run(Tracker(settings, history=50), matrices)
     for side in SIDES:
-        Z = batch.sides[side].standardised
-        ours = np.full(Z.shape, np.nan)
+        D = batch.sides[side].raw
+        ours = np.full(D.shape, np.nan)
         for t, window in enumerate(stream):
-            ours[window.sides[side].nodes, t] = window.sides[side].standardised
-        both = ~np.isnan(Z) & ~np.isnan(ours)
+            ours[window.sides[side].nodes, t] = window.sides[side].values[:, COMPONENTS.index("drift")]
+        ours[:, :20] = np.nan
+        both = ~np.isnan(D) & ~np.isnan(ours)
         assert both.sum() > 3000
-        assert spearmanr(Z[both], ours[both]).statistic >= 0.9
+        assert spearmanr(D[both], ours[both]).statistic >= 0.9
 
 
-def test_only_the_past_counts():
-    matrices = steady_stream(2, 20)
-    long = run(Tracker(ScoringOptions(3, lags=(1, 3), min_observations=3)), matrices)
-    short = run(Tracker(ScoringOptions(3, lags=(1, 3), min_observations=3)), matrices[:10])
-    for a, b in zip(short, long[:10], strict=True):
-        for side in SIDES:
-            np.testing.assert_allclose(a.sides[side].standardised, b.sides[side].standardised, rtol=1e-5, atol=1e-5)
-
-
-def test_memory_is_bounded_by_the_longest_lag(tmp_path):
-    matrices = steady_stream(3, 30)
-    tracker = Tracker(ScoringOptions(3, lags=(1, 5), min_observations=3))
+def test_memory_is_bounded(tmp_path):
+    tracker = Tracker(options(pool=16, max_pairs=1500), history=4)
     sizes = []
-    for t, A in enumerate(matrices):
-        tracker.update(A)
+    for t, A in enumerate(steady_stream(3, 16)):
+        tracker.update(as_window(A, t))
         tracker.save(tmp_path / "state.npz")
         sizes.append((tmp_path / "state.npz").stat().st_size)
-        assert tracker.numbers == list(range(max(0, t - 4), t + 1))
+        assert tracker.numbers == list(range(max(0, t - 3), t + 1))
     assert max(sizes[5:]) < 1.1 * min(sizes[5:])
+    assert len(read_state(tmp_path / "state.npz")["pairs.keys"]) == 1500
 
 
-def test_nodes_never_seen_before_have_no_score_and_then_a_reference():
-    matrices = steady_stream(4, 12)
-    grown = [sp.csr_array(A[:140]) for A in matrices[:6]] + matrices[6:]
-    stream = run(Tracker(ScoringOptions(3, lags=(1, 3), min_observations=4), history=12), grown)
-    first, later = stream[6].sides["source"], stream[8].sides["source"]
-    new = first.nodes >= 140
-    assert new.any()
-    assert np.isnan(first.raw[new]).all()
-    assert np.isfinite(first.raw[~new]).all()
-    assert np.isfinite(later.raw[later.nodes >= 140]).any()
-    assert np.isnan(later.standardised[later.nodes >= 140]).all()
+def test_hosts_never_seen_before_have_scores_and_a_flood_is_found():
+    matrices = steady_stream(4, 14)
+    flood = sp.lil_array((400, 200))
+    flood[:150] = matrices[13]
+    flood[150:, 7] = 1  # 250 forged sources, all to destination 7
+    stream = run(Tracker(options(), history=14), [*matrices[:13], sp.csr_array(flood)])
+    today = stream[-1].sides
+    assert np.isfinite(today["source"].pvalue).all()
+    assert today["source"].nodes.max() == 399
+    assert next(a for a in stream[-1].alerts(300) if a.side == "destination").node == 7
+    forged = today["source"].nodes >= 150
+    assert np.median(today["source"].pvalue[forged]) < np.quantile(today["source"].pvalue[~forged], 0.05)
+    alert = next(a for a in stream[-1].alerts(300) if a.side == "source" and a.node >= 150)
+    assert alert.components[0].name == "company"
+    assert 0 <= alert.severity <= 100
 
 
-def test_a_missing_window_leaves_a_gap_and_the_reference_bridges_it():
-    matrices = steady_stream(5, 14)
-    tracker = Tracker(ScoringOptions(3, lags=(1, 7), min_observations=3))
-    numbers = [0, 1, 2, 3, 4, 8, 13, 14]  # 8 is one lag from 1; 13 is no lag from anything
-    stream = run(tracker, matrices[:8], numbers)
+def test_a_host_that_is_always_extreme_stays_visible():
+    """A scanner that meets new hosts in every window is usual for itself, and not for the population."""
+    rng = np.random.default_rng(5)
+    matrices = []
+    for A in steady_stream(5, 20):
+        day = sp.lil_array((150, 2200))
+        day[:, :200] = A
+        day[3, 200 + rng.choice(2000, 300, replace=False)] = 1
+        matrices.append(sp.csr_array(day))
+    stream = run(Tracker(options(), history=20), matrices)
+    for window in stream[10:]:
+        table = window.sides["source"]
+        level = table.column("level")
+        assert table.nodes[np.argmax(level)] == 3
+        assert table.pvalues[np.argmax(level), COMPONENTS.index("level")] < 0.02
+
+
+def test_normal_windows_are_calibrated():
+    stream = run(Tracker(options(lags=(1, 7)), history=40), steady_stream(6, 40))
+    for side in SIDES:
+        p = np.concatenate([window.sides[side].pvalue for window in stream[10:]])
+        assert 0.005 < np.mean(p < 0.01) < 0.015
+        assert 0.07 < np.mean(p < 0.1) < 0.14
+
+
+def test_a_missing_window_leaves_a_gap():
+    matrices = steady_stream(5, 8)
+    tracker = Tracker(options(), history=5)
+    stream = run(tracker, matrices, [0, 1, 2, 3, 4, 8, 13, 14])
     assert all(window.left_out is None for window in stream)
-    assert tracker.numbers == [8, 13, 14]
-    for window in stream[5:7]:
-        part = window.sides["source"]
-        spread = np.linalg.norm(np.std(tracker._past[window.number]["source"].positions, axis=0))
-        assert np.nanmedian(part.raw) < 0.5 * spread, "placed near where its nodes were"
+    assert tracker.numbers == [3, 4, 8, 13, 14]
+    assert all(fit < 0.9 for fit in stream[-1].fits.values())
 
 
-def test_a_late_window_is_scored_and_takes_its_place():
+def test_a_late_window_is_scored_and_learnt():
     matrices = steady_stream(6, 12)
-    tracker = Tracker(ScoringOptions(3, lags=(1, 7), min_observations=3))
+    tracker = Tracker(options(), history=7)
     run(tracker, matrices[:9], [0, 1, 2, 3, 5, 6, 7, 8, 9])
-    late = tracker.update(matrices[9], 4)
-    assert np.isfinite(late.sides["source"].standardised).any()
-    assert tracker.numbers == [3, 4, 5, 6, 7, 8, 9]
-    very_late = tracker.update(matrices[10], 1)
-    assert np.isfinite(very_late.sides["source"].raw).any()
-    assert tracker.numbers == [3, 4, 5, 6, 7, 8, 9], "scored but not learnt"
+    late = tracker.update(as_window(matrices[9], 4))
+    assert np.isfinite(late.sides["source"].z[:, 0]).any()
+    assert 4 in tracker.numbers
     with pytest.raises(InputError, match="window 5 was learnt already"):
-        tracker.update(matrices[0], 5)
+        tracker.update(as_window(matrices[0], 5))
 
 
-def test_windows_that_cannot_be_used_are_named(caplog):
-    matrices = steady_stream(7, 6)
-    tracker = Tracker(ScoringOptions(3, lags=(1, 2), min_observations=3), history=9)
-    run(tracker, matrices[:4])
-    lonely = tracker.update(sp.csr_array(([1.0], ([0], [0])), shape=(150, 200)), 4)
+def test_windows_that_cannot_be_embedded_are_named_and_scored_by_counts(caplog):
+    matrices = steady_stream(7, 8)
+    tracker = Tracker(options(lags=(1, 2)), history=9)
+    run(tracker, matrices[:6])
+    lonely = tracker.update(as_window(sp.csr_array(([1.0], ([0], [0])), shape=(150, 200)), 6))
     assert "allows none" in lonely.left_out
-    assert (lonely.sides, lonely.alerts(5)) == ({}, [])
+    table = lonely.sides["source"]
+    measured = {component.name for component in table.components(0)}
+    assert not {"drift", "tokens"} & measured
+    assert {"degree", "volume", "peak rate", "new pairs", "pair surprise", "newcomers", "level"} <= measured
+    assert len(lonely.alerts(5)) == 2, "a budget is filled as far as there are hosts"
     strangers = sp.csr_array(sp.block_diag([sp.csr_array((150, 200)), matrices[0]]))
-    apart = tracker.update(strangers, 5)
+    apart = tracker.update(as_window(strangers, 7))
     assert "shares 0 sources with the windows remembered" in apart.left_out
-    assert tracker.numbers == [0, 1, 2, 3]
-    assert "window 5 is left out" in caplog.text
+    assert "window 7 is left out of the embedding" in caplog.text
+
+
+def test_new_and_improbable_pairs_rank_first():
+    """A pair between two groups surprises more than a new pair within a group."""
+    rng = np.random.default_rng(8)
+    a, b = np.arange(60) % 3, np.arange(90) % 3
+    habit = np.where(a[:, None] == b, 0.4, 0.0)
+    days = [(rng.random(habit.shape) < habit).astype(float) for _ in range(12)]
+    days[-1][0, 1] = days[-1][5, 0] = 1  # of groups 0 and 1, and of groups 2 and 0
+    stream = run(Tracker(options(dim=2), history=12), [sp.csr_array(A) for A in days])
+    best = stream[-1].pairs(budget=2)
+    assert {(pair.source, pair.destination) for pair in best} == {(0, 1), (5, 0)}
+    assert all(pair.is_new and pair.port is None for pair in best)
+    assert best[0].pvalue <= best[1].pvalue
 
 
 def test_a_restart_changes_nothing(tmp_path):
     matrices = steady_stream(8, 14)
-    through, before = (Tracker(ScoringOptions(3, lags=(1, 3), min_observations=3)) for _ in range(2))
+    through, before = Tracker(options()), Tracker(options())
     run(through, matrices[:9])
     run(before, matrices[:9])
     before.save(tmp_path / "state.npz")
     after = Tracker.load(tmp_path / "state.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
-    for A in matrices[9:]:
-        ours, theirs = through.update(A), after.update(A)
-        for side in SIDES:
-            z, expected = theirs.sides[side].standardised, ours.sides[side].standardised
-            np.testing.assert_allclose(z, expected, rtol=1e-5, atol=1e-5)
-        assert ours.limits == pytest.approx(theirs.limits)
+    assert after.shape == before.shape
+    for n, A in enumerate(matrices[9:], 9):
+        assert_same(after.update(as_window(A, n)), through.update(as_window(A, n)))
     with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
         assert "header" in file.files
 
 
 def test_notes_are_kept_with_the_state(tmp_path):
-    tracker = Tracker(ScoringOptions(3, lags=(1, 3), min_observations=3))
+    tracker = Tracker(options())
     tracker.notes = {"seen": ["a.csv"], "until": 4.5}
     tracker.save(tmp_path / "state.npz")
     again = Tracker.load(tmp_path / "state.npz")
@@ -164,49 +233,70 @@ def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
         Tracker().save(tmp_path / "absent" / "state.npz")
 
 
-def test_alerts_keep_to_the_budget_and_can_be_explained():
+def test_alerts_fill_the_budget_and_can_be_explained():
     network = netflow(300, 2500, 30, campaigns=3, seed=5)
-    tracker = Tracker(ScoringOptions(4, lags=(1, 7, 14), min_observations=8, quantile=0.9))
+    tracker = Tracker(ScoringOptions(4, lags=(1, 7, 14)))
     hits = 0
     truth = network.truth.nodes("source", 300, 30, "scanning")
     for day in range(30):
-        window = tracker.update(network.matrix(day), day)
+        window = tracker.update(as_window(network.matrix(day), day))
         alerts = window.alerts(20)
-        assert len(alerts) <= 20
-        assert [a.standardised for a in alerts] == sorted((a.standardised for a in alerts), reverse=True)
+        assert len(alerts) == 20
+        assert [a.pvalue for a in alerts] == sorted(a.pvalue for a in alerts)
+        assert len(window.alerts(20, max_pvalue=0.001)) <= 20
         hits += sum(bool(a.side == "source" and truth[a.node, day]) for a in alerts)
+        for scanner in np.flatnonzero(truth[:, day]):
+            explanation = tracker.explain(day, "source", int(scanner))
+            assert len(explanation.new) >= 10
+            assert explanation.degree > explanation.usual_degree
     assert hits >= 2
-    scanner, day = next((n, d) for n, d in zip(*np.nonzero(truth), strict=True) if d in tracker.numbers)
-    explanation = tracker.explain(int(day), "source", int(scanner))
-    assert len(explanation.new) >= 10
-    with pytest.raises(InputError, match="not remembered"):
+    with pytest.raises(InputError, match="cannot be explained any more: the window scored last is 29"):
         tracker.explain(0, "source", 1)
+    with pytest.raises(InputError, match="at least 1 alert"):
+        window.alerts(0)
+
+
+def test_an_explanation_is_that_of_the_matrices():
+    from graphquilt.temporal import explain
+
+    matrices = steady_stream(9, 9)
+    tracker = Tracker(options(), history=20)
+    run(tracker, matrices)
+    for side in SIDES:
+        for node in (3, 40, 77):
+            ours, expected = tracker.explain(8, side, node), explain(matrices, node, 8, side=side)
+            assert sorted(ours.new.tolist()) == sorted(expected.new.tolist())
+            assert sorted(ours.gone.tolist()) == sorted(expected.gone.tolist())
+            assert ours.degree == expected.degree
 
 
 @pytest.mark.parametrize(
-    "options",
+    "changes",
     [
         {"dim": 0},
         {"lags": ()},
         {"lags": (0, 1)},
-        {"history": 5},
-        {"lags": (1, 7)},
+        {"history": 1},
         {"min_observations": 2},
         {"quantile": 0.0},
         {"quantile": 1.0},
+        {"prior": 0.0},
+        {"concentration": -1.0},
+        {"pool": 3},
+        {"max_pairs": 0},
     ],
 )
-def test_impossible_trackers(options):
-    history = options.pop("history", None)
+def test_impossible_trackers(changes):
+    history = changes.pop("history", None)
     with pytest.raises(InputError):
-        Tracker(ScoringOptions(**options), history=history)
+        Tracker(ScoringOptions(**changes), history=history)
 
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory):
     """The file of a tracker that remembers three windows."""
     path = tmp_path_factory.mktemp("tracker") / "state.npz"
-    tracker = Tracker(ScoringOptions(3, lags=(1, 3), min_observations=3))
+    tracker = Tracker(options(), history=3)
     run(tracker, steady_stream(9, 5))
     tracker.notes = {"seen": ["a.csv"]}
     tracker.save(path)
@@ -239,7 +329,7 @@ HEADERS = [
     {"numbers": [2, 2, 3]},
     {"numbers": [2.0, 3.0]},
     {"numbers": [[2]]},
-    {"numbers": [99]},
+    {"numbers": [4, 3]},
     {"notes": []},
     {"history": "long"},
     {"history": 1},
@@ -254,6 +344,9 @@ HEADERS = [
     {"background": -1},
     {"background": None},
     {"more": 1},
+    {"prior": 0},
+    {"pool": 1.5},
+    {"max_pairs": -1},
 ]
 
 
@@ -265,11 +358,12 @@ def test_a_forged_state_is_refused_although_its_checksum_fits(state, tmp_path):
     wrong = [forged(arrays, **changes) for changes in HEADERS]
     for text in (b"[]", b"7", b"null", b"{", b"\xff", b"[" * 100_000, b""):
         wrong.append(arrays | {"header": np.frombuffer(text, dtype=np.uint8)})
-    for name in [name for name in arrays if name.startswith("2.")]:
+    for name in [name for name in arrays if name != "header"]:
         array = arrays[name]
-        changed = [array[:-1], array.astype("U5"), array[None], array.astype(complex), np.array(7), array + 10**6]
-        changed += [array - 10**6] if array.dtype.kind == "i" else [np.full_like(array, np.inf)]
-        changed += [array[::-1]] if name.endswith("indptr") else []
+        changed = [array[:-1], array.astype("U5"), array[None], array.astype(complex), np.array(7)]
+        changed += [array - 10**6] if name in ("pairs.keys", "source.number") else []
+        changed += [array[::-1], array + 10**6] if name == "pairs.keys" else []
+        changed += [np.full_like(array, np.inf)] if array.dtype.kind == "f" else []
         wrong += [arrays | {name: other} for other in changed]
         wrong.append({other: value for other, value in arrays.items() if other != name})
     accepted = []
@@ -278,22 +372,18 @@ def test_a_forged_state_is_refused_although_its_checksum_fits(state, tmp_path):
         with contextlib.suppress(FormatError):
             Tracker.load(path)
             accepted.append(k)
-    assert len(accepted) == 4, "the positions and the scores of both sides that were moved by 10**6, and nothing else"
+    assert len(accepted) == 3 * 4, "a window that has one row less in a pool, or one window less, and nothing else"
 
 
 @pytest.mark.parametrize("background", [0.0, 1.0])
-def test_windows_of_low_rank_are_scored_or_left_out(background):
+def test_windows_of_low_rank_are_scored(background):
     """All singular values of a perfect matching are equal, and a complete graph has only the trivial pair.
 
     LAPACK may lose copies of a repeated value, at sizes that depend on the processor; the tracker then died.
     """
     matchings = [sp.eye_array(n).tocsr() for n in (44, 50, 66)]
     windows = [*matchings, sp.csr_array(np.ones((39, 39))), *steady_stream(10, 4)]
-    options = ScoringOptions(5, lags=(1, 2, 3, 4), min_observations=3, background=background)
-    stream = run(Tracker(options), windows)
+    stream = run(Tracker(options(dim=5, lags=(1, 2, 3, 4), background=background)), windows)
     assert all(window.left_out is None for window in stream[4:])
     assert "allows none" in stream[3].left_out or "no node" in stream[3].left_out
-    for window in stream[:3]:
-        assert window.left_out is not None or all(len(side.nodes) >= 44 for side in window.sides.values())
-    batch = score_windows((Window(t, t, t + 1, A, 0) for t, A in enumerate(windows)), options)
-    assert {3} <= set(batch.left_out) <= {0, 1, 2, 3}
+    assert all(np.isfinite(side.pvalue).all() for window in stream for side in window.sides.values())

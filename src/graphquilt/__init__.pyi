@@ -37,6 +37,7 @@ from .jobs import JobSettings as JobSettings
 from .jobs import Processes as Processes
 from .jobs import QuiltResult as QuiltResult
 from .jobs import embed as embed
+from .jobs import neighbours as neighbours
 from .linalg.motions import Motions as Motions
 from .partition import Fennel as Fennel
 from .partition import KaMinPar as KaMinPar

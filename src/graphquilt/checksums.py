@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -57,10 +57,13 @@ def blocks(array: AnyArray) -> Iterator[AnyArray]:
         yield np.ascontiguousarray(array[start : start + rows])
 
 
-def array_checksum(array: AnyArray, *, look: Callable[[AnyArray], None] | None = None) -> str:
+def array_checksum(
+    array: AnyArray, *, dtype: np.dtype[Any] | None = None, look: Callable[[AnyArray], None] | None = None
+) -> str:
     """Return the checksum of the values of an array in C order; its type and shape are not part of it.
 
-    ``look`` is called with every piece, so that an array on a disk is read only once.
+    ``look`` is called with every piece, so that an array on a disk is read only once. With ``dtype``, the checksum is
+    that of the same values in this type.
 
     Examples
     --------
@@ -69,7 +72,8 @@ def array_checksum(array: AnyArray, *, look: Callable[[AnyArray], None] | None =
     """
     digest = hashlib.sha256()
     for block in blocks(array):
-        digest.update(block.reshape(-1).view(np.uint8).data if block.nbytes else b"")
+        values = block if dtype is None else block.astype(dtype, copy=False)
+        digest.update(values.reshape(-1).view(np.uint8).data if block.nbytes else b"")
         if look is not None:
             look(block)
     return digest.hexdigest()

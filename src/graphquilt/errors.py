@@ -7,6 +7,7 @@
     │   ├── CoverError                   a node is in no patch, or the patches do not fit the node range
     │   ├── OverlapError                 two patches share too few nodes, or all their shared points coincide
     │   ├── DisconnectedError            the patch graph is not connected
+    │   ├── EmbedderError                an embedder returns something else than it promises, for every patch
     │   └── FormatError                  a file is not of the kind that is expected
     ├── ConvergenceError (RuntimeError)  a solver did not reach its tolerance; carries the residual reached
     └── JobError (RuntimeError)          a job on disk cannot be continued
@@ -25,6 +26,7 @@ __all__ = [
     "ConvergenceError",
     "CoverError",
     "DisconnectedError",
+    "EmbedderError",
     "FormatError",
     "InputError",
     "JobError",
@@ -64,6 +66,10 @@ class OverlapError(InputError):
 
 class DisconnectedError(InputError):
     """The patch graph has more than one component, so no single alignment exists."""
+
+
+class EmbedderError(InputError):
+    """An embedder returns something else than it promises; every patch would show the same."""
 
 
 class FormatError(InputError):

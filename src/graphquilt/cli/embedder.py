@@ -12,6 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from graphquilt.cli.values import named_class
+from graphquilt.embedders.adapters import as_embedder
 from graphquilt.errors import InputError
 from graphquilt.jobs.settings import Unknown
 
@@ -50,10 +51,12 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
         raise InputError(f"--embedder {word} cannot be imported: {error}.") from error
     options = dict(_setting(text) for text in settings)
     try:
-        embedder: Embedder = factory(dim, **options)
+        embedder = as_embedder(factory(dim, **options), dim)
     except TypeError as error:
         raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
-    if getattr(embedder, "dim", None) != dim or not callable(embedder):
+    except InputError as error:
+        raise InputError(f"{word} did not return an embedder: {error}") from error
+    if embedder.dim != dim:
         raise InputError(f"{word} returned {embedder!r}, which is not an embedder of {dim} dimensions.")
     return embedder
 

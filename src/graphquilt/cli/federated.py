@@ -282,14 +282,12 @@ def apply(
     output: Output = Output(),
 ) -> None:
     """Move the own embedding into the frame that all parties share, with the own ids."""
-    import pyarrow as pa
-
     from graphquilt import federated
     from graphquilt.jobs.export import format_of, write_embedding
 
     name, own, message = format_of(out), _party(party), federated.Message.load(transform)
     ids, X = federated.apply(own, message)
-    write_embedding(out, pa.array(ids), X, format=name)
+    write_embedding(out, ids, X, format=name, dtype="float64")
     facts = {"party": own.name, "nodes": len(ids), "dim": X.shape[1], "embedding": str(out)}
     certificate = {name: message.facts.get(name) for name in ("pairs", "worst_error", "spectral_gap")}
     show({**facts, **certificate}, as_json=output.json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,36 +85,41 @@ def _out_of_core(
     origin: Source, out: Path, reading: ReadingFlags, features: AnyArray | csr_array | None, labels: AnyArray | None
 ) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph import Graph
-    from graphquilt.graph.files import attach
+    from graphquilt.graph import Graph, attach
+    from graphquilt.graph.largest import save_largest_component
     from graphquilt.ingest import build_csr, read_mag240m
 
-    if origin.largest_component:
-        raise InputError("--largest-component needs the graph in memory; leave out --memory, or take it later.")
     edges, memory = Path(str(origin.path)), _bytes(reading.memory or "1G")
+    place = out / "whole" if origin.largest_component else out
     with watching() as progress:
         if edges.is_dir() and not any(edges.glob("**/*.parquet")):
-            graph = read_mag240m(edges, out, memory=memory, progress=progress)
+            graph = read_mag240m(edges, place, memory=memory, progress=progress)
         else:
             graph = build_csr(
                 edges,
-                out,
+                place,
                 n_nodes=reading.nodes if features is None else features.shape[0],
                 directed=origin.directed,
                 memory=memory,
                 columns=origin.columns,
                 progress=progress,
             )
-    if graph.features is not None and features is None:
-        logging.warning(
-            "The features (%s × %s) were left where they are; to have them in %s too, add "
-            "--features %s/…/node_feat.npy.",
-            *graph.features.shape,
-            out,
-            edges,
-        )
-    attach(out, features=features, labels=graph.labels if labels is None else labels)
-    return Graph.open(out)
+        if graph.features is not None and features is None:
+            logging.warning(
+                "The features (%s × %s) were left where they are; to have them in %s too, add "
+                "--features %s/…/node_feat.npy.",
+                *graph.features.shape,
+                out,
+                edges,
+            )
+        labels = graph.labels if labels is None else labels
+        if not origin.largest_component:
+            attach(out, features=features, labels=labels)
+            return Graph.open(out)
+        whole = Graph.open(place).with_attributes(features=features, labels=labels)
+        largest = save_largest_component(whole, out, progress=progress)
+        shutil.rmtree(place)
+        return largest
 
 
 def _bytes(text: str) -> int:

@@ -51,7 +51,7 @@ def _begin(
     if resumed:
         print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
     n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
-    if n_patches < wanted:
+    if wanted is not None and n_patches < wanted:
         print(
             f"graphquilt: {wanted} patches were asked for and {n_patches} made: clusters with less than half of the "
             "least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",

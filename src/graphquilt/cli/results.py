@@ -1,16 +1,16 @@
-"""The commands that look at a job: evaluate, inspect, plan, export."""
+"""The commands that look at a job: evaluate, inspect, plan, export, neighbours."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, watching
-from graphquilt.cli.values import EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 
 @app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
@@ -24,23 +24,23 @@ def evaluate(
         bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
     ] = False,
     diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
+    compare: Annotated[
+        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
+    ] = False,
+    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
     seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
     from graphquilt.evaluate import AdamLogistic, EvaluationOptions, InvariantLogistic
-    from graphquilt.jobs import Job, evaluate_job
+    from graphquilt.jobs import Job, compare_job, evaluate_job
     from graphquilt.jobs.source import read_array
 
+    opened, whole = Job.open(job), read_array(full, "an embedding")
     classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
-    evaluation = evaluate_job(
-        Job.open(job),
-        labels=read_array(labels, "labels"),
-        full=read_array(full, "an embedding"),
-        diagnosis=diagnose,
-        options=EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier),
-    )
+    options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
+    classes = read_array(labels, "labels")
+    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
     figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
     if evaluation.diagnosis is not None:
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
@@ -48,6 +48,12 @@ def evaluate(
             figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
             if evaluation.diagnosis.shared is not None:
                 figures["shared"] = asdict(evaluation.diagnosis.shared)
+    if compare:
+        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
+        figures["routes"] = {
+            route: {name: value for name, value in asdict(measured).items() if value is not None}
+            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
+        }
     show({"job": str(job), **figures}, as_json=output.json)
 
 
@@ -105,15 +111,43 @@ def export(
     file: Annotated[Path, Parameter(help="Where to write; the ending decides the format.")],
     *,
     format: Annotated[  # noqa: A002
-        str | None, Parameter(help="parquet, csv, tsv or word2vec. [default: from the ending]")
+        str | None, Parameter(help="npy, parquet, csv, tsv, word2vec or neo4j. [default: from the ending]")
     ] = None,
+    dtype: Annotated[Literal["float32", "float64"], Parameter(help="The type of the numbers.")] = "float32",
+    unit: Annotated[bool, Parameter(help="Scale every row to length 1, so that inner products are cosines.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Write the embedding with the ids of its nodes as Parquet, CSV, TSV or word2vec text."""
+    """Write the embedding with the ids of its nodes as .npy (for FAISS), Parquet, CSV, TSV, word2vec text or Neo4j."""
     from graphquilt.jobs import Job, export_embedding
 
-    path = export_embedding(Job.open(job), file, format=format)
-    show({"file": str(path), "bytes": path.stat().st_size}, as_json=output.json)
+    path = export_embedding(Job.open(job), file, format=format, dtype=dtype, unit=unit)
+    ids = path.with_suffix(".ids.npy")
+    beside = {"ids": str(ids)} if (format or path.suffix.removeprefix(".")) == "npy" else {}
+    show({"file": str(path), **beside, "bytes": path.stat().st_size}, as_json=output.json)
+
+
+@app.command(help_epilogue="Example: graphquilt neighbours job alice -k 5")
+def neighbours(
+    job: JobFolder,
+    node: Annotated[str, Parameter(help="The id of a node, as your edges have it.", allow_leading_hyphen=True)],
+    *,
+    k: Annotated[int, Parameter(name=["--k", "-k"], help="How many neighbours.", validator=POSITIVE)] = 10,
+    metric: Annotated[Literal["cosine", "inner"], Parameter(help="The cosine, or the inner product.")] = "cosine",
+    output: Output = Output(),
+) -> None:
+    """Find the nodes nearest to a node in the embedding, exactly."""
+    from graphquilt.jobs import Job
+    from graphquilt.jobs import neighbours as nearest
+
+    found = nearest(Job.open(job), node, k=k, metric=metric)
+    pairs = list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
+    if output.json:
+        entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
+        show({"job": str(job), "node": found.node, "metric": metric, "neighbours": entries}, as_json=True)
+        return
+    width = max((len(str(name)) for name, _ in pairs), default=0)
+    for name, score in pairs:
+        print(f"{name!s:<{width}}  {score:.4f}")
 
 
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")

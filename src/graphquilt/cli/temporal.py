@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -60,12 +61,16 @@ class FlowFlags:
 
     protocol: str | None = None
     """Keep only tcp, udp, icmp or a number."""
-    source: str = "srcdevice"
-    """Column of the source."""
-    destination: str = "dstdevice"
-    """Column of the destination."""
-    time: str = "time"
-    """Column of the time: seconds or ISO times."""
+    source: str | None = None
+    """Column of the source. [default: recognised]"""
+    destination: str | None = None
+    """Column of the destination. [default: recognised]"""
+    time: str | None = None
+    """Column of the time. [default: recognised]"""
+    time_format: str | None = None
+    """iso, epoch-s, epoch-ms, epoch-us, or a pattern such as %m/%d/%Y-%H:%M. [default: recognised]"""
+    addresses: Path | None = None
+    """Names of hosts by address: a JSON object, or CSV."""
     columns: str | None = None
     """Names of all columns, with commas, if the files have no header."""
     max_gap: int = 10_000
@@ -73,18 +78,28 @@ class FlowFlags:
     strict: bool = False
     """Stop at the first bad row with its line number."""
 
-    def read(self, inputs: Any) -> Flows:  # whatever read_flows takes: paths, or an open file
-        """Read flow records."""
+    def read(self, inputs: Any, *, skip_others: bool = False) -> Flows:  # whatever read_flows takes
+        """Read flow records; ``skip_others`` leaves out files that are none."""
         from graphquilt.temporal import FlowColumns, read_flows
 
         names = None if self.columns is None else self.columns.split(",")
         layout = FlowColumns(self.source, self.destination, self.time, names=names)
-        return read_flows(inputs, layout, protocol=self.protocol, strict=self.strict)
+        return read_flows(
+            inputs,
+            layout,
+            protocol=self.protocol,
+            time_format=self.time_format,
+            addresses=self.addresses,
+            strict=self.strict,
+            skip_others=skip_others,
+        )
 
 
 @app.command(help_epilogue="Example: graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores")
 def anomaly(
-    files: Annotated[list[Path], Parameter(help="Flow files in order of time: CSV, .gz, .bz2 or Parquet.")],
+    files: Annotated[
+        list[Path], Parameter(help="Logs of flows in order of time, or folders of them, or the name of a data set.")
+    ],
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts, figures and the page.")],
     undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
@@ -101,7 +116,7 @@ def anomaly(
     from graphquilt.temporal import score_windows, snapshots
 
     marked, options = parse_marks(mark), scoring.options()
-    flows = reading.read(files)
+    flows = reading.read(_logs(files))
     days = snapshots(flows, scoring.width, directed=not undirected, max_gap=reading.max_gap)
     with workers.executor(1) as pool, watching() as progress:
         scores = score_windows(days.windows(), options, executor=pool, progress=progress)
@@ -153,7 +168,7 @@ def watch(
         flows = (
             reading.read(sys.stdin.buffer)
             if folder == "-"
-            else arriving_files(folder, reading.read, state=memory, poll=poll, idle=idle)
+            else arriving_files(folder, partial(reading.read, skip_others=True), state=memory, poll=poll, idle=idle)
         )
         days = snapshots(flows, scoring.width, max_gap=reading.max_gap)
         _end_cut_line()
@@ -161,8 +176,18 @@ def watch(
             for line in _alert_lines(memory, days, window, scores, budget):
                 print(json.dumps(line))  # in ASCII, so that no name can command a terminal or lack an encoding
             _flush()
-            text = f"left out: {scores.left_out}" if scores.left_out else f"{len(scores.alerts(budget))} alerts"
+            text = f"{len(scores.alerts(budget))} alerts"
+            text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
             print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
+
+
+def _logs(files: list[Path]) -> list[Path]:
+    """Return files and folders; what is none of them, but the name of a data set, stands for its files."""
+    from graphquilt.datasets import dataset_files, dataset_names
+
+    names = dataset_names()[1:]
+    known = [dataset_files(str(path))[1] if str(path) in names and not path.exists() else [path] for path in files]
+    return [path for paths in known for path in paths]
 
 
 def _flush() -> None:
@@ -194,7 +219,8 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
         "kept_rows": flows.counts.kept,
         "filtered_rows": flows.counts.filtered,
         "bad_rows": flows.counts.bad,
-        "bad_examples": flows.counts.examples,
+        "bad_causes": {cause: asdict(bad) for cause, bad in flows.counts.causes.items()},
+        "skipped_files": flows.counts.skipped_files,
         "late_rows": days.late,
         "empty_windows": days.empty,
     }
@@ -207,8 +233,7 @@ def _alert_lines(
 
     tracker = memory.tracker
     for alert in scores.alerts(budget):
-        learnt = alert.number in tracker.numbers
-        explanation = tracker.explain(alert.number, alert.side, alert.node) if learnt else None
+        explanation = tracker.explain(alert.number, alert.side, alert.node)
         identity = alert_id(alert, days.names[alert.side][alert.node], memory.settings)
         yield {"id": identity, "start": window.start, **describe_alert(alert, days.names, explanation)}
 
@@ -216,11 +241,11 @@ def _alert_lines(
 def _in_words(summary: dict[str, Any], out: Path) -> str:
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
-        f"{summary['windows']} windows scored, {len(summary['left_out'])} left out, {summary['empty_windows']} empty",
+        f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
+        f"{summary['empty_windows']} empty",
         *(
-            f"{side}s: {summary['nodes'][side]}, limit {summary['limits'][side]:.2f}, "
-            f"{sum(summary['outliers'][side])} alerts"
-            for side in summary["nodes"]
+            f"{side}s: {sum(summary['outliers'][side])} times in a window with a severity of at least 60"
+            for side in summary["outliers"]
         ),
         f"written to {out}: open report.html",
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphquilt.pipeline import Cutting, Recipe, Store
 
 __all__ = [
+    "POSITIVE",
     "CuttingFlags",
     "EmbedderFlags",
     "JobFolder",
@@ -96,7 +97,8 @@ class SourceFlags:
     """How the graph is read."""
 
     columns: str | None = None
-    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: 0,1]"""
+    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: by their
+    names, or 0,1]"""
     features: Path | None = None
     """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
     labels: Path | None = None
@@ -122,7 +124,7 @@ class CuttingFlags:
     """How the graph is cut into patches."""
 
     patches: Annotated[int | None, Parameter(name=["--patches", "-p"])] = None
-    """Number of patches. [default: 10]"""
+    """Number of patches. [default: 1 below 5000 nodes, then 10, and one per 50 000 nodes where that is more]"""
     partition: str | None = None
     """How the graph is partitioned: metis, fennel, kaminpar, louvain or leiden. [default: metis]"""
     degree: float | None = None
@@ -133,18 +135,26 @@ class CuttingFlags:
     """How patch edges are chosen: resistance, or conductance (for thousands of patches). [default: resistance]"""
     growth: float | None = None
     """How many times its cluster a patch may hold. [default: 10]"""
+    degree_limit: int | None = None
+    """Largest number of neighbours of one patch. [default: as many as its growth allows]"""
+    passes: int | None = None
+    """How often Fennel visits all nodes. [default: 2]"""
+    balance: float | None = None
+    """Largest cluster of Fennel as a multiple of the mean. [default: 1.1]"""
+    order: Literal["natural", "random", "breadth-first"] | None = None
+    """In which order Fennel visits nodes. [default: natural]"""
     seed: int | None = None
     """Seed of all random choices. [default: 0]"""
 
     def applied(self, cutting: Cutting, seed: int) -> Cutting:
         """Return a cutting with what the flags change."""
-        from graphquilt.patches import Limits
-
         changes: dict[str, object] = {}
-        if _values(self, "patches", "partition", "seed"):
+        streaming = _values(self, "passes", "balance", "order")
+        if _values(self, "patches", "partition", "seed") or streaming:
             n_patches = cutting.n_patches if self.patches is None else self.patches
             changes["n_patches"] = n_patches
-            changes["partitioner"] = _partitioner(self.partition, cutting.partitioner, n_patches, seed)
+            partitioner = _partitioner(self.partition, cutting.partitioner, n_patches, seed)
+            changes["partitioner"] = _streamed(partitioner, streaming)
             if n_patches != cutting.n_patches:
                 changes |= {"degree": None, "overlap": None}
         changes |= _values(self, "degree")
@@ -152,21 +162,42 @@ class CuttingFlags:
             changes["overlap"] = _overlap(self.overlap)
         if self.edge_weight is not None:
             changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
-        if self.growth is not None:
-            changes["limits"] = Limits(growth=self.growth)
+        limits = _values(self, "growth") | ({} if self.degree_limit is None else {"degree": self.degree_limit})
+        if limits:
+            changes["limits"] = changed(cutting.limits, limits)
         return changed(cutting, changes)
 
 
-def _partitioner(word: str | None, current: Partitioner | None, n_patches: int, seed: int) -> Partitioner | None:
-    """Return the named partitioner, or the current one, for this many patches and this seed."""
+def _partitioner(
+    word: str | None, current: Partitioner | type | None, n_patches: int | None, seed: int
+) -> Partitioner | type | None:
+    """Return the named partitioner, or the current one, for this many patches and this seed.
+
+    Where the number is not known yet, because it follows from the graph, that is the class.
+    """
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
     if word is None:
         return current
     kind = named_class(word, PARTITIONERS, "a partitioner")
+    if n_patches is None:
+        return kind
     known = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
     partitioner: Partitioner = changed(current, values) if isinstance(current, kind) else kind(**values)
     return partitioner
+
+
+def _streamed(partitioner: Partitioner | type | None, settings: Mapping[str, object]) -> Partitioner | type | None:
+    """Return Fennel with other settings; these suit no other partitioner."""
+    from graphquilt.partition import Fennel
+
+    if not settings:
+        return partitioner
+    if isinstance(partitioner, Fennel):
+        return changed(partitioner, settings)
+    flags = " and ".join(f"--{name}" for name in settings)
+    missing = "--patches" if partitioner is Fennel else "--partition fennel"
+    raise InputError(f"{flags} can be set for Fennel with a number of patches only; add {missing}.")
 
 
 def _overlap(text: str) -> tuple[int, int]:

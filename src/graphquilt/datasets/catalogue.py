@@ -8,8 +8,9 @@ from pathlib import Path
 
 from graphquilt.errors import InputError
 
-__all__ = ["CATALOGUE", "Dataset", "dataset", "dataset_files", "dataset_folder", "dataset_names"]
+__all__ = ["CATALOGUE", "RECORDS", "Dataset", "dataset", "dataset_files", "dataset_folder", "dataset_names"]
 
+RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that are no graphs
 _PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
@@ -110,9 +111,33 @@ CATALOGUE: dict[str, Dataset] = {
         ),
         Dataset(
             name="lanl",
-            forms=(("netflow", ("netflow_day-*",)),),
+            forms=(("flows", ("netflow_day-*",)),),
             folders=("lanl", "lanl-2017-netflow", "."),
             source="Los Alamos National Laboratory, csr.lanl.gov/data/2017 (netflow; requires a form)",
+        ),
+        Dataset(
+            name="lanl-2015",
+            forms=(("flows", ("flows.txt*",)), ("flows", ("auth*.txt*",))),
+            folders=("lanl-2015", "."),
+            source="Los Alamos National Laboratory, csr.lanl.gov/data/cyber1 (flows.txt or auth.txt)",
+        ),
+        Dataset(
+            name="darpa-1998",
+            forms=(("flows", ("darpa_original.*",)),),
+            folders=("darpa-1998", "."),
+            source="the connections of DARPA's evaluation of 1998 as a table, github.com/Stream-AD/MIDAS (folder data)",
+        ),
+        Dataset(
+            name="optc",
+            forms=(("flows and events", ("ecar*.json*",)), ("flows and events", ("AIA-*.json*",))),
+            folders=("optc", "security-logs/optc", "."),
+            source="DARPA's Operationally Transparent Cyber data, github.com/FiveDirections/OpTC-data (eCAR events)",
+        ),
+        Dataset(
+            name="beth",
+            forms=(("events", ("labelled_*.csv",)),),
+            folders=("beth", "security-logs/beth", "."),
+            source="the BETH data of Highnam et al. 2021, kaggle.com/datasets/katehighnam/beth-dataset",
         ),
     )
 }
@@ -124,7 +149,7 @@ def dataset_names() -> list[str]:
     Examples
     --------
     >>> dataset_names()[:3]
-    ['blocks', 'amazon-photo', 'citeseer']
+    ['blocks', 'amazon-photo', 'beth']
     """
     return ["blocks", *sorted(CATALOGUE)]
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.datasets.catalogue import dataset_files
+from graphquilt.datasets.catalogue import RECORDS, dataset_files
 from graphquilt.datasets.pickles import Placeholder, load_npz, load_pickle, load_torch
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes
@@ -47,10 +47,10 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
     if name == "blocks":
         return block_graph()
     form, files = dataset_files(name, data)
-    if form == "netflow":
+    if form in RECORDS:
         raise InputError(
-            f"'{name}' is a record of flows and not one graph; read its {len(files)} files with read_flows and cut "
-            "them into windows."
+            f"'{name}' is a record of {form} and not one graph; read its {len(files)} files with "
+            f"{' or '.join(f'read_{word}' for word in form.split(' and '))} and cut them into windows."
         )
     if form == "ogb-lsc":
         return _mag240m(files)

@@ -1,8 +1,8 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
-from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder
+from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.bipartite import bipartite_svd
+from graphquilt.embedders.bipartite import bipartite_factors, bipartite_svd
 from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
@@ -25,6 +25,8 @@ __all__ = [
     "PyGEmbedder",
     "Surroundings",
     "TransformerEmbedder",
+    "as_embedder",
+    "bipartite_factors",
     "bipartite_svd",
     "checked_fit",
     "free_motions",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray
-from graphquilt.embedders.contract import Fit, check_dim
+from graphquilt.embedders.contract import Embedder, Fit, check_dim
 from graphquilt.embedders.features import Features, check_substitute, features_of
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
@@ -24,18 +25,54 @@ if TYPE_CHECKING:
     from graphquilt.embedders.training import Schedule
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder"]
+__all__ = ["EmbedderLike", "FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder", "as_embedder"]
+
+EmbedderLike: TypeAlias = Any  # what as_embedder takes
+
+
+def as_embedder(value: Any, dim: int | None = None) -> Embedder:
+    """Return what embeds: an embedder as it is, and a function or an object of another package as an embedder.
+
+    Parameters
+    ----------
+    value : Embedder, class of one, function, object with ``fit_transform``, or PyG module
+    dim : int, optional
+        The dimension of what does not say it itself.
+
+    Examples
+    --------
+    >>> as_embedder(lambda graph: graph.degrees[:, None], 1).dim
+    1
+    """
+    if callable(value) and hasattr(value, "dim") and not isinstance(value, type):
+        embedder: Embedder = value
+        return embedder
+    name = getattr(value, "__name__", type(value).__name__)
+    if not isinstance(value, type) and callable(getattr(value, "fit_transform", None)):
+        return TransformerEmbedder(value, dim if getattr(value, "n_components", None) is None and dim else 0)
+    if not callable(value) or (isinstance(value, type) and not hasattr(value, "__dataclass_fields__")):
+        given = f"the class {name}; make an object of it" if isinstance(value, type) else f"{value!r}"
+        raise InputError(
+            "an embedder is one of graphquilt's, such as VGAE(32), a function of a graph and a seed, an object with "
+            f"fit_transform, or a PyG module, not {given}."
+        )
+    if dim is None:
+        raise InputError(f"{name} does not say in how many dimensions it embeds; give dim.")
+    if isinstance(value, type):
+        made: Embedder = value(dim)
+        return made
+    return PyGEmbedder(value, dim) if hasattr(value, "named_parameters") else FunctionEmbedder(value, dim)
 
 
 @dataclass(frozen=True)
 class FunctionEmbedder:
-    """A plain function ``(graph, seed) -> X`` as an embedder.
+    """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder.
 
     Parameters
     ----------
     function : callable
-        Takes a :class:`~graphquilt.Graph` and a seed and returns (n, dim). To embed patches in other processes, define
-        it at the top of a module, so that it can be pickled.
+        Takes a :class:`~graphquilt.Graph` and, if it has a second parameter, a seed, and returns (n, dim). To embed
+        patches in other processes, define it at the top of a module, so that it can be pickled.
     dim : int
     motions : Motions
         The motions that its embeddings are free in.
@@ -49,7 +86,7 @@ class FunctionEmbedder:
     [[0.1], [0.2], [0.1]]
     """
 
-    function: Callable[[Graph, int], npt.ArrayLike]
+    function: Callable[..., npt.ArrayLike]
     dim: int
     motions: Motions = Motions()
 
@@ -58,7 +95,24 @@ class FunctionEmbedder:
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
         """Call the function and return its result, (n, dim)."""
-        return np.asarray(self.function(graph, seed))
+        return _floats(self.function(graph, seed) if _takes_seed(self.function) else self.function(graph))
+
+
+def _takes_seed(function: Callable[..., object]) -> bool:
+    """Return whether a function takes a second argument that nothing else is meant for."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of other languages have no signature
+        return True
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    several = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    return several or (len(places) > 1 and (places[1].default is places[1].empty or places[1].name == "seed"))
+
+
+def _floats(values: Any) -> FloatArray:
+    """Return what a function gave as an array of floats; tensors of torch and whole numbers are converted."""
+    X: FloatArray = np.asanyarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
 
 class Transformer(Protocol):
@@ -117,7 +171,7 @@ class TransformerEmbedder:
             transformer.random_state = int(np.random.SeedSequence(seed).generate_state(1)[0])
         matrix = sp.csr_matrix(graph.adjacency) if self.matrix is None else self.matrix(graph)
         try:
-            return np.asarray(transformer.fit_transform(matrix))
+            return _floats(transformer.fit_transform(matrix))
         except ValueError as error:
             name = type(transformer).__name__
             raise InputError(f"{name} cannot embed a graph of {graph.n_nodes} nodes: {error}") from error

@@ -14,7 +14,7 @@ from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.linalg.eigenpairs import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.patches import Patch
 
-__all__ = ["bipartite_svd"]
+__all__ = ["bipartite_factors", "bipartite_svd"]
 
 NOTHING_LEFT = 1e-9  # a component whose squared singular values sum to 1 up to this has only the trivial one
 ZERO = 1e-7  # a singular value below this is zero up to rounding, and its vectors are arbitrary
@@ -61,6 +61,26 @@ def bipartite_svd(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tupl
     >>> source.coordinates.round(3).ravel().tolist()
     [-0.195, -0.632, 0.512]
     """
+    source, destination, _ = bipartite_factors(A, dim, background=background)
+    return source, destination
+
+
+def bipartite_factors(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch, Float64Array]:
+    """Return what :func:`bipartite_svd` returns, and the ``dim`` singular values of A_n, the largest first.
+
+    With X and Y the positions, S the singular values and m the sum of the matrix with its background, the entry of
+    that matrix at (i, j) is about d_i d_j / m (1 + m X_i S Y_j): the value that degrees alone would give, times one
+    plus the inner product of both positions, if each takes the root of m S.
+
+    Examples
+    --------
+    >>> A = sp.csr_array([[2.0, 1], [1, 1]])
+    >>> source, destination, values = bipartite_factors(A, 1)
+    >>> (X, Y), m = (source.coordinates, destination.coordinates), A.sum()
+    >>> expected = A.sum(axis=1)[:, None] * A.sum(axis=0) / m
+    >>> (expected * (1 + m * X * values @ Y.T)).round(6).tolist()
+    [[2.0, 1.0], [1.0, 1.0]]
+    """
     check_dim(dim, "bipartite_svd")
     M = sp.csr_array(A).astype(np.float64)
     M.sum_duplicates()
@@ -74,7 +94,7 @@ def bipartite_svd(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tupl
     return _with_background(M, dim, background) if background > 0 else _without_background(M, dim)
 
 
-def _without_background(M: sp.csr_array, dim: int) -> tuple[Patch, Patch]:
+def _without_background(M: sp.csr_array, dim: int) -> tuple[Patch, Patch, Float64Array]:
     sources, destinations, component = _with_position(M)
     if not len(sources):
         raise InputError(
@@ -107,8 +127,10 @@ def _without_background(M: sp.csr_array, dim: int) -> tuple[Patch, Patch]:
     def gram(x: Float64Array) -> Float64Array:
         return np.asarray(B @ across(x) - trivial @ (trivial_t @ x))
 
-    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=leading_eigenpairs, place=place)
-    return Patch(sources, source_scale[:, None] * U), Patch(destinations, destination_scale[:, None] * V)
+    U, V, values = _singular_vectors(
+        gram, across, B.shape[0], dim, turned=turned, solver=leading_eigenpairs, place=place
+    )
+    return Patch(sources, source_scale[:, None] * U), Patch(destinations, destination_scale[:, None] * V), values
 
 
 def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArray]]:
@@ -128,7 +150,7 @@ def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArr
     return np.flatnonzero(positioned[parts[0]]), np.flatnonzero(positioned[parts[1]]), parts
 
 
-def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patch, Patch]:
+def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patch, Patch, Float64Array]:
     """Embed M + c 1 1^T, where the second term has ``background`` times the total weight of the first.
 
     Every node with an edge has a position, and there is one trivial pair, D_s^1/2 1 and D_d^1/2 1 with the degrees of
@@ -158,9 +180,9 @@ def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patc
         y = across(x)
         return np.asarray(B @ y + faint * a * (b.T @ y) - trivial * (trivial.T @ x))
 
-    U, V = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=_leading, place=place)
+    U, V, values = _singular_vectors(gram, across, B.shape[0], dim, turned=turned, solver=_leading, place=place)
     source_scale, destination_scale = (b, a) if turned else (a, b)
-    return Patch(sources, source_scale * U), Patch(destinations, destination_scale * V)
+    return Patch(sources, source_scale * U), Patch(destinations, destination_scale * V), values
 
 
 def _too_many(dim: int, allowed: int, place: str) -> InputError:
@@ -170,8 +192,8 @@ def _too_many(dim: int, allowed: int, place: str) -> InputError:
 
 def _singular_vectors(
     gram: Operator, across: Operator, n: int, dim: int, *, turned: bool, solver: Solver, place: str
-) -> tuple[Float64Array, Float64Array]:
-    """Return source and destination vectors from the smaller of both Gram matrices.
+) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Return source and destination vectors from the smaller of both Gram matrices, and the singular values.
 
     ``across`` takes the vectors of the smaller side, which has the destinations where it is ``turned``, to the other.
     """
@@ -181,9 +203,9 @@ def _singular_vectors(
         raise _too_many(dim, int((values >= ZERO).sum()), place)
     V = across(U) / values
     if not turned:
-        return U, V
+        return U, V, values
     signs = fixed_signs(V)
-    return V * signs, U * signs
+    return V * signs, U * signs, values
 
 
 def _leading(gram: Operator, n: int, k: int) -> tuple[Float64Array, Float64Array]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, refuse_masked
-from graphquilt.errors import InputError
+from graphquilt.errors import EmbedderError, InputError
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
@@ -199,13 +199,18 @@ def checked_fit(
         result = Fit(np.asanyarray(embedder(graph, seed)), np.empty(0))
     refuse_masked(where=f"{where}: ", coordinates=result.embedding)
     X, shape = np.asarray(result.embedding), (n_nodes, embedder.dim)
+    if X.ndim == 2 and len(X) == n_nodes and X.shape[1] != embedder.dim:
+        raise EmbedderError(
+            f"{_name(embedder)} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give "
+            f"dim={X.shape[1]}, or let it return {embedder.dim} columns."
+        )
     if X.shape != shape:
         raise InputError(
             f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
             f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph it is given."
         )
     if not np.issubdtype(X.dtype, np.floating):
-        raise InputError(f"{embedder!r} returned {X.dtype} for {where}; an embedding is an array of floats.")
+        raise EmbedderError(f"{_name(embedder)} returned {X.dtype} for {where}; an embedding is an array of floats.")
     bad = ~np.isfinite(X).all(axis=1)
     if bad.any():
         raise InputError(
@@ -213,6 +218,12 @@ def checked_fit(
             f"first is row {int(bad.argmax())}. Look at that node's features and edges, and at its settings."
         )
     return result
+
+
+def _name(embedder: Embedder) -> str:
+    """Return what a user calls an embedder: a function by its name, and not by all that it holds."""
+    inner = getattr(embedder, "function", getattr(embedder, "transformer", embedder))
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def can_start(embedder: Embedder, graph: Graph | None = None) -> bool:

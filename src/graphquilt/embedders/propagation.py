@@ -16,6 +16,7 @@ from graphquilt.embedders.signals import (
     Signal,
     cluster_signal,
     clusters_of,
+    estimated,
     feature_signal,
     feature_width,
     inverse_lengths,
@@ -30,6 +31,7 @@ __all__ = ["Propagation"]
 OFFERED = 50  # rows that a patch without a survey offers
 WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
 HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
+SMALLEST_HALF = 2.0**-14  # numbers below this are slow to turn into half precision, and do not count in unit rows
 FEWEST, MOST = 256, 1000  # clusters of a graph, where the embedder does not say how many
 SIGNAL = 10**8  # entries of a signal of memberships that the number of clusters keeps to
 PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
@@ -135,13 +137,17 @@ class Propagation:
     def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
         """Return a few rows of the propagated signal, for :meth:`started`.
 
-        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. With features
-        there are also the ``squares`` of the lengths of all rows, which spare :meth:`fit` most of its work. A patch
-        with neither features nor a survey has no frame in common with others, and offers nothing.
+        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. Features are
+        spread inside the patch alone, since their directions hardly depend on what lies around it. A patch with neither
+        features nor a survey has no frame in common with others, and offers nothing.
         """
         if surroundings is None and self._needs_clusters(graph):
             return {}
         n, offer = _count(graph, surroundings), {}
+        if surroundings is not None and n < graph.n_nodes and not self._needs_clusters(graph):
+            graph = graph.subgraph(np.arange(n))
+            survey = {name: array[:n] for name, array in surroundings.survey.items()}
+            surroundings = replace(surroundings, survey=survey)
         if surroundings is None or "sample" not in surroundings.survey:
             chosen = _chosen(n, OFFERED, seed)
         else:
@@ -152,12 +158,9 @@ class Propagation:
                 )
             chosen = np.flatnonzero(sample >= 0)
             offer["sample"] = sample[chosen]
-        wanted = np.arange(n) if feature_width(graph) else chosen
-        signals, rows = _measured(
-            self._signals(graph, wanted, surroundings), np.searchsorted(wanted, chosen), self.block
-        )
-        if feature_width(graph):
-            offer["squares"] = np.asarray(signals[0][1].squares)
+        signals = self._signals(graph, chosen, surroundings)
+        rows = _measured(signals, np.arange(len(chosen)), self.block)[1]
+        rows[np.abs(rows) < SMALLEST_HALF] = 0
         return {**offer, "rows": rows.astype(np.float16)}
 
     def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
@@ -197,6 +200,8 @@ class Propagation:
             signals = [(weight, _stored(signal)) for weight, signal in signals]
             signals, rows = _measured(signals, _chosen(n, self.sample, 0), self.block, progress)
             start = {"directions": principal_directions(rows, self.dim)}
+        elif surroundings is not None:
+            signals = [(weight, estimated(signal, self.dim)) for weight, signal in signals]
         Z = _projected(signals, start["directions"], self.block, progress)
         return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
 
@@ -225,11 +230,7 @@ class Propagation:
         survey = {} if surroundings is None else surroundings.survey
         signals = []
         if feature_width(graph):
-            signal = feature_signal(graph, rows, restart=self.restart, steps=self.steps)
-            squares = None if surroundings is None else (surroundings.offered or {}).get("squares")
-            if squares is not None and squares.shape == (len(rows),):
-                signal = replace(signal, squares=np.asarray(squares, dtype=np.float32))
-            signals.append((1.0, signal))
+            signals.append((1.0, feature_signal(graph, rows, restart=self.restart, steps=self.steps)))
         if self._needs_clusters(graph):
             if "cluster" not in survey:
                 if self.start is not None:
@@ -342,11 +343,9 @@ def _product(
     signal: Signal, V: Float32Array, block: int, progress: ProgressCallback | None
 ) -> tuple[Float32Array, Float32Array]:
     """Return H V and the squared lengths of the rows of H; what H is spread from is multiplied first if possible."""
+    if signal.spread is not None and (signal.squares is not None or signal.probes is not None):
+        return _spread(signal, V, block)
     part = np.zeros((signal.n_rows, V.shape[1]), dtype=np.float32)
-    if signal.spread is not None and signal.squares is not None:
-        for first in range(0, V.shape[1], block):
-            part[:, first : first + block] = signal.spread(np.ascontiguousarray(V[:, first : first + block]))
-        return part, signal.squares
     squares, done = np.zeros(signal.n_rows, dtype=np.float32), 0
     for columns, H in _blocks(signal, block):
         squares += np.einsum("ij,ij->i", H, H)
@@ -357,3 +356,22 @@ def _product(
         done += len(columns)
         report(progress if signal.squares is None else None, "propagation", done, len(signal.columns))
     return part, squares
+
+
+def _spread(signal: Signal, V: Float32Array, block: int) -> tuple[Float32Array, Float32Array]:
+    """Return H V and the squared lengths of the rows h of H, which are estimated where they are not known.
+
+    A length is exact along V; the rest of h is measured by random probes R, since E |R'(h - V V'h)|² = |h - V V'h|².
+    """
+    assert signal.spread is not None
+    probes = np.empty((signal.width, 0), np.float32) if signal.probes is None else signal.probes
+    onto = np.hstack([V, probes])
+    product = np.empty((signal.n_rows, onto.shape[1]), dtype=np.float32)
+    for first in range(0, onto.shape[1], block):
+        columns = slice(first, min(first + block, onto.shape[1]))
+        product[:, columns] = signal.spread(np.ascontiguousarray(onto[:, columns]))
+    part, rest = product[:, : V.shape[1]], product[:, V.shape[1] :]
+    if signal.squares is not None:
+        return part, signal.squares
+    rest = rest - part @ (V.T @ probes)
+    return part, np.einsum("ij,ij->i", part, part) + np.einsum("ij,ij->i", rest, rest)

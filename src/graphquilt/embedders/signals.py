@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,11 +16,21 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.partition import Fennel, Metis
 
-__all__ = ["Signal", "Survey", "cluster_signal", "clusters_of", "feature_signal", "feature_width", "inverse_lengths"]
+__all__ = [
+    "Signal",
+    "Survey",
+    "cluster_signal",
+    "clusters_of",
+    "estimated",
+    "feature_signal",
+    "feature_width",
+    "inverse_lengths",
+]
 
 WIDEST = 2000  # features with more columns than this are projected
 PROJECTED = 1024  # to this many
-PROJECTION_SEED = 20_261_116  # the same projection for all graphs
+PROBES = 64  # random directions that lengths of rows are estimated by
+RANDOM_SEED = 20_261_116  # of projection and probes, the same for all graphs
 WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
 WALK_STEPS = 5
 SMALLEST = 4  # nodes per cluster, at least, on average
@@ -80,6 +90,14 @@ class Signal:
     block: Callable[[int, int], Float32Array]
     spread: Callable[[Float32Array], Float32Array] | None = None
     squares: Float32Array | None = None  # the squared lengths of the rows, once they are known
+    probes: Float32Array | None = None  # (width, k) directions that they are estimated by
+
+
+def estimated(signal: Signal, dim: int) -> Signal:
+    """Return a signal whose rows are measured by random probes, where that spreads fewer columns along with ``dim``."""
+    if signal.spread is None or signal.width <= dim + PROBES:
+        return signal
+    return replace(signal, probes=_gaussian(signal.width, PROBES))
 
 
 def needed_rows(graph: Graph, rows: Int64Array, steps: int) -> list[Int64Array]:
@@ -134,30 +152,47 @@ def feature_signal(graph: Graph, rows: Int64Array, *, restart: float, steps: int
     X = graph.features
     scale = inverse_lengths(_squares(X))
     walk = _walk(graph, rows, symmetric=True, restart=restart, steps=steps)
-    projection = _projection(X.shape[1]) if X.shape[1] > WIDEST else None
+    projection = _gaussian(X.shape[1], PROJECTED) if X.shape[1] > WIDEST else None
+    columns = _column_blocks(X)
 
-    def reduced(product: Callable[[AnyArray | sp.csr_array], AnyArray], width: int) -> Float32Array:
-        H = np.empty((graph.n_nodes, width), dtype=np.float32)
-        for a in range(0, graph.n_nodes, ROWS):
-            H[a : a + ROWS] = product(X[a : a + ROWS])
+    def walked(H: Float32Array) -> Float32Array:
         H *= scale[:, None]
         return _only(walk.of_values(H), rows)
 
     def block(first: int, last: int) -> Float32Array:
         if projection is None:
-            return reduced(lambda part: _dense(part[:, first:last]), last - first)
-        return reduced(lambda part: part.astype(np.float32, copy=False) @ projection[:, first:last], last - first)
+            return walked(columns(first, last))
+        return walked(_times(X, projection[:, first:last]))
 
     def spread(V: Float32Array) -> Float32Array:
-        onto = V if projection is None else projection @ V
-        return reduced(lambda part: part.astype(np.float32, copy=False) @ onto, V.shape[1])
+        return walked(_times(X, V if projection is None else projection @ V))
 
     width = feature_width(graph)
     return Signal(len(rows), width, np.arange(width), block, spread)
 
 
-def _dense(part: AnyArray | sp.csr_array) -> AnyArray:
-    return part.toarray() if isinstance(part, sp.sparray) else part
+def _column_blocks(X: AnyArray | sp.csr_array) -> Callable[[int, int], Float32Array]:
+    """Return a function that gives the dense columns of X from ``first`` to ``last``, float32."""
+    if not isinstance(X, sp.csr_array):
+        return lambda first, last: np.array(X[:, first:last], dtype=np.float32)
+    by_column: list[sp.csc_array] = []
+
+    def columns(first: int, last: int) -> Float32Array:
+        if not by_column:  # sorted by columns once, when the first of them are wanted
+            by_column.append(sp.csc_array(X, dtype=np.float32))
+        return np.ascontiguousarray(by_column[0][:, first:last].toarray())
+
+    return columns
+
+
+def _times(X: AnyArray | sp.csr_array, V: Float32Array) -> Float32Array:
+    """Return X V, float32; a dense X, which may be a file, is read a few rows at a time."""
+    if isinstance(X, sp.csr_array):
+        return np.asarray(X.astype(np.float32, copy=False) @ V)
+    H = np.empty((X.shape[0], V.shape[1]), dtype=np.float32)
+    for a in range(0, X.shape[0], ROWS):
+        H[a : a + ROWS] = X[a : a + ROWS].astype(np.float32, copy=False) @ V
+    return H
 
 
 def _only(H: Float32Array, rows: Int64Array) -> Float32Array:
@@ -165,11 +200,11 @@ def _only(H: Float32Array, rows: Int64Array) -> Float32Array:
     return H[: len(rows)] if len(rows) == 0 or rows[-1] == len(rows) - 1 else H[rows]
 
 
-@functools.lru_cache(maxsize=1)
-def _projection(width: int) -> Float32Array:
-    """Return the random directions (width, PROJECTED) that wide features are projected to."""
-    rng = np.random.default_rng(PROJECTION_SEED)
-    return rng.standard_normal((width, PROJECTED), dtype=np.float32) / np.float32(np.sqrt(PROJECTED))
+@functools.lru_cache(maxsize=2)
+def _gaussian(width: int, count: int) -> Float32Array:
+    """Return random directions R (width, count), the same for all graphs, with E |R'h|² = |h|²."""
+    rng = np.random.default_rng(RANDOM_SEED)
+    return rng.standard_normal((width, count), dtype=np.float32) / np.float32(np.sqrt(count))
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:

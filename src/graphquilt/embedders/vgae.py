@@ -113,8 +113,8 @@ class GAE(Network):
         if self.start is None:
             nodes = ego_nets(graph, seed, n_inner=around.n_inner, n_nodes=around.n_nodes)
             return sample_of(graph, nodes, features)
-        weights, _ = self._go_on(graph, seed, around)
-        return {**weights, "counts": feature_counts(features[: around.n_inner])}
+        weights, losses = self._go_on(graph, seed, around)
+        return {**weights, "counts": feature_counts(features[: around.n_inner]), "losses": losses}
 
     def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Self:
         """Return the embedder with an encoder trained on what all patches offered, or with the average of encoders."""
@@ -144,7 +144,7 @@ class GAE(Network):
             own = graph if surroundings is None else graph.subgraph(np.arange(surroundings.n_inner))
             return super().fit(own, seed, progress)
         around = Surroundings(graph.n_nodes, graph.n_nodes, {}) if surroundings is None else surroundings
-        losses = np.empty(0)
+        losses = np.asarray((around.offered or {}).get("losses", np.empty(0)))  # of the training before the offer
         weights = self._of_start("mean")
         if self.blend > 0:
             own_weights = around.offered

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import InputError
+from graphquilt.graph import kernels
 
 __all__ = [
     "ColumnCheck",
@@ -17,6 +18,7 @@ __all__ = [
     "check_weights",
     "group",
     "index_type",
+    "short_labels",
 ]
 
 _TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows; and entries in a piece
@@ -132,6 +134,25 @@ class Position:
 
 def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
     """Return ``labels`` as 64-bit integers after checking that they are one cluster per node, 0..p-1 without gaps."""
+    return _cluster_labels(labels, n_nodes)[0].astype(np.int64)
+
+
+def short_labels(labels: npt.ArrayLike, n_nodes: int) -> IntArray:
+    """Check ``labels`` as :func:`check_labels` does, and return them in the shortest type that loops are compiled for.
+
+    Loops over all edges look up the label of every neighbour, so that these should take as little memory as possible.
+
+    Examples
+    --------
+    >>> short_labels([1, 0, 1], 3).dtype.name
+    'uint16'
+    """
+    values, p = _cluster_labels(labels, n_nodes)
+    return values.astype(np.uint16 if p <= 1 << 16 else index_type(p))
+
+
+def _cluster_labels(labels: npt.ArrayLike, n_nodes: int) -> tuple[IntArray, int]:
+    """Return labels as an array, and how many clusters there are, after checking them."""
     refuse_masked(cluster_labels=labels)
     values = np.asarray(labels)
     if values.shape != (n_nodes,):
@@ -149,10 +170,10 @@ def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
     empty = np.flatnonzero(np.bincount(values, minlength=p) == 0)
     if len(empty):
         raise InputError(f"{len(empty)} of the clusters 0..{p - 1} have no nodes, the first is {empty[0]}. {remedy}")
-    return values.astype(np.int64)
+    return values, p
 
 
-def group(labels: Int64Array) -> tuple[Int64Array, Int64Array]:
+def group(labels: IntArray) -> tuple[IntArray, Int64Array]:
     """Return the nodes in the order of their clusters, and where each cluster starts: (n,) and (p + 1,).
 
     Examples
@@ -162,4 +183,6 @@ def group(labels: Int64Array) -> tuple[Int64Array, Int64Array]:
     ([1, 0, 2], [0, 1, 3])
     """
     starts = np.concatenate([[0], np.cumsum(np.bincount(labels))]).astype(np.int64)
-    return np.argsort(labels, kind="stable"), starts
+    members = np.empty(len(labels), dtype=index_type(len(labels)))
+    kernels.group(labels, starts[:-1].copy(), members)
+    return members, starts

@@ -23,7 +23,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ __all__ = [
     "sparse_features",
     "unverified",
     "with_checksums",
+    "write_blocks",
     "write_description",
 ]
 
@@ -132,19 +133,26 @@ def _write(
 def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
     """Write an array in C order, and return what the description says about it; the array is read once."""
     values = array.astype(str) if array.dtype.hasobject else array
+    return write_blocks(path, values.shape, values.dtype, blocks(values))
+
+
+def write_blocks(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[AnyArray]
+) -> dict[str, object]:
+    """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
     digest = hashlib.sha256()
-    header = {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": values.shape}
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with beside(path) as part:
         with open(part, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for block in blocks(values):
-                content = block.reshape(-1).view(np.uint8).data if block.nbytes else b""
+            for piece in pieces:
+                content = piece.reshape(-1).view(np.uint8).data if piece.nbytes else b""
                 digest.update(content)
                 file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    return _entry(values, digest.hexdigest())
+    return {"shape": list(shape), "dtype": dtype.str, "sha256": digest.hexdigest()}
 
 
 def _entry(values: AnyArray, checksum: str) -> dict[str, object]:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array, IntArray
-from graphquilt.kernels import kernel
+from graphquilt.kernels import jit, kernel
 
-__all__ = ["breadth_first", "components", "quotient", "volumes"]
+__all__ = [
+    "breadth_first",
+    "cluster_pairs",
+    "component_sizes",
+    "components",
+    "group",
+    "join_ends",
+    "number_members",
+    "quotient",
+    "volumes",
+]
 
 
 @kernel("graph of clusters")
 def quotient(
-    csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array, members: Int64Array, starts: Int64Array
+    csr: tuple[IntArray, IntArray, Float64Array], labels: IntArray, members: IntArray, starts: Int64Array
 ) -> tuple[Int64Array, Int64Array, Float64Array]:
     """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only."""
     indptr, indices, weights = csr
@@ -53,8 +63,68 @@ def quotient(
     return row_ends, columns[:filled].copy(), values[:filled].copy()
 
 
+@kernel("nodes by cluster", writes=("places", "members"))
+def group(labels: IntArray, places: Int64Array, members: IntArray) -> None:
+    """Put the nodes of each cluster, ascending, into ``members`` from its place in ``places`` on."""
+    for u in range(len(labels)):
+        c = labels[u]
+        members[places[c]] = u
+        places[c] += 1
+
+
+@kernel("pairs of clusters")
+def cluster_pairs(
+    csr: tuple[IntArray, IntArray, Float64Array],
+    clusters: tuple[IntArray, IntArray, Int64Array],
+    first: int,
+    last: int,
+) -> tuple[Int64Array, IntArray, Float64Array]:
+    """Sum the weight between each of the clusters first..last-1 and every later one.
+
+    ``clusters`` are labels, members and starts. Return how many later clusters each is joined to, which, and by what
+    weight: O(m) time, memory for the result only.
+    """
+    indptr, indices, weights = csr
+    labels, members, starts = clusters
+    p = len(starts) - 1
+    total = np.zeros(p)
+    touched = np.empty(p, np.int32)
+    counts = np.zeros(last - first, np.int64)
+    columns = np.empty(max(p, 16), np.int32)
+    values = np.empty(max(p, 16), np.float64)
+    weighted = len(weights) > 0
+    filled = 0
+    for i in range(first, last):
+        n_touched = 0
+        for k in range(starts[i], starts[i + 1]):
+            u = members[k]
+            for e in range(indptr[u], indptr[u + 1]):
+                j = np.int64(labels[indices[e]])
+                if j <= i:
+                    continue
+                w = weights[e] if weighted else 1.0
+                if w > 0 and total[j] == 0:
+                    touched[n_touched] = j
+                    n_touched += 1
+                total[j] += w
+        if filled + n_touched > len(columns):
+            size = max(2 * len(columns), filled + n_touched)
+            more_columns = np.empty(size, np.int32)
+            more_values = np.empty(size, np.float64)
+            more_columns[:filled] = columns[:filled]
+            more_values[:filled] = values[:filled]
+            columns, values = more_columns, more_values
+        for j in np.sort(touched[:n_touched]):
+            columns[filled] = j
+            values[filled] = total[j]
+            total[j] = 0.0
+            filled += 1
+        counts[i - first] = n_touched
+    return counts, columns[:filled].copy(), values[:filled].copy()
+
+
 @kernel("volumes of clusters")
-def volumes(csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array, p: int) -> Float64Array:
+def volumes(csr: tuple[IntArray, IntArray, Float64Array], labels: IntArray, p: int) -> Float64Array:
     """Sum the (weighted) degrees of the nodes of each cluster."""
     indptr, _, weights = csr
     result = np.zeros(p)
@@ -68,36 +138,83 @@ def volumes(csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array, p:
     return result
 
 
-@kernel("components")
-def components(indptr: IntArray, indices: IntArray) -> Int64Array:
-    """Number every node's component by union-find, weakly connected, in the order of their smallest nodes."""
+@kernel("components", writes=("parent",))
+def components(indptr: IntArray, indices: IntArray, parent: IntArray) -> int:
+    """Number every node's component by union-find, weakly connected, in the order of their smallest nodes.
+
+    ``parent`` (n,) may hold anything, and holds the numbers of the components afterwards; return how many there are.
+    It is the only memory that is used, and the edges are read once, in order.
+    """
     n = len(indptr) - 1
-    parent = np.arange(n)
+    for u in range(n):
+        parent[u] = u
     for u in range(n):
         a = np.int64(u)
         while parent[a] != a:
             parent[a] = parent[parent[a]]
-            a = parent[a]
+            a = np.int64(parent[a])
         for e in range(indptr[u], indptr[u + 1]):
             b = np.int64(indices[e])
             while parent[b] != b:
                 parent[b] = parent[parent[b]]
-                b = parent[b]
+                b = np.int64(parent[b])
             # The smaller root wins, so that a root is the smallest node of its component.
             if a < b:
                 parent[b] = a
             elif b < a:
                 parent[a] = b
                 a = b
+    return _numbered(parent)
+
+
+@jit
+def _numbered(parent: IntArray) -> int:
+    """Turn parents, none of which is larger than its child, into numbers of components; return how many."""
     count = 0
-    label = np.empty(n, np.int64)
-    for u in range(n):
+    for u in range(len(parent)):
         if parent[u] == u:
-            label[u] = count
+            parent[u] = count
             count += 1
         else:
-            label[u] = label[parent[u]]
-    return label
+            parent[u] = parent[parent[u]]  # which is smaller than u, and has its number already
+    return count
+
+
+@kernel("sizes of components", writes=("sizes",))
+def component_sizes(component: IntArray, sizes: Int64Array) -> None:
+    """Add the number of nodes of each component to ``sizes``."""
+    for c in component:
+        sizes[c] += 1
+
+
+@kernel("nodes of a component", writes=("component",))
+def number_members(component: IntArray, chosen: int) -> None:
+    """Replace the number of each node's component by its rank in the ``chosen`` one, or -1 where it is in another."""
+    rank = 0
+    for u in range(len(component)):
+        if component[u] == chosen:
+            component[u] = rank
+            rank += 1
+        else:
+            component[u] = -1
+
+
+@kernel("components", writes=("parent",))
+def join_ends(edges: Int64Array, parent: IntArray) -> int:
+    """Do as :func:`components` does for ``edges`` (m, 2)."""
+    for u in range(len(parent)):
+        parent[u] = u
+    for k in range(len(edges)):
+        a, b = edges[k, 0], edges[k, 1]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = np.int64(parent[a])
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = np.int64(parent[b])
+        if a != b:
+            parent[max(a, b)] = min(a, b)
+    return _numbered(parent)
 
 
 @kernel("breadth-first order")

@@ -257,7 +257,9 @@ class Graph:
         >>> Graph(sp.csr_array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])).components().tolist()
         [0, 0, 1]
         """
-        return kernels.components(self.indptr, self.indices)
+        component = np.empty(self.n_nodes, dtype=np.int64)
+        kernels.components(self.indptr, self.indices, component)
+        return component
 
     def largest_component(self) -> tuple[Graph, Int64Array]:
         """Return the largest component, and the nodes of this graph that it holds, in ascending order.
@@ -272,9 +274,26 @@ class Graph:
         """
         if self.n_nodes == 0:
             raise InputError("the graph has no nodes, so that it has no largest component.")
-        component = self.components()
-        nodes = np.flatnonzero(component == np.bincount(component).argmax())
+        nodes = np.flatnonzero(self.largest_component_ranks() >= 0)
         return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
+
+    def largest_component_ranks(self) -> IntArray:
+        """Return the place of each node in the largest component, (n,), and -1 for nodes outside it.
+
+        The only memory that is used is that of the result, 4 bytes per node below 2^31 nodes, and of the sizes of the
+        components; the edges are read once, in order.
+
+        Examples
+        --------
+        >>> Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component_ranks().tolist()
+        [-1, 0, 1]
+        """
+        ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
+        sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
+        kernels.component_sizes(ranks, sizes)
+        if len(sizes):
+            kernels.number_members(ranks, int(sizes.argmax()))
+        return ranks
 
     def quotient(self, labels: npt.ArrayLike) -> Graph:
         """Return the graph of clusters: i and j are joined by the sum of the weights of the edges between them.

@@ -16,7 +16,7 @@ from graphquilt.ingest.assembly import Columns, assemble
 from graphquilt.ingest.outofcore import build_csr
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_pyg"]
+__all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_numpy", "to_pyg"]
 
 _LARGEST_LABEL = 2.0**31  # more classes than any data set has
 
@@ -84,21 +84,22 @@ def from_pyg(data: Any, *, directed: bool = False) -> Graph:
     >>> from_pyg(data).n_nodes
     4
     """
-    ends = _numpy(data.edge_index)
+    ends = to_numpy(data.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
         raise InputError(f"edge_index must be (2, m); it is {ends.shape}.")
     weights = getattr(data, "edge_weight", None)
     features, labels = getattr(data, "x", None), getattr(data, "y", None)
     return assemble(
-        Columns(ends[0], ends[1], None if weights is None else _numpy(weights).astype(np.float64)),
+        Columns(ends[0], ends[1], None if weights is None else to_numpy(weights).astype(np.float64)),
         directed=directed,
         n_nodes=int(data.num_nodes),
-        features=None if features is None else _numpy(features),
-        labels=None if labels is None else _numpy(labels).reshape(-1),
+        features=None if features is None else to_numpy(features),
+        labels=None if labels is None else to_numpy(labels).reshape(-1),
     )
 
 
-def _numpy(values: Any) -> AnyArray:
+def to_numpy(values: Any) -> AnyArray:
+    """Return an array, or a tensor of torch, as a NumPy array."""
     return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 

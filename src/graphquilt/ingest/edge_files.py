@@ -1,4 +1,4 @@
-"""Read a file of edges into memory: NumPy, SciPy, Parquet or text."""
+"""read_edges(): a graph of edges in files (NumPy, SciPy, Parquet or text), or in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
@@ -18,16 +17,17 @@ from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.graph.structure import Rows
 from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.sources import edge_ends, read_parquet, signed, text_ids
+from graphquilt.ingest.given import GraphLike, array_columns, arrow_columns, given_edges
+from graphquilt.ingest.sources import read_parquet
 from graphquilt.ingest.text_files import IdKind, read_text
 
 __all__ = ["read_edges"]
 
 
 def read_edges(
-    path: str | PathLike[str],
+    edges: GraphLike,
     *,
-    columns: tuple[int | str, ...] = (0, 1),
+    columns: tuple[int | str, ...] | None = None,
     directed: bool = False,
     n_nodes: int | None = None,
     header: bool | None = None,
@@ -36,21 +36,26 @@ def read_edges(
     features: Rows = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:
-    r"""Read a file of edges into memory; the ending of its name tells the kind of file.
+    r"""Make a graph of edges, in whatever form you have them: in a file, or in memory.
 
     Self loops and duplicates are removed, and the log says how many. Of an edge given more than once the largest weight
     stays.
 
     Parameters
     ----------
-    path : path
-        ``.parquet``; ``.npy``, an integer array (2, m) or (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and, if
-        there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
+    edges : path, Graph, PyG Data, NetworkX graph, SciPy sparse matrix, array or list of edges, or DataFrame
+        A NetworkX graph has weights where its edges have the attribute ``weight``. An array is (2, m) or (m, 2), whole
+        numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target, weight). A
+        DataFrame is one of pandas, polars or Arrow. A path is that of a graph folder or a file, whose ending tells its
+        kind: ``.parquet``; ``.npy``, an integer array (2, m) or (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and,
+        if there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
         ``node_id``, or what ``scipy.sparse.save_npz`` writes; anything else is text, ``.gz`` or not, with comma, tab,
         semicolon, bar or blanks between columns, where lines that begin with ``#``, ``%`` or ``//`` are comments.
         Text is UTF-8, in lines of less than a million letters.
-    columns : pair or triple of int or str
-        Position (from 0) or name of the source, the target and, if there are to be weights, the weight.
+    columns : pair or triple of int or str, optional
+        Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
+        ends are the columns with names such as source and target, or else the first two, and a column of numbers named
+        weight has the weights. The log warns of numbers in a third column that are not used.
     directed : bool
         Keep edges one-way. By default each edge counts in both directions.
     n_nodes : int, optional
@@ -75,32 +80,50 @@ def read_edges(
     >>> graph.n_edges, graph.node_ids.tolist()
     (4, ['a', 'b', 'c'])
     """
-    source = Path(path)
-    if source.suffix == ".npy":
-        edges = _array_columns(source, open_array(source))
-    elif source.suffix == ".npz":
-        edges = _read_npz(source)
-    elif source.suffix in (".parquet", ".pq"):
-        edges = _read_parquet(source, columns)
+    if isinstance(edges, str | PathLike):
+        given = _read_file(Path(edges), columns=columns, header=header, delimiter=delimiter, ids=ids)
     else:
-        edges = read_text(source, columns=columns, header=header, delimiter=delimiter, ids=ids)
-    features = edges.features if features is None else features
-    labels = edges.labels if labels is None else labels
-    if n_nodes is None and np.issubdtype(edges.source.dtype, np.integer):
-        n_nodes = edges.n_nodes
+        _refuse_for_memory(header=header, delimiter=delimiter, ids=None if ids == "auto" else ids)
+        given = given_edges(edges, columns, directed=directed)
+    if isinstance(given, Graph):
+        if n_nodes is not None and n_nodes != given.n_nodes:
+            raise InputError(f"n_nodes is {n_nodes}, and the graph has {given.n_nodes} nodes already; leave it out.")
+        return given if features is None and labels is None else given.with_attributes(features=features, labels=labels)
+    features = given.features if features is None else features
+    labels = given.labels if labels is None else labels
+    if n_nodes is None and np.issubdtype(given.source.dtype, np.integer):
+        n_nodes = given.n_nodes
         for values in (labels, features):
             if values is not None:
                 n_nodes = (values if hasattr(values, "shape") else np.asarray(values)).shape[0]
-    graph = assemble(edges, directed=directed, n_nodes=n_nodes, features=features, labels=labels)
-    return graph if edges.node_ids is None else graph.renamed(edges.node_ids)
+    graph = assemble(given, directed=directed, n_nodes=n_nodes, features=features, labels=labels)
+    return graph if given.node_ids is None else graph.renamed(given.node_ids)
 
 
-def _array_columns(path: Path, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
-    u, v = (signed(path, np.asarray(ids)) for ids in edge_ends(edges, path))
-    values = None if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1)
-    if values is not None and len(values) != len(u):
-        raise FormatError(f"{path}: {len(u)} edges and {len(values)} weights.")
-    return Columns(u, v, values)
+def _refuse_for_memory(**options: object) -> None:
+    """Refuse options that say how a text file is read, where there is no file."""
+    named = [name for name, value in options.items() if value is not None]
+    if named:
+        raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
+
+
+def _read_file(
+    path: Path,
+    *,
+    columns: tuple[int | str, ...] | None,
+    header: bool | None,
+    delimiter: str | None,
+    ids: IdKind,
+) -> Graph | Columns:
+    if path.is_dir():
+        return Graph.open(path)
+    if path.suffix == ".npy":
+        return array_columns(path, open_array(path))
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if path.suffix in (".parquet", ".pq"):
+        return _read_parquet(path, columns)
+    return read_text(path, columns=columns, header=header, delimiter=delimiter, ids=ids)
 
 
 def _read_npz(path: Path) -> Columns:
@@ -129,31 +152,15 @@ def _read_npz(path: Path) -> Columns:
             raise FormatError(f"{path}: {word} is {kind}; it must have one row per node or edge. Write it again.")
     labels, ids = arrays.get("y"), arrays.get("node_id")
     n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
-    edges = _array_columns(path, arrays[name], arrays.get("edge_weight"))
+    edges = array_columns(path, arrays[name], arrays.get("edge_weight"))
     return replace(edges, n_nodes=n_nodes, features=features, labels=labels, node_ids=ids)
 
 
-def _read_parquet(path: Path, columns: tuple[int | str, ...]) -> Columns:
-    import pyarrow as pa
-
+def _read_parquet(path: Path, columns: tuple[int | str, ...] | None) -> Columns:
     try:
-        parts = list(read_parquet(path, columns, 1 << 20))
-        if not parts:
-            raise FormatError(f"{path} is empty: it holds no edges.")
-        source, target, *weights = (pa.chunked_array(arrays) for arrays in zip(*parts, strict=True))
-        ends = [
-            signed(path, ids.to_numpy()) if pa.types.is_integer(ids.type) else text_ids(path, ids)
-            for ids in (source, target)
-        ]
-        values = weights[0].to_numpy().astype(np.float64) if weights else None
+        return arrow_columns(path, list(read_parquet(path, columns, 1 << 20)))
     except MemoryError as error:
         raise InputError(
             f"the edges in {path} do not fit in memory ({error}). Build the graph out of core: graphquilt ingest "
             "--memory, or build_csr in Python."
         ) from error
-    if ends[0].dtype.kind != ends[1].dtype.kind and not all(np.issubdtype(ids.dtype, np.integer) for ids in ends):
-        raise FormatError(
-            f"{path}: one of the columns {columns[0]!r} and {columns[1]!r} has numbers and the other has text. Write "
-            "both in the same way."
-        )
-    return Columns(ends[0], ends[1], values)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_inside, explained, write_text
+from graphquilt.files import check_disk, check_inside, explained, write_text
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, remember, write_description
@@ -52,7 +52,7 @@ def build_csr(
     n_nodes: int | None = None,
     directed: bool = False,
     memory: int = 1 << 30,
-    columns: tuple[str | int, ...] = (0, 1),
+    columns: tuple[str | int, ...] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Graph:
     """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
@@ -66,16 +66,17 @@ def build_csr(
         integers from 0, and every id up to the largest is a node. Ids that are so sparse that their index would take
         more than 2 GiB, and a thousand times the edges, are refused unless ``n_nodes`` is stated.
     folder : path
-        Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes more per entry
-        (both directions count) are needed there.
+        Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes per entry (both
+        directions count) are needed there, 20 with weights; what has been sorted is removed.
     n_nodes : int, optional
         By default one more than the largest id.
     directed : bool
         Keep edges one-way.
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
-    columns : names or positions
-        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight.
+    columns : names or positions, optional
+        The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight; by
+        default as for :func:`read_edges`.
     progress : callable, optional
 
     Examples
@@ -96,6 +97,7 @@ def build_csr(
         for path in work.iterdir():  # of a build that was stopped
             check_inside(path, work)
         plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
+        check_disk(target, _bytes_left(work, plan), "building this graph")
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
         n_entries, arrays = _sort_buckets(work, plan, progress)
@@ -219,6 +221,14 @@ def _shift(n: int) -> int:
     return max(0, int(n - 1).bit_length() - 16)
 
 
+def _bytes_left(work: Path, plan: _Plan) -> int:
+    """Return how many bytes a build still needs: those of all buckets, and of the index; buckets become columns."""
+    width = sum(kind.itemsize for kind in plan.arrays.values())
+    present = sum(path.stat().st_size for path in work.iterdir())
+    largest = max(_load_state(work)["lengths"], default=0)
+    return plan.entries * width + 8 * (plan.n_nodes + 1) + largest * width - present
+
+
 def _damaged(work: Path, problem: str) -> FormatError:
     return FormatError(f"the unfinished build in {work} is damaged ({problem}). Remove that folder and run again.")
 
@@ -325,7 +335,10 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         lengths = dict.fromkeys(dtypes, state["written"]) | {"indptr": plan.first[state["sorted"]] + 1}
         digests = {name: _read_again(work, (name, lengths[name]), kind, state) for name, kind in dtypes.items()}
     for b in range(state["sorted"], plan.n_buckets):
-        parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
+        try:
+            parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
+        except FileNotFoundError as error:  # after a power cut: the state is older than what was removed
+            raise _damaged(work, f"bucket {b} is gone") from error
         n_rows = plan.first[b + 1] - plan.first[b]
         _check_bucket(work, b, parts, state, (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
@@ -353,6 +366,8 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
             arrays[name] = {"shape": shape, "dtype": dtype, "sha256": digests[name].hexdigest()}
         state |= {"sorted": b + 1, "written": written + len(indices), "arrays": arrays}
         _save_state(work, state)
+        for name in plan.arrays:
+            (work / f"{b}.{name}").unlink(missing_ok=True)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
     return int(state["written"]), state["arrays"]
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
+from graphquilt.ingest.columns import Place, chosen_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +26,10 @@ __all__ = [
     "EdgeSource",
     "array_source",
     "check_room",
-    "column_places",
+    "edge_columns",
     "edge_ends",
     "edge_source",
+    "plain_columns",
     "read_parquet",
     "signed",
     "text_ids",
@@ -46,7 +48,7 @@ class EdgeSource:
 
 
 def edge_source(
-    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...], *, batch: int
+    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...] | None, *, batch: int
 ) -> EdgeSource:
     """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, a Parquet file or a folder of them."""
     if not isinstance(edges, str | PathLike):
@@ -88,7 +90,10 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
     return EdgeSource(len(u), fingerprint, batches)
 
 
-def _parquet_source(files: list[Path], columns: tuple[str | int, ...], batch: int) -> EdgeSource:
+def _parquet_source(files: list[Path], columns: tuple[str | int, ...] | None, batch: int) -> EdgeSource:
+    if columns is None:
+        columns = edge_columns(files[0], None, _open_parquet(files[0]).schema_arrow)
+
     def batches() -> Iterator[Batch]:
         for path in files:
             for ends_and_weights in read_parquet(path, columns, batch):
@@ -139,7 +144,7 @@ def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
         )
 
 
-def text_ids(path: Path, column: pa.ChunkedArray) -> AnyArray:
+def text_ids(path: Place, column: pa.ChunkedArray) -> AnyArray:
     """Return a column of text as an array of text."""
     from pyarrow import compute
 
@@ -154,27 +159,24 @@ def text_ids(path: Path, column: pa.ChunkedArray) -> AnyArray:
     return np.asarray(column.to_numpy(), dtype=str)
 
 
-def column_places(path: Path, columns: tuple[int | str, ...], names: list[str] | None, width: int) -> tuple[int, ...]:
-    """Return the positions of source, target and perhaps weight in a file of ``width`` columns."""
-    places = tuple(_column_place(path, column, names, width) for column in columns)
-    if len(set(places)) < len(places):
-        raise InputError(f"{path}: source, target and weight are different columns; {columns} names one of them twice.")
-    return places
+def edge_columns(where: Place, columns: tuple[str | int, ...] | None, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the names of the columns that are source, target and perhaps weight, and check what they hold."""
+    from pyarrow import types
+
+    def is_number(place: int) -> bool:
+        kind = schema.types[place]
+        return bool(types.is_integer(kind) or types.is_floating(kind))
+
+    known = schema.names
+    names = tuple(known[place] for place in chosen_columns(where, columns, known, len(known), is_number))
+    for place, name in enumerate(names):
+        if known.count(name) > 1:
+            raise FormatError(f"{where} has {known.count(name)} columns named {name!r}; give each a name of its own.")
+        _check_kind(where, name, schema.field(name).type, weight=place > 1)
+    return names
 
 
-def _column_place(path: Path, column: int | str, names: list[str] | None, width: int) -> int:
-    """Return the position of a column, which is given by position or by name, in a file of ``width`` columns."""
-    if isinstance(column, str):
-        if names is None or column not in names:
-            known = ", ".join(names) if names else f"{width} columns without names"
-            raise InputError(f"{path} has no column {column!r}; it has {known}.")
-        return names.index(column)
-    if not 0 <= column < width:
-        raise FormatError(f"{path} has {width} columns; column {column} (from 0) is not there.")
-    return column
-
-
-def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iterator[list[pa.Array]]:
+def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) -> Iterator[list[pa.Array]]:
     """Yield the wanted columns in batches: integers or text for ids, numbers for weights.
 
     A missing value, and text that is not UTF-8, is an error that names the row.
@@ -182,20 +184,11 @@ def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iter
     import pyarrow as pa
 
     file = _open_parquet(path)
-    known = file.schema_arrow.names
-    names = [known[place] for place in column_places(path, columns, known, len(known))]
-    for place, name in enumerate(names):
-        if known.count(name) > 1:
-            raise FormatError(f"{path} has {known.count(name)} columns named {name!r}; give each a name of its own.")
-        _check_kind(path, name, file.schema_arrow.field(name).type, weight=place > 1)
+    names = edge_columns(path, columns, file.schema_arrow)
     done = 0
     try:
-        for piece in file.iter_batches(batch_size=batch, columns=names):
-            for name in names:
-                if piece[name].null_count:
-                    row = done + piece[name].is_null().to_numpy(zero_copy_only=False).argmax()
-                    raise FormatError(f"{path}, row {row}: column {name!r} has no value. Repair or remove the row.")
-            yield [_plain(path, piece[name], done) for name in names]
+        for piece in file.iter_batches(batch_size=batch, columns=list(names)):
+            yield plain_columns(path, piece, names, done)
             done += len(piece)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} breaks off after row {done}: {error}. Write it again.") from error
@@ -205,23 +198,35 @@ def read_parquet(path: Path, columns: tuple[str | int, ...], batch: int) -> Iter
         raise FormatError(f"{path} promises {file.metadata.num_rows} rows and has {done}. Write it again.")
 
 
-def _check_kind(path: Path, name: str, kind: pa.DataType, *, weight: bool) -> None:
+def plain_columns(where: Place, rows: pa.RecordBatch, names: tuple[str, ...], first: int) -> list[pa.Array]:
+    """Return these columns of some rows, the first of which is row ``first``; a missing value is an error."""
+    for name in names:
+        if rows[name].null_count:
+            row = first + rows[name].is_null().to_numpy(zero_copy_only=False).argmax()
+            raise FormatError(f"{where}, row {row}: column {name!r} has no value. Repair or remove the row.")
+    return [_plain(where, rows[name], first) for name in names]
+
+
+def _check_kind(path: Place, name: str, kind: pa.DataType, *, weight: bool) -> None:
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if weight and not (types.is_integer(kind) or types.is_floating(kind)):
         raise FormatError(f"{path}: weights must be numbers, and column {name!r} has {kind}.")
-    if not weight and not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)):
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if not weight and not (types.is_integer(kind) or text):
         raise FormatError(f"{path}: ids must be integers or text, and column {name!r} has {kind}.")
 
 
-def _plain(path: Path, column: pa.Array, first: int) -> pa.Array:
+def _plain(path: Place, column: pa.Array, first: int) -> pa.Array:
     """Return a column without a dictionary, whose text is UTF-8; row 0 of it is row ``first`` of the file."""
     import pyarrow as pa
 
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -237,7 +242,7 @@ def _plain(path: Path, column: pa.Array, first: int) -> pa.Array:
     return column
 
 
-def signed(path: Path | None, ids: AnyArray) -> AnyArray:
+def signed(path: Place | None, ids: AnyArray) -> AnyArray:
     """Return integer ids in a type that has a sign; ids beyond 63 bits are an error."""
     if ids.dtype != np.uint64:
         return ids

@@ -18,7 +18,8 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.ingest.assembly import Columns
-from graphquilt.ingest.sources import check_room, column_places, text_ids
+from graphquilt.ingest.columns import SOURCES, TARGETS, chosen_columns
+from graphquilt.ingest.sources import check_room, text_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +110,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _layout(
-    path: Path, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
+    path: Path, columns: tuple[Column, ...] | None, header: bool | None, delimiter: str | None, ids: IdKind
 ) -> _Layout:
     sample = list(islice(_lines(path), _SAMPLE))
     if not sample:
@@ -122,11 +123,15 @@ def _layout(
         raise InputError(f"what stands between columns is one ASCII character, as a comma, not {delimiter!r}.")
     rows = [_cells(path, number, text, delimiter) for number, text in sample]
     if header is None:
-        header = any(isinstance(column, str) for column in columns) or _looks_like_header(rows, len(columns))
+        header = any(isinstance(column, str) for column in columns or ()) or _looks_like_header(rows)
     names, body = (rows[0], rows[1:]) if header else (None, rows)
-    places = column_places(path, columns, names, len(rows[0]))
     if not body:
         raise FormatError(f"{path} holds a header and no edges.")
+
+    def is_number(place: int) -> bool:
+        return all(place < len(row) and _is_number(row[place]) for row in body)
+
+    places = chosen_columns(path, columns, names, len(rows[0]), is_number)
     ends = [row[c] for row in body for c in places[:2] if c < len(row)]
     mostly = sum(bool(_INTEGER.fullmatch(e)) for e in ends) > len(ends) / 2
     # 007 and 7 are two names: ids with leading zeros are text.
@@ -135,8 +140,8 @@ def _layout(
     return _Layout(delimiter, len(rows[0]), integer, skip, places)
 
 
-def _looks_like_header(rows: list[list[str]], wanted: int) -> bool:
-    """Guess: the first row is a header where it has words and the rows below have numbers."""
+def _looks_like_header(rows: list[list[str]]) -> bool:
+    """Guess: the first row is a header where it has words above numbers, or the words for source and target."""
     below = rows[1:20]
     if not below:
         return False
@@ -144,12 +149,12 @@ def _looks_like_header(rows: list[list[str]], wanted: int) -> bool:
         numbers = sum(c < len(row) and _is_number(row[c]) for row in below)
         if not _is_number(cell) and numbers > len(below) / 2:
             return True
-    common = {"source", "target", "src", "dst", "from", "to", "node1", "node2", "head", "tail"}
-    return sum(cell.lower() in common for cell in rows[0][: max(wanted, 2)]) >= 2
+    words = {cell.lower() for cell in rows[0]}
+    return bool(words & {*SOURCES}) and bool(words & {*TARGETS})
 
 
 def read_text(
-    path: Path, *, columns: tuple[Column, ...], header: bool | None, delimiter: str | None, ids: IdKind
+    path: Path, *, columns: tuple[Column, ...] | None, header: bool | None, delimiter: str | None, ids: IdKind
 ) -> Columns:
     """Read ends and weights; a row that does not fit is an error with its line number."""
     layout = _layout(path, columns, header, delimiter, ids)
@@ -269,5 +274,8 @@ def _weight(path: Path, number: int, cell: str) -> float:
     if not _is_number(cell):
         raise FormatError(f"{path}, line {number}: the weight {cell[:80]!r} is not a number.")
     if not 0 <= float(cell) < np.inf:
-        raise FormatError(f"{path}, line {number}: the weight {cell[:80]!r} must be finite and not negative.")
+        raise FormatError(
+            f"{path}, line {number}: the weight {cell[:80]!r} must be finite and not negative. Repair the "
+            "row, or leave the weights out (--columns 0,1)."
+        )
     return float(cell)

@@ -1,15 +1,16 @@
 """Jobs: settings, the class that owns a job, and what can be done with one.
 
 ``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed`; ``directory``,
-``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``
-and ``export`` look at it.
+``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``,
+``export`` and ``nearest`` look at it.
 """
 
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
-from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job
+from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.plan import Plan, StagePlan, plan_job
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
@@ -22,6 +23,7 @@ __all__ = [
     "Job",
     "JobSettings",
     "JobStatus",
+    "Neighbours",
     "Plan",
     "Processes",
     "QuiltResult",
@@ -32,5 +34,7 @@ __all__ = [
     "evaluate_job",
     "export_embedding",
     "job_status",
+    "keep_routes",
+    "neighbours",
     "plan_job",
 ]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from graphquilt.alignment import Alignment
-from graphquilt.arrays import FloatArray
-from graphquilt.embedders import Embedder, Propagation
+from graphquilt.arrays import AnyArray, FloatArray
+from graphquilt.embedders import Propagation
+from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.errors import InputError
-from graphquilt.graph import Graph
+from graphquilt.ingest import read_edges
+from graphquilt.ingest.given import GraphLike
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import JobSettings
+from graphquilt.jobs.source import Source
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline import Cutting, Recipe, Store
 from graphquilt.progress import ProgressCallback
@@ -33,12 +37,15 @@ class QuiltResult:
     patches : sequence of Patch
         The patches of all runs as they were embedded last, before alignment.
     alignment : Alignment
+    node_ids : array (n,) or None
+        The ids that the nodes came with, in the order of the rows; None where they are 0..n-1.
     """
 
     embedding: FloatArray
     patch_graph: PatchGraph
     patches: Sequence[Patch]
     alignment: Alignment
+    node_ids: AnyArray | None = None
 
     def __repr__(self) -> str:
         nodes, dim = self.embedding.shape
@@ -46,11 +53,11 @@ class QuiltResult:
 
 
 def embed(
-    graph: Graph,
-    dim: int,
+    graph: GraphLike,
+    dim: int | None = None,
     *,
     n_patches: int | None = None,
-    embedder: Embedder | Sequence[Embedder] | None = None,
+    embedder: EmbedderLike | Sequence[EmbedderLike] | None = None,
     cutting: Cutting | None = None,
     recipe: Recipe = Recipe.shared(),
     seed: int = 0,
@@ -65,13 +72,15 @@ def embed(
 
     Parameters
     ----------
-    graph : Graph
-        Connected; see :meth:`graphquilt.Graph.largest_component`.
-    dim : int
+    graph : Graph, PyG Data, NetworkX graph, SciPy sparse matrix, array or list of edges, DataFrame, or path
+        See :func:`graphquilt.read_edges`.
+    dim : int, optional
+        By default that of the embedder, or 64.
     n_patches : int, optional
-        The short form of ``cutting=Cutting(n_patches)``; 10 by default.
-    embedder : Embedder or sequence of Embedder, optional
-        By default :class:`graphquilt.Propagation`. Its ``motions`` decide which motions alignment undoes.
+        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
+    embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
+        By default :class:`graphquilt.Propagation`, which uses features where the graph has any. See
+        :func:`graphquilt.embedders.as_embedder`. Its ``motions`` decide which motions alignment undoes.
     cutting : Cutting, optional
         Partitioner, degree, overlap, edge weight and limits.
     recipe : Recipe
@@ -94,22 +103,26 @@ def embed(
     --------
     >>> import numpy as np
     >>> import scipy.sparse as sp
-    >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
+    >>> ring = sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0))
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
     if n_patches is not None and cutting is not None:
         raise InputError(f"give n_patches ({n_patches}) or cutting ({cutting}), not both.")
-    model = Propagation(dim) if embedder is None else embedder
+    given = [embedder] if not isinstance(embedder, Sequence) or isinstance(embedder, str) else embedder
+    models = tuple(Propagation(dim or 64) if one is None else as_embedder(one, dim) for one in given)
+    in_file = isinstance(graph, str | os.PathLike)
     settings = JobSettings(
-        embedder=tuple(model) if isinstance(model, Sequence) else model,
-        cutting=cutting or Cutting(10 if n_patches is None else n_patches),
+        embedder=models if isinstance(embedder, Sequence) else models[0],
+        cutting=cutting or Cutting(n_patches),
         recipe=recipe,
         seed=seed,
+        source=Source(path=os.fspath(graph)) if in_file else Source(),
     )
-    if settings.dim != dim:
-        raise InputError(f"dim is {dim}, and {model!r} embeds in {settings.dim} dimensions; make them equal.")
-    job = Job.begin({} if store is None else store, settings, graph)
+    if dim is not None and settings.dim != dim:
+        raise InputError(f"dim is {dim}, and {models[0]!r} embeds in {settings.dim} dimensions; make them equal.")
+    job = Job.begin({} if store is None else store, settings, None if in_file else read_edges(graph))
     job.run(executor=executor, progress=progress)
     repeated = job.patch_graph.repeat(job.settings.recipe.runs)
-    return QuiltResult(job.embedding, repeated, job.patches, job.alignment)
+    ids = None if job.graph is None else job.graph.node_ids
+    return QuiltResult(job.embedding, repeated, job.patches, job.alignment, ids)

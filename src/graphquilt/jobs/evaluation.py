@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray
-from graphquilt.errors import JobError, MissingExtraError
+from graphquilt.errors import FormatError, JobError, MissingExtraError
 from graphquilt.evaluate import (
     Comparison,
     Diagnosis,
@@ -25,7 +26,7 @@ from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
 
-__all__ = ["Evaluation", "compare_job", "evaluate_job"]
+__all__ = ["Evaluation", "compare_job", "evaluate_job", "keep_routes"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def evaluate_job(
         figures |= {"losses": result.diagnosis.losses, "unit": result.diagnosis.measure}
         if result.diagnosis.shared is not None:
             figures["shared"] = asdict(result.diagnosis.shared)
-    job.store["evaluation"] = Record({}, {**figures, "options": plain(options), "embedding": fingerprint(X)})
+    _keep(job, {**figures, "options": plain(options)})
     return result
 
 
@@ -98,7 +99,7 @@ def compare_job(
     full: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Comparison:
-    """Measure the patches of a job aligned and not aligned, and an embedding of the whole graph if it is given.
+    """Measure the patches of a job aligned and not aligned, and an embedding of the whole graph; keep the result in it.
 
     Parameters
     ----------
@@ -112,7 +113,28 @@ def compare_job(
     graph = _graph(job) if graph is None else graph
     if job.patch_graph.n_nodes != graph.n_nodes:
         raise JobError(f"{job.name} is a job of {job.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    return compare_routes(graph, job.patches, job.alignment, weights=job.weights, full=full, options=options)
+    alignment, _ = job.alignment, job.embedding
+    comparison = compare_routes(graph, job.patches, alignment, weights=job.weights, full=full, options=options)
+    keep_routes(job, comparison)
+    return comparison
+
+
+def keep_routes(job: Job, routes: Mapping[str, Quality]) -> None:
+    """Keep the quality of several routes beside the other measurements of the embedding, for the report of the job."""
+    _keep(job, {"routes": {route: asdict(measured) for route, measured in routes.items()}})
+
+
+def _keep(job: Job, figures: Mapping[str, object]) -> None:
+    """Keep figures with those that the job has of the same embedding already."""
+    embedding = fingerprint(job.embedding)
+    try:
+        before = job.store["evaluation"].parameters
+    except (KeyError, FormatError):
+        before = {}
+    before = before if before.get("embedding") == embedding else {}
+    routes = {"routes": before["routes"]} if "routes" in before else {}
+    kept = {**before, **figures} if "routes" in figures else {**routes, **figures}
+    job.store["evaluation"] = Record({}, {**kept, "embedding": embedding})
 
 
 def _one_encoder(job: Job, graph: Graph) -> FloatArray | None:

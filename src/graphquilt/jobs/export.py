@@ -1,40 +1,86 @@
-"""Export: the embedding of a job as Parquet, CSV, TSV or word2vec text."""
+"""Export: the embedding of a job in the formats that other programs read, in blocks of rows."""
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
-from graphquilt.files import beside, explained
+from graphquilt.files import array_file, beside, explained
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
 
-__all__ = ["FORMATS", "export_embedding", "format_of", "write_embedding"]
-
-_ROWS = 65_536  # rows in memory at once
+_ROWS = 65_536  # rows in memory at once, and in a row group of Parquet
+_ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec", ".pq": "parquet"}
 
 
-def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | None = None) -> Path:  # noqa: A002
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows to be written, which are read, converted and scaled one block after the other."""
+
+    ids: AnyArray
+    X: AnyArray
+    dtype: np.dtype[np.floating]
+    unit: bool
+
+    @property
+    def dim(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def digits(self) -> int:
+        """How many digits tell any two numbers of this type apart."""
+        return 17 if self.dtype.itemsize == 8 else 9
+
+    def blocks(self) -> Iterator[tuple[AnyArray, AnyArray]]:
+        for start in range(0, len(self.X), _ROWS):
+            rows = np.array(self.X[start : start + _ROWS], dtype=np.float64)
+            if self.unit:
+                lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+                rows /= np.where(lengths > 0, lengths, 1)
+            yield np.asarray(self.ids[start : start + _ROWS]), rows.astype(self.dtype)
+
+    def named(self) -> Iterator[tuple[object, tuple[float, ...]]]:
+        for ids, rows in self.blocks():
+            yield from ((i, tuple(row)) for i, row in zip(ids.tolist(), rows.tolist(), strict=True))
+
+
+def export_embedding(
+    job: Job,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    dtype: Literal["float32", "float64"] = "float32",
+    unit: bool = False,
+) -> Path:
     """Write the embedding of a job, with the ids that its nodes came with.
+
+    Rows are read and written in blocks, so that the memory does not depend on their number.
 
     Parameters
     ----------
     job : Job
     path : path
         A file that is complete once it is there.
-    format : {"parquet", "csv", "tsv", "word2vec"}, optional
-        By default the ending of the name decides: ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and ``.w2v`` are
-        word2vec text (a line with the number of nodes and dimensions, then an id and its coordinates on each line).
+    format : {"npy", "parquet", "csv", "tsv", "word2vec", "neo4j"}, optional
+        By default the ending of the name decides: ``.npy``, ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and
+        ``.w2v`` are word2vec text (a line with the number of nodes and dimensions, then an id and its coordinates with
+        6 digits on each line). ``npy`` is a matrix in C order, as FAISS takes it, and the ids are in a second file
+        beside it: ``x.npy`` and ``x.ids.npy``. ``neo4j`` is CSV for ``neo4j-admin database import``, with the
+        coordinates as one ``float[]``.
+    dtype : {"float32", "float64"}
+    unit : bool
+        Scale every row to length 1, so that inner products are cosines; rows of zeros stay.
 
     Returns
     -------
@@ -42,79 +88,110 @@ def export_embedding(job: Job, path: str | os.PathLike[str], *, format: str | No
     """
     path = Path(path)
     name = format_of(path, format)
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"numbers are exported as float32 or float64, not as {dtype!r}.")
     X = job.embedding
-    write_embedding(path, _node_ids(job, len(X)), X, format=name)
+    write_embedding(path, job_ids(job, len(X)), X, format=name, dtype=dtype, unit=unit)
     return path
 
 
 def format_of(path: Path, format: str | None = None) -> str:  # noqa: A002
     """Return the format that is named, or else the one that the ending of the file stands for."""
-    endings = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec"}
-    name = format or endings.get(path.suffix, path.suffix.removeprefix("."))
+    name = format or _ENDINGS.get(path.suffix, path.suffix.removeprefix("."))
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
     return name
 
 
-def write_embedding(path: Path, ids: pa.Array, X: AnyArray, *, format: str) -> None:  # noqa: A002
-    """Write ids and the coordinates ``X (n, d)`` in one of the FORMATS, to a file that is complete once it is there."""
-    with explained(path.parent), beside(path) as part:
-        FORMATS[format](part, ids, X)
-        os.replace(part, path)
+def write_embedding(
+    path: Path,
+    ids: AnyArray,
+    X: AnyArray,
+    *,
+    format: str,  # noqa: A002
+    dtype: Literal["float32", "float64"],
+    unit: bool = False,
+) -> None:
+    """Write ``ids (n,)`` and coordinates ``X (n, d)`` in one of the FORMATS; see :func:`export_embedding`."""
+    with explained(path.parent):
+        FORMATS[format](path, _Rows(ids, X, np.dtype(dtype), unit))
 
 
-def _node_ids(job: Job, n_nodes: int) -> pa.Array:
-    import pyarrow as pa
-
-    if isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None:
-        return pa.array(node_ids(job.store, n_nodes))
+def job_ids(job: Job, n_nodes: int) -> AnyArray:
+    """Return the ids that the nodes of a job came with, (n,)."""
+    kept = isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None
+    if kept or "node_ids" in job.store:
+        return node_ids(job.store, n_nodes)
     ids = None if job.graph is None else job.graph.node_ids
-    return pa.array(np.arange(n_nodes) if ids is None else ids)
+    return np.arange(n_nodes) if ids is None else ids
 
 
-def _pieces(ids: pa.Array, X: AnyArray) -> Iterator[tuple[pa.Array, AnyArray]]:
-    for start in range(0, len(X), _ROWS):
-        yield ids.slice(start, _ROWS), np.asarray(X[start : start + _ROWS])
+def _npy(path: Path, rows: _Rows) -> None:
+    ids = np.asarray(rows.ids)
+    with array_file(path.with_suffix(".ids.npy"), ids.shape, ids.dtype.str) as write:
+        write(0, ids)
+    with array_file(path, rows.X.shape, rows.dtype) as write:
+        place = 0
+        for _, block in rows.blocks():
+            write(place, block)
+            place += block.size
 
 
-def _parquet(path: Path, ids: pa.Array, X: AnyArray) -> None:
+def _parquet(path: Path, rows: _Rows) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = ["node_id", *(f"x{k}" for k in range(X.shape[1]))]
-    kinds = [ids.type, *[pa.from_numpy_dtype(X.dtype)] * X.shape[1]]
-    with pq.ParquetWriter(path, pa.schema(list(zip(names, kinds, strict=True)))) as writer:
-        for some, rows in _pieces(ids, X):
-            writer.write_table(pa.table([some, *(pa.array(column) for column in rows.T.copy())], names=names))
+    names = ["node_id", *(f"x{k}" for k in range(rows.dim))]
+    kinds = [pa.array(np.asarray(rows.ids[:1])).type, *[pa.from_numpy_dtype(rows.dtype)] * rows.dim]
+    with beside(path) as part:
+        with pq.ParquetWriter(part, pa.schema(list(zip(names, kinds, strict=True)))) as writer:
+            for ids, block in rows.blocks():
+                columns = [pa.array(ids), *(pa.array(column) for column in block.T.copy())]
+                writer.write_table(pa.table(columns, names=names))
+        os.replace(part, path)
 
 
-def _separated(separator: str) -> Callable[[Path, pa.Array, AnyArray], None]:
-    def write(path: Path, ids: pa.Array, X: AnyArray) -> None:
-        import csv
-
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, delimiter=separator, lineterminator="\n")
-            writer.writerow(["node_id", *(f"x{k}" for k in range(X.shape[1]))])
-            for some, rows in _pieces(ids, X):
-                writer.writerows([i, *row] for i, row in zip(some.to_pylist(), rows.tolist(), strict=True))
+def _separated(separator: str) -> Callable[[Path, _Rows], None]:
+    def write(path: Path, rows: _Rows) -> None:
+        number = f"%.{rows.digits}g"
+        header = ["node_id", *(f"x{k}" for k in range(rows.dim))]
+        _write_cells(path, header, ([i, *(number % x for x in row)] for i, row in rows.named()), separator)
 
     return write
 
 
-def _word2vec(path: Path, ids: pa.Array, X: AnyArray) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{X.shape[0]} {X.shape[1]}\n")
-        for some, rows in _pieces(ids, X):
-            for i, row in zip(some.to_pylist(), rows.tolist(), strict=True):
+def _neo4j(path: Path, rows: _Rows) -> None:
+    layout = ";".join([f"%.{rows.digits}g"] * rows.dim)
+    _write_cells(path, ["nodeId:ID", "embedding:float[]"], ([i, layout % row] for i, row in rows.named()), ",")
+
+
+def _write_cells(path: Path, header: list[str], lines: Iterator[list[object]], separator: str) -> None:
+    with beside(path) as part:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(lines)
+        os.replace(part, path)
+
+
+def _word2vec(path: Path, rows: _Rows) -> None:
+    layout = " ".join(["%.6g"] * rows.dim)
+    with beside(path) as part:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(f"{len(rows.X)} {rows.dim}\n")
+            for i, row in rows.named():
                 word = str(i)
                 if not word or any(letter.isspace() for letter in word):
                     raise InputError(f"word2vec text cannot hold the node id {word!r}, which has blanks; use Parquet.")
-                file.write(word + " " + " ".join(map(repr, row)) + "\n")
+                file.write(f"{word} {layout % row}\n")
+        os.replace(part, path)
 
 
-FORMATS: dict[str, Callable[[Path, pa.Array, AnyArray], None]] = {
+FORMATS: dict[str, Callable[[Path, _Rows], None]] = {
+    "npy": _npy,
     "parquet": _parquet,
     "csv": _separated(","),
     "tsv": _separated("\t"),
     "word2vec": _word2vec,
+    "neo4j": _neo4j,
 }

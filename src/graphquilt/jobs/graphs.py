@@ -92,16 +92,16 @@ def _folder(store: Store, source: Source) -> Path | None:
     return store.path / source.graph
 
 
-def node_ids(store: DirectoryStore, n_nodes: int) -> AnyArray:
+def node_ids(store: Store, n_nodes: int) -> AnyArray:
     """Return the ids that :func:`keep_graph` has kept."""
     remedy = "Run the job again with its edges (graphquilt run EDGES --out JOB), or begin it again in another folder"
     try:
         record = store[_IDS]
     except (KeyError, FormatError) as error:
         problem = "are not there" if isinstance(error, KeyError) else f"are damaged: {error}"
-        raise JobError(f"the node ids of {store} {problem}. {remedy}.".replace(".. ", ". ")) from error
+        raise JobError(f"the node ids of {store_name(store)} {problem}. {remedy}.".replace(".. ", ". ")) from error
     numbered = record.parameters.get("ids") == "0..n-1"
     ids: AnyArray | None = np.arange(n_nodes) if numbered else record.arrays.get(_IDS)
     if ids is None or ids.shape != (n_nodes,) or record.parameters.get("n_nodes") != n_nodes:
-        raise JobError(f"the node ids of {store} do not fit its embedding of {n_nodes} rows. {remedy}.")
+        raise JobError(f"the node ids of {store_name(store)} do not fit its embedding of {n_nodes} rows. {remedy}.")
     return ids

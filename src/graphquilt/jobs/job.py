@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -32,6 +33,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline.cutting import cut, stored_patch_graph
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.embedding import embed_patches
+from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.passes import share_name
 from graphquilt.pipeline.patch_data import PatchData, surveyed
 from graphquilt.pipeline.records import graph_fingerprint, patch_key
@@ -334,20 +336,21 @@ class Job:
             return self.alignment
         self._check_embedded()
         with locked(self.store), self._room((patch_graph.n_nodes, settings.dim)) as out:
-            alignment, X = stitch(
-                patch_graph,
-                self.patches,
-                motions=settings.motions,
-                recipe=settings.recipe,
-                graph=self.graph,
-                executor=executor,
-                progress=progress,
-                out=out,
-            )
+            with measured() as cost:
+                alignment, X = stitch(
+                    patch_graph,
+                    self.patches,
+                    motions=settings.motions,
+                    recipe=settings.recipe,
+                    graph=self.graph,
+                    executor=executor,
+                    progress=progress,
+                    out=out,
+                )
             record = Record(alignment.to_arrays(), settings.stitching)
             self.store["alignment"] = record
             parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
-            self.store["embedding"] = Record({"embedding": X}, parameters)
+            self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
         report(progress, "embedding", 1, 1)
         return alignment
 
@@ -355,8 +358,15 @@ class Job:
         """Return the command that leads to an embedding: patches come before the alignment."""
         done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
         if done < wanted:
-            return f"embed its patches first ({done} of {wanted} are; graphquilt embed), then align it."
-        return f"{alignment} (graphquilt align)."
+            return f"embed its patches first ({done} of {wanted} are), then align it: {self._command('embed')}"
+        return f"{alignment}: {self._command('align')}"
+
+    def _command(self, word: str) -> str:
+        """Return a command to copy, with the folder of the job where it has one."""
+        if not isinstance(self.store, DirectoryStore):
+            return f"graphquilt {word} JOB"
+        short = os.path.relpath(self.store.path)
+        return f"graphquilt {word} {shlex.quote(self.name if short.startswith('..') else short)}"
 
     def embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""

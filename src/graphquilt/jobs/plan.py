@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from graphquilt.jobs.workers import Processes
 from graphquilt.kernels import one_thread
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline.measurement import peak_memory
 from graphquilt.pipeline.records import graph_of, patch_key
 from graphquilt.progress import ProgressCallback, report
 
@@ -151,12 +150,11 @@ def _embed_once(
     graph: Graph, patch: int, embedder: Embedder, seed: int, *, twice: bool
 ) -> tuple[float, float, float, int]:
     """Return the seconds of the first time and, where asked for, of a second; bytes, item size."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    before = peak_memory()
     start = time.perf_counter()
     X = checked_fit(embedder, graph, seed, where=f"patch {patch}").embedding
     seconds = time.perf_counter() - start
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before
+    size = peak_memory() - before
     again = time.perf_counter()
     if twice:
         checked_fit(embedder, graph, seed, where=f"patch {patch}")

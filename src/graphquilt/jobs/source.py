@@ -30,8 +30,9 @@ class Source:
     ----------
     path : str, optional
         A file of edges, or a graph folder. None for a graph that was made in memory.
-    columns : tuple
-        Which columns of a file of edges hold source, target and perhaps weight, by position or name.
+    columns : tuple, optional
+        Which columns of a file of edges hold source, target and perhaps weight, by position or name; by default
+        :func:`graphquilt.read_edges` finds them.
     features, labels : str, optional
         Files of node features and node classes.
     directed : bool
@@ -51,7 +52,7 @@ class Source:
     """
 
     path: str | None = None
-    columns: tuple[int | str, ...] = (0, 1)
+    columns: tuple[int | str, ...] | None = None
     features: str | None = None
     labels: str | None = None
     directed: bool = False
@@ -72,7 +73,8 @@ class Source:
             )
         if not isinstance(self.checksums, Mapping) or not isinstance(self.stamps, Mapping):
             raise InputError("checksums and stamps of a source are mappings.")
-        if not isinstance(self.columns, tuple) or not all(isinstance(column, int | str) for column in self.columns):
+        columns = () if self.columns is None else self.columns
+        if not isinstance(columns, tuple) or not all(isinstance(column, int | str) for column in columns):
             raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
 
     def identified(self, known: Source | None = None) -> Source:
@@ -102,7 +104,7 @@ class Source:
     def input(self) -> dict[str, object]:
         """Return what the graph depends on, as plain values; where the files lie does not count."""
         reading = {
-            "columns": list(self.columns),
+            "columns": None if self.columns is None else list(self.columns),
             "directed": self.directed,
             "largest_component": self.largest_component,
         }

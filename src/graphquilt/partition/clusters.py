@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Partitioner(Protocol):
-    """Anything that turns a graph into labels 0..p-1, one for each node."""
+    """Anything that turns a graph into labels 0..p-1, one for each node.
+
+    One with the attribute ``reports = True`` also takes a callback ``progress``, by keyword, and calls it as it works.
+    """
 
     def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from graphquilt.graph import Graph
 from graphquilt.graph.kernels import breadth_first
 from graphquilt.partition import kernels
 from graphquilt.partition.clusters import check_n_patches, fill_empty
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Fennel"]
 
 logger = logging.getLogger(__name__)
+_VISITS = 1 << 19  # nodes after which progress is reported: a second or so
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Fennel:
     balance: float = 1.1
     order: Literal["natural", "random", "breadth-first"] = "natural"
     seed: int = 0
+    reports: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.passes < 1:
@@ -65,7 +68,7 @@ class Fennel:
         if self.order not in ("natural", "random", "breadth-first"):
             raise InputError(f"order is natural, random or breadth-first, not {self.order!r}.")
 
-    def __call__(self, graph: Graph) -> Int64Array:
+    def __call__(self, graph: Graph, *, progress: ProgressCallback | None = None) -> Int64Array:
         """Return the cluster of each node, (n,)."""
         n, p = graph.n_nodes, self.n_patches
         check_n_patches(p, n)
@@ -84,8 +87,12 @@ class Fennel:
         order, place = np.arange(p), np.arange(p)  # all clusters are empty, so any order is one by size
         first = np.where(np.arange(cap + 2) > 0, p, 0)
         for number in range(self.passes):
-            moved = kernels.fennel_pass(csr, visits, penalty, labels, sizes, order, place, first)
-            logger.info("Fennel pass %d: %d of %d nodes changed cluster", number + 1, moved, n)
-            if moved == 0:
+            state = np.array([0, 0, number == 0, 0, 0, 0], dtype=np.int64)
+            for begin in range(0, n, _VISITS):
+                state[:2] = begin, min(begin + _VISITS, n)
+                kernels.fennel_pass(csr, visits, penalty, labels, sizes, order, place, first, state)
+                report(progress, "Fennel", number * n + int(state[1]), self.passes * n)
+            logger.info("Fennel pass %d: %d of %d nodes changed cluster", number + 1, state[3], n)
+            if state[3] == 0:
                 break
         return fill_empty(graph, labels.astype(np.int64), p)

@@ -48,7 +48,7 @@ def _best(touched: Int64Array, gain: Float64Array, sizes: Int64Array, penalty: F
     return best
 
 
-@kernel("Fennel", writes=("labels", "sizes", "order", "place", "first"))
+@kernel("Fennel", writes=("labels", "sizes", "order", "place", "first", "state"))
 def fennel_pass(
     csr: tuple[IntArray, IntArray, Float64Array],
     visits: Int64Array,
@@ -58,13 +58,16 @@ def fennel_pass(
     order: Int64Array,
     place: Int64Array,
     first: Int64Array,
-) -> int:
-    """Put every node, in the order of ``visits``, where Fennel's rule wants it; return how many changed cluster.
+    state: Int64Array,
+) -> None:
+    """Put nodes, in the order of ``visits``, where Fennel's rule wants them.
 
     Only the clusters of a node's neighbours and the least loaded one can win, so that the work for a node
     is proportional to its degree. Clusters are in ``order`` by size, at their ``place``, and ``first[s]`` is where size
     s begins: a size that changes by one moves its cluster across one border, in O(1). Of equal scores the first cluster
-    wins, in a first pass strictly. ``labels``, ``sizes``, ``order``, ``place`` and ``first`` are changed in place.
+    wins, in a first pass strictly. ``state`` is which visits to make, from and to, whether this is a first pass, how
+    many nodes have changed cluster, and where to look for the least loaded one. All but the first three are changed in
+    place, so that the next call goes on from there.
     """
     indptr, indices, weights = csr
     p = len(sizes)
@@ -72,9 +75,8 @@ def fennel_pass(
     gain = np.zeros(p)
     touched = np.empty(p, np.int64)
     natural = len(visits) == 0  # saves 8 bytes per node
-    fresh = sizes.sum() == 0
-    cursor = level = moved = 0
-    for k in range(len(indptr) - 1):
+    begin, end, fresh, moved, cursor, level = state
+    for k in range(begin, end):
         v = k if natural else visits[k]
         old = labels[v]
         n_touched = 0
@@ -101,11 +103,11 @@ def fennel_pass(
         moved += best != old
         labels[v] = best
         _swell(best, sizes, order, place, first)
-    return moved
+    state[3:] = moved, cursor, level
 
 
 @kernel("edge cut")
-def cut(csr: tuple[IntArray, IntArray, Float64Array], labels: Int64Array) -> float:
+def cut(csr: tuple[IntArray, IntArray, Float64Array], labels: IntArray) -> float:
     """Sum the weight of the entries between clusters."""
     indptr, indices, weights = csr
     total = 0.0

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt import linalg
 from graphquilt.errors import InputError
-from graphquilt.graph import Graph, check_labels
+from graphquilt.graph import Graph, short_labels
+from graphquilt.graph.kernels import join_ends
 from graphquilt.patches.expansion import Limits, expand, share_out, smallest_cluster
 from graphquilt.patches.graph import PatchGraph, disconnected
 from graphquilt.patches.inside import entries_inside
@@ -71,20 +71,19 @@ def patch_graph(
         raise InputError(f"the overlap (l, u) needs 1 <= l <= u; it is {overlap}.")
     limits, edge_weight = limits or Limits(), edge_weight or Resistance()
     graph = graph.undirected()
-    clusters = check_labels(labels, graph.n_nodes)
+    clusters = short_labels(labels, graph.n_nodes)
     sizes = np.bincount(clusters)
-    report(progress, "patch graph", 0, 3)
-    pairs, conductances = conductance(graph, clusters)
-    component = linalg.components(pairs, len(sizes))
-    if component.max() > 0 and components == "error":
+    pairs, conductances = conductance(graph, clusters, progress=progress)
+    component = np.empty(len(sizes), dtype=np.int64)
+    if join_ends(pairs, component) > 1 and components == "error":
         raise disconnected(component, sizes)
-    report(progress, "patch graph", 1, 3)
     weights = edge_weight(pairs, conductances, len(sizes))
-    report(progress, "patch graph", 2, 3)
+    del conductances
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
     bounds = limits.degrees(sizes, smallest_cluster(overlap))
     sparse = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
-    report(progress, "patch graph", 3, 3)
+    del pairs, weights
+    report(progress, "patch edges", 1, 1)
     demand = share_out(sparse.edges, sizes, overlap, limits)
     sets, reseeded = expand(graph, clusters, sparse.edges, demand, seeds=for_nodes, progress=progress)
     patch_sizes = np.diff(sets.starts)
@@ -95,7 +94,7 @@ def patch_graph(
         "degree_asked": float(degree),
         "seed": int(seed),
         "edge_weight": repr(edge_weight),
-        "edge_oversampling": entries_inside(graph, sets) / max(graph.n_edges, 1),
+        "edge_oversampling": entries_inside(graph, sets, progress) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
         "edges_dropped_by_limit": sparse.wanted - len(sparse.edges),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphquilt.arrays import Int64Array
+from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.graph import Graph, group
 from graphquilt.patches import kernels
@@ -121,7 +121,7 @@ def share_out(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], li
 
 def expand(
     graph: Graph,
-    labels: Int64Array,
+    labels: IntArray,
     edges: Int64Array,
     demand: Demand,
     *,
@@ -132,28 +132,24 @@ def expand(
 
     Clusters are disjoint, so that growing patch i into cluster j depends on no other pair: each pair has a random
     stream of its own and the order does not matter. First, one scan of each cluster's edges finds where its patch
-    touches the others; then one cluster after the other is cut out of the graph, and every patch that still needs
-    some of its nodes grows inside it, ring by ring. Return the patches, and the number of pairs (i, j) where the
-    frontier was exhausted and had to be seeded again.
+    touches the others; then every patch that still needs some nodes of a cluster grows inside it, ring by ring. Return
+    the patches, and the number of pairs (i, j) where the frontier was exhausted and had to be seeded again.
     """
-    members, starts = group(labels)
-    p = len(starts) - 1
+    clusters = labels, *group(labels)
+    p = len(clusters[2]) - 1
     pairs = np.concatenate([edges, edges[:, ::-1]])
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, need, cap = pairs[order], demand.need.T.ravel()[order], demand.cap.T.ravel()[order]
     seed = np.random.default_rng(seeds).integers(0, 2**64, size=len(order), dtype=np.uint64)[order]
     ends = np.searchsorted(pairs[:, 0], np.arange(p + 1))
     csr = graph.indptr, graph.indices
-    clusters = labels.astype(np.int32), members, starts
-    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
-    taken: list[Int64Array] = []
+    mark = np.zeros(graph.n_nodes // 8 + 1, dtype=np.uint8)
+    taken: list[IntArray] = []
     for i in range(p):
         own = slice(ends[i], ends[i + 1])
         nodes, stops = kernels.frontiers(csr, clusters, i, pairs[own, 1], (cap[own], seed[own]), mark)
-        taken += [nodes[a:b].copy() for a, b in pairwise(stops)]
+        taken += [nodes[a:b] for a, b in pairwise(stops)]
         report(progress, "patch borders", i + 1, p)
-    position = np.empty(graph.n_nodes, dtype=np.int32)
-    position[members] = np.arange(graph.n_nodes) - np.repeat(starts[:-1], np.diff(starts))
     short = np.array([len(nodes) for nodes in taken], dtype=np.int64) < need
     by_target = np.flatnonzero(short)[np.argsort(pairs[short, 1], kind="stable")]
     stops_at = np.searchsorted(pairs[by_target, 1], np.arange(p + 1))
@@ -161,23 +157,24 @@ def expand(
     for j in range(p):
         waiting = by_target[stops_at[j] : stops_at[j + 1]]
         if len(waiting):
-            cluster = members[starts[j] : starts[j + 1]]
-            inner = kernels.inner_graph(csr, clusters, j, position)
-            for k in waiting:
-                first = position[taken[k]].astype(np.int64)
-                clean = np.zeros(len(cluster), dtype=np.bool_)
-                places, again = kernels.grow(inner, first, need[k], cap[k], seed[k], clean)
-                taken[k] = cluster[places]
-                reseeded += again > 0
+            given = [taken[k] for k in waiting]
+            begins = np.cumsum([0, *map(len, given)])
+            wishes = need[waiting], cap[waiting], seed[waiting]
+            nodes, stops, again = kernels.grow(csr, clusters, j, (np.concatenate(given), begins), wishes)
+            for k, a, b in zip(waiting, stops[:-1], stops[1:], strict=True):
+                taken[k] = nodes[a:b].copy()
+            reseeded += again
         report(progress, "patch expansion", j + 1, p)
-    return _collect(members, starts, taken, ends), reseeded
+    return _collect(clusters[1], clusters[2], taken, ends), reseeded
 
 
-def _collect(members: Int64Array, starts: Int64Array, taken: list[Int64Array], ends: Int64Array) -> NodeSets:
-    parts = [[members[starts[i] : starts[i + 1]], *taken[a:b]] for i, (a, b) in enumerate(pairwise(ends))]
-    stops = np.cumsum([0, *(sum(map(len, arrays)) for arrays in parts)])
-    nodes = np.empty(stops[-1], dtype=np.int64)
-    for arrays, start, stop in zip(parts, stops[:-1], stops[1:], strict=True):
-        np.concatenate(arrays, out=nodes[start:stop])
-        nodes[start:stop].sort()
+def _collect(members: IntArray, starts: Int64Array, taken: list[IntArray], ends: Int64Array) -> NodeSets:
+    stops = np.diff(starts)
+    stops = np.cumsum([0, *(stops[i] + sum(map(len, taken[a:b])) for i, (a, b) in enumerate(pairwise(ends)))])
+    nodes = np.empty(stops[-1], dtype=members.dtype)
+    for i, (a, b) in enumerate(pairwise(ends)):
+        part = nodes[stops[i] : stops[i + 1]]
+        np.concatenate([members[starts[i] : starts[i + 1]], *taken[a:b]], out=part)
+        part.sort()
+        taken[a:b] = [part[:0]] * (b - a)  # so that what is copied does not stay in memory
     return NodeSets(nodes, stops)

@@ -11,6 +11,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.patches import kernels
 from graphquilt.patches.graph import PatchGraph
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["coverage", "coverage_weights", "entries_inside"]
 
@@ -19,14 +20,18 @@ LEAST = 0.01  # taken as the coverage of a node without edges inside a patch, so
 
 def _degrees_inside(graph: Graph, node_sets: Sequence[IntArray]) -> Iterator[Int64Array]:
     """Yield for each patch the number of neighbours of each of its nodes that lie inside the patch, (k,)."""
-    mark = np.zeros(graph.n_nodes, dtype=np.uint8)
+    mark = np.zeros(graph.n_nodes // 8 + 1, dtype=np.uint8)
     for nodes in node_sets:
         yield kernels.degrees_inside((graph.indptr, graph.indices), nodes, mark)
 
 
-def entries_inside(graph: Graph, node_sets: Sequence[IntArray]) -> int:
+def entries_inside(graph: Graph, node_sets: Sequence[IntArray], progress: ProgressCallback | None = None) -> int:
     """Count the entries of the induced subgraphs of all patches together."""
-    return sum(int(degrees.sum()) for degrees in _degrees_inside(graph, node_sets))
+    total = 0
+    for k, degrees in enumerate(_degrees_inside(graph, node_sets)):
+        total += int(degrees.sum())
+        report(progress, "edges inside patches", k + 1, len(node_sets))
+    return total
 
 
 def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:

@@ -15,15 +15,16 @@ __all__ = [
     "fill_up",
     "frontiers",
     "grow",
-    "inner_graph",
     "overlap_sizes",
     "random_bits",
     "spanning_tree",
 ]
 
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+BitArray: TypeAlias = npt.NDArray[np.uint8]  # node v is bit v & 7 of byte v >> 3
 Csr: TypeAlias = tuple[IntArray, IntArray]  # indptr, indices
-Clusters: TypeAlias = tuple[IntArray, Int64Array, Int64Array]  # labels (n,), members (n,) by cluster, starts (p + 1,)
+Demand: TypeAlias = tuple[Int64Array, Int64Array, UInt64Array]  # of each patch: at least, at most, random seed
+Clusters: TypeAlias = tuple[IntArray, IntArray, Int64Array]  # labels (n,), members (n,) by cluster, starts (p + 1,)
 
 
 @jit
@@ -37,18 +38,20 @@ def random_bits(state: UInt64Array) -> np.uint64:
 
 
 @jit
-def _append(array: Int64Array, used: int, value: int) -> Int64Array:
-    """Put ``value`` at place ``used``, in an array twice as long if there is no room; return the array."""
-    if used == len(array):
-        longer = np.empty(2 * used, np.int64)
-        longer[:used] = array
-        array = longer
-    array[used] = value
-    return array
+def _with_room(array: IntArray, used: int, more: int) -> IntArray:
+    """Return the array, or one that begins with its ``used`` values, with room for ``more``.
+
+    Called once per row of a graph, because a loop that may replace an array in every step is not made fast.
+    """
+    if used + more <= len(array):
+        return array
+    longer = np.empty(2 * (used + more), array.dtype)
+    longer[:used] = array[:used]
+    return longer
 
 
 @jit
-def _sample(values: Int64Array, wanted: int, state: UInt64Array) -> Int64Array:
+def _sample(values: IntArray, wanted: int, state: UInt64Array) -> IntArray:
     """Return ``wanted`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
     for f in range(wanted):
         pick = f + np.int64(random_bits(state) % np.uint64(len(values) - f))
@@ -56,15 +59,40 @@ def _sample(values: Int64Array, wanted: int, state: UInt64Array) -> Int64Array:
     return values[:wanted]
 
 
+@jit
+def _ascending(values: IntArray) -> IntArray:
+    """Sort ids: digit by digit where there are so many that this is several times faster."""
+    if len(values) < 256:
+        return np.sort(values)
+    largest = np.int64(values.max())
+    source, target = values.copy(), np.empty_like(values)
+    counts = np.empty(1 << 11, np.int64)
+    shift = 0
+    while largest >> shift > 0:
+        counts[:] = 0
+        for v in source:
+            counts[(v >> shift) & 0x7FF] += 1
+        place = 0
+        for digit in range(len(counts)):
+            counts[digit], place = place, place + counts[digit]
+        for v in source:
+            digit = (v >> shift) & 0x7FF
+            target[counts[digit]] = v
+            counts[digit] += 1
+        source, target = target, source
+        shift += 11
+    return source
+
+
 @kernel("borders of patches", writes=("mark",))
 def frontiers(
-    csr: Csr, clusters: Clusters, i: int, neighbours: Int64Array, demand: tuple[Int64Array, UInt64Array], mark: IntArray
-) -> tuple[Int64Array, Int64Array]:
+    csr: Csr, clusters: Clusters, i: int, neighbours: Int64Array, demand: tuple[Int64Array, UInt64Array], mark: BitArray
+) -> tuple[IntArray, Int64Array]:
     """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the edges of cluster i, none larger than its cap.
 
     ``neighbours`` ascend, ``demand`` is the largest number of nodes to take from each and its random seed, and ``mark``
-    (n,) is zeros, and left so. Return the nodes neighbour by neighbour, ascending unless sampled, and where each
-    neighbour's end.
+    has one bit per node, which is zero, and left so. Return the nodes neighbour by neighbour, ascending unless sampled,
+    and where each neighbour's end.
     """
     indptr, indices = csr
     labels, members, starts = clusters
@@ -72,117 +100,142 @@ def frontiers(
     slot = np.full(len(starts) - 1, -1, np.int32)
     for t in range(len(neighbours)):
         slot[neighbours[t]] = t
-    nodes = np.empty(256, np.int64)
+    nodes = np.empty(256, members.dtype)
+    slots: IntArray = np.empty(256, np.int32)
     n_nodes = 0
     for u in members[starts[i] : starts[i + 1]]:
+        degree = indptr[u + 1] - indptr[u]
+        nodes, slots = _with_room(nodes, n_nodes, degree), _with_room(slots, n_nodes, degree)
         for e in range(indptr[u], indptr[u + 1]):
             v = indices[e]
             # The clusters first: most edges lead to none of the neighbours, and the table is small.
-            if slot[labels[v]] >= 0 and mark[v] == 0:
-                mark[v] = 1
-                nodes = _append(nodes, n_nodes, v)
+            t = slot[labels[v]]
+            if t >= 0 and (mark[v >> 3] >> (v & 7)) & 1 == 0:
+                mark[v >> 3] |= np.uint8(1 << (v & 7))
+                nodes[n_nodes] = v
+                slots[n_nodes] = t
                 n_nodes += 1
-    for k in range(n_nodes):
-        mark[nodes[k]] = 0
-    # Sorted, so that a sample does not depend on the order in which the frontier was found.
-    nodes = np.sort(nodes[:n_nodes])
-    slots = slot[labels[nodes]]
-    nodes = nodes[np.argsort(slots, kind="mergesort")]
+    for v in nodes[:n_nodes]:
+        mark[v >> 3] = 0
     ends = np.zeros(len(neighbours) + 1, np.int64)
-    for t in slots:
+    for t in slots[:n_nodes]:
         ends[t + 1] += 1
     ends = np.cumsum(ends)
-    taken = np.empty(n_nodes, np.int64)
+    place = ends[:-1].copy()
+    by_slot = np.empty(n_nodes, members.dtype)
+    for k in range(n_nodes):
+        by_slot[place[slots[k]]] = nodes[k]
+        place[slots[k]] += 1
     taken_ends = np.zeros(len(neighbours) + 1, np.int64)
     state = np.empty(1, np.uint64)
     for t in range(len(neighbours)):
-        part = nodes[ends[t] : ends[t + 1]]
+        # Sorted, so that a sample does not depend on the order in which the frontier was found.
+        part = _ascending(by_slot[ends[t] : ends[t + 1]])
         if len(part) > cap[t]:
             state[0] = seeds[t]
             part = _sample(part, cap[t], state)
-        taken[taken_ends[t] : taken_ends[t] + len(part)] = part
+        by_slot[taken_ends[t] : taken_ends[t] + len(part)] = part
         taken_ends[t + 1] = taken_ends[t] + len(part)
-    return taken[: taken_ends[-1]], taken_ends
+    return by_slot[: taken_ends[-1]].copy(), taken_ends
 
 
-@kernel("graphs of clusters")
-def inner_graph(csr: Csr, clusters: Clusters, cluster: int, position: IntArray) -> tuple[Int64Array, Int64Array]:
-    """Return the CSR arrays of the subgraph of one cluster, in positions within the cluster."""
-    indptr, indices = csr
-    labels, members, starts = clusters
-    own = members[starts[cluster] : starts[cluster + 1]]
-    ends = np.zeros(len(own) + 1, np.int64)
-    columns = np.empty(256, np.int64)
-    n_columns = 0
-    for k in range(len(own)):
-        for e in range(indptr[own[k]], indptr[own[k] + 1]):
-            v = indices[e]
-            if labels[v] == cluster:
-                columns = _append(columns, n_columns, position[v])
-                n_columns += 1
-        ends[k + 1] = n_columns
-    return ends, columns[:n_columns]
+@jit
+def _fill_row(row: IntArray, labels: IntArray, own: IntArray, j: int, columns: IntArray, used: int) -> int:
+    """Put the places in cluster j of a node's neighbours there behind the ``used`` values of ``columns``."""
+    for v in row:
+        if labels[v] == j:
+            columns[used] = np.searchsorted(own, v)
+            used += 1
+    return used
 
 
-@kernel("growing patches", writes=("frontier", "mark"))
-def grow(inner: Csr, frontier: Int64Array, need: int, cap: int, seed: int, mark: BoolArray) -> tuple[Int64Array, int]:
-    """Take nodes of a cluster, ring by ring from ``frontier``, until there are ``need``, never more than ``cap``.
-
-    The second half of Algorithm 2, in positions within the cluster; ``mark`` is False everywhere. Return the positions
-    taken, and how often an exhausted frontier had to be seeded again.
-    """
-    indptr, indices = inner
-    n = len(indptr) - 1
-    state = np.full(1, seed, np.uint64)
-    pool = np.empty(0, np.int64)
-    untried = n
-    taken = np.empty(cap, np.int64)
-    n_taken = 0
-    reseeded = 0
-    for v in frontier:
-        mark[v] = True
+@jit
+def _untaken(pool: Int64Array, untried: int, mark: BoolArray, state: UInt64Array) -> tuple[int, int]:
+    """Mark a random node of those in the pool that are not marked; return it, and how many are left untried."""
     while True:
-        if len(frontier) > cap - n_taken:
-            frontier = _sample(frontier, cap - n_taken, state)
-        taken[n_taken : n_taken + len(frontier)] = frontier
-        n_taken += len(frontier)
-        if n_taken >= need:
-            return taken[:n_taken], reseeded
-        ring = np.empty(64, np.int64)
-        n_ring = 0
-        for u in frontier:
-            for e in range(indptr[u], indptr[u + 1]):
-                v = indices[e]
-                if not mark[v]:
-                    mark[v] = True
-                    ring = _append(ring, n_ring, v)
-                    n_ring += 1
-        if n_ring == 0:
-            # Differs from the paper: an exhausted frontier is seeded again with a random node of the cluster.
-            if reseeded == 0:
-                pool = np.arange(n)
-            reseeded += 1
-            while n_ring == 0:
-                k = np.int64(random_bits(state) % np.uint64(untried))
-                untried -= 1
-                v = pool[k]
-                pool[k] = pool[untried]
-                if not mark[v]:
-                    mark[v] = True
-                    ring[0] = v
-                    n_ring = 1
-        frontier = np.sort(ring[:n_ring])
+        k = np.int64(random_bits(state) % np.uint64(untried))
+        untried -= 1
+        v = pool[k]
+        pool[k] = pool[untried]
+        if not mark[v]:
+            mark[v] = True
+            return v, untried
+
+
+@kernel("growing patches")
+def grow(
+    csr: Csr, clusters: Clusters, j: int, taken: tuple[IntArray, Int64Array], demand: Demand
+) -> tuple[IntArray, Int64Array, int]:
+    """Let patches take nodes of cluster j, ring by ring, until each has what it needs: the second half of Algorithm 2.
+
+    ``taken`` are the nodes that each has already, and where each one's begin; ``demand`` is what each needs, the most
+    that it may take, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the
+    nodes taken, where each patch's begin, and how many patches had an exhausted frontier that was seeded again.
+    """
+    labels, members, starts = clusters
+    own = members[starts[j] : starts[j + 1]]
+    given, begins = taken
+    need, cap, seeds = demand
+    rows = np.full((len(own), 2), -1, np.int64)
+    columns: IntArray = np.empty(1024, np.int32)
+    n_columns = 0
+    result = np.empty(cap.sum(), members.dtype)
+    ends = np.zeros(len(need) + 1, np.int64)
+    mark = np.zeros(len(own), np.bool_)
+    state = np.empty(1, np.uint64)
+    n_reseeded = 0
+    for t in range(len(need)):
+        state[0] = seeds[t]
+        frontier: IntArray = np.searchsorted(own, given[begins[t] : begins[t + 1]]).astype(np.int32)
+        mark[:] = False
+        mark[frontier] = True
+        pool = np.empty(0, np.int64)
+        untried = len(own)
+        n_taken = 0
+        while True:
+            if len(frontier) > cap[t] - n_taken:
+                frontier = _sample(frontier, cap[t] - n_taken, state)
+            result[ends[t] + n_taken : ends[t] + n_taken + len(frontier)] = own[frontier]
+            n_taken += len(frontier)
+            if n_taken >= need[t]:
+                break
+            ring: IntArray = np.empty(64, np.int32)
+            n_ring = 0
+            for u in frontier:
+                if rows[u, 0] < 0:
+                    rows[u, 0] = n_columns
+                    begin, end = csr[0][own[u]], csr[0][own[u] + 1]
+                    columns = _with_room(columns, n_columns, end - begin)
+                    n_columns = _fill_row(csr[1][begin:end], labels, own, j, columns, n_columns)
+                    rows[u, 1] = n_columns
+                ring = _with_room(ring, n_ring, rows[u, 1] - rows[u, 0])
+                for v in columns[rows[u, 0] : rows[u, 1]]:
+                    if not mark[v]:
+                        mark[v] = True
+                        ring[n_ring] = v
+                        n_ring += 1
+            if n_ring == 0:
+                # Differs from the paper: an exhausted frontier is seeded again with a random node of the cluster.
+                if len(pool) == 0:
+                    pool = np.arange(len(own))
+                    n_reseeded += 1
+                ring[0], untried = _untaken(pool, untried, mark, state)
+                n_ring = 1
+            frontier = _ascending(ring[:n_ring])
+        ends[t + 1] = ends[t] + n_taken
+    return result[: ends[-1]], ends, n_reseeded
 
 
 @kernel("edges inside patches", writes=("mark",))
-def degrees_inside(csr: Csr, nodes: IntArray, mark: IntArray) -> Int64Array:
-    """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` (n,) is zeros, and left so.
+def degrees_inside(csr: Csr, nodes: IntArray, mark: BitArray) -> Int64Array:
+    """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` has one zero bit per node.
 
-    A node with far more neighbours than the patch has nodes is looked up from the patch's side.
+    The bits are zero again afterwards. A node with far more neighbours than the patch has nodes is looked up from the
+    patch's side.
     """
     indptr, indices = csr
     for u in nodes:
-        mark[u] = 1
+        mark[u >> 3] |= np.uint8(1 << (u & 7))
     counts = np.zeros(len(nodes), np.int64)
     for k, u in enumerate(nodes):
         a, b = indptr[u], indptr[u + 1]
@@ -193,15 +246,18 @@ def degrees_inside(csr: Csr, nodes: IntArray, mark: IntArray) -> Int64Array:
                 if place < len(row) and row[place] == v:
                     counts[k] += 1
         else:
+            count = 0
             for e in range(a, b):
-                counts[k] += mark[indices[e]]
+                v = indices[e]
+                count += (mark[v >> 3] >> (v & 7)) & 1
+            counts[k] = count
     for u in nodes:
-        mark[u] = 0
+        mark[u >> 3] = 0
     return counts
 
 
 @kernel("overlaps of patches")
-def overlap_sizes(nodes: Int64Array, starts: Int64Array, edges: Int64Array) -> Int64Array:
+def overlap_sizes(nodes: IntArray, starts: Int64Array, edges: Int64Array) -> Int64Array:
     """Count the nodes shared by the two patches of each edge; patches are sorted runs of ``nodes``."""
     result = np.zeros(len(edges), np.int64)
     for k in range(len(edges)):

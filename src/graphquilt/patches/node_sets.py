@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from graphquilt.arrays import Int64Array, refuse_masked
+from graphquilt.arrays import Int64Array, IntArray, refuse_masked
 from graphquilt.errors import CoverError, InputError
 
 __all__ = ["LazySequence", "NodeSets"]
@@ -49,7 +49,7 @@ class LazySequence(Sequence[Item_co]):
         return map(self._item, range(len(self)))
 
 
-class NodeSets(LazySequence[Int64Array]):
+class NodeSets(LazySequence[IntArray]):
     """Sets of nodes end to end in one array, which is small even for ten thousand patches.
 
     Parameters
@@ -66,14 +66,14 @@ class NodeSets(LazySequence[Int64Array]):
     (2, [1, 2])
     """
 
-    def __init__(self, nodes: Int64Array, starts: Int64Array) -> None:
+    def __init__(self, nodes: IntArray, starts: Int64Array) -> None:
         self.nodes = nodes
         self.starts = starts
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def _item(self, k: int) -> Int64Array:
+    def _item(self, k: int) -> IntArray:
         return self.nodes[self.starts[k] : self.starts[k + 1]]
 
     @classmethod

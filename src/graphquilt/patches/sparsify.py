@@ -7,7 +7,9 @@ keeps the patch graph connected, and further edges are sampled in proportion to 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -15,15 +17,17 @@ import numpy.typing as npt
 
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.graph import Graph, check_labels
-from graphquilt.graph.kernels import volumes
-from graphquilt.linalg import components
+from graphquilt.graph import Graph, group, short_labels
+from graphquilt.graph import kernels as kernels_of_graphs
 from graphquilt.patches import kernels
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Conductance", "EdgeWeight", "Resistance", "Sparsified", "conductance", "sparsify"]
 
 logger = logging.getLogger(__name__)
+_STEPS = 100  # parts of the clusters after which progress is reported
+_CHUNK = 1 << 20  # patch edges whose logarithms are taken at once
 
 
 class EdgeWeight(Protocol):
@@ -97,7 +101,9 @@ class Sparsified:
     beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
 
 
-def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float64Array]:
+def conductance(
+    graph: Graph, labels: npt.ArrayLike, *, progress: ProgressCallback | None = None
+) -> tuple[Int64Array, Float64Array]:
     """Return the pairs (m, 2) of clusters joined by an edge, i < j in lexicographic order, and their conductances (m,).
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
@@ -110,14 +116,25 @@ def conductance(graph: Graph, labels: npt.ArrayLike) -> tuple[Int64Array, Float6
     [0.3333]
     """
     graph = graph.undirected()
-    clusters = check_labels(labels, graph.n_nodes)
-    Q = graph.quotient(clusters)
-    _, columns, cuts = Q.csr
-    volume = volumes(graph.csr, clusters, Q.n_nodes)
-    rows = np.repeat(np.arange(Q.n_nodes), Q.degrees)
-    upper = rows < columns
-    edges = np.stack([rows[upper], columns[upper]], axis=1).astype(np.int64)
-    return edges, cuts[upper] / volume[edges].min(axis=1)
+    short = short_labels(labels, graph.n_nodes)
+    clusters = short, *group(short)
+    p, csr = len(clusters[2]) - 1, graph.csr
+    steps = np.unique(np.linspace(0, p, min(p, _STEPS) + 1).astype(np.int64))
+    parts = []
+    for first, last in pairwise(steps.tolist()):
+        parts.append(kernels_of_graphs.cluster_pairs(csr, clusters, first, last))
+        report(progress, "conductances", last, p)
+    volume = kernels_of_graphs.volumes(csr, short, p)
+    del short, clusters
+    n_pairs = sum(len(columns) for _, columns, _ in parts)
+    edges, conductances, done = np.empty((n_pairs, 2), dtype=np.int64), np.empty(n_pairs), 0
+    for first, last in pairwise(steps.tolist()):
+        counts, columns, cuts = parts.pop(0)
+        here = slice(done, done + len(columns))
+        edges[here, 0], edges[here, 1] = np.repeat(np.arange(first, last), counts), columns
+        conductances[here] = cuts / volume[edges[here]].min(axis=1)
+        done += len(columns)
+    return edges, conductances
 
 
 def sparsify(
@@ -155,16 +172,45 @@ def sparsify(
     bound = np.full(n_patches, np.iinfo(np.int64).max) if limit is None else np.maximum(limit, 1).astype(np.int64)
     chosen = np.zeros(len(edges), dtype=np.bool_)
     counts = np.zeros(n_patches, dtype=np.int64)
-    parent = np.arange(n_patches)
-    by_weight = np.argsort(-weights, kind="stable")
-    needed, allowed = n_patches - 1 - int(components(edges, n_patches).max()), bound.copy()
-    taken = kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
+    parent = np.empty(n_patches, dtype=np.int64)
+    needed, allowed = n_patches - kernels_of_graphs.join_ends(edges, parent), bound.copy()
+    parent[:] = np.arange(n_patches)
+    taken = 0
     while taken < needed:
+        for by_weight in _descending(weights, 8 * wanted):
+            taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
+            if taken == needed:
+                break
         allowed *= 2
-        taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
     beyond = np.flatnonzero(counts > bound)
-    with np.errstate(divide="ignore"):
-        keys = np.log(weights) + rng.gumbel(size=len(weights))
-    kernels.fill_up(edges, np.argsort(-keys, kind="stable"), bound, chosen, counts, wanted - taken)
+    keys = rng.gumbel(size=len(weights))
+    for start in range(0, len(keys), _CHUNK):
+        keys[start : start + _CHUNK] += np.log(weights[start : start + _CHUNK])
+    left = wanted - taken
+    for by_key in _descending(keys, 8 * wanted):
+        left -= kernels.fill_up(edges, by_key, bound, chosen, counts, left)
+        if left == 0:
+            break
     at_limit = np.flatnonzero(counts >= bound)
     return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
+
+
+def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
+    """Yield the places of values in descending order, of equal ones the first first, in pieces of about ``count``.
+
+    Few pieces are needed as a rule, so that most of the values are never sorted.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in _descending(np.array([1.0, 3.0, 2.0, 3.0]), 2)]
+    [[1, 3], [2, 0]]
+    """
+    above = np.inf
+    left = len(values)
+    while left > 0:
+        below = values[values < above] if left < len(values) else values
+        least = -np.inf if left <= count else np.partition(below, left - count)[left - count]
+        del below
+        places = np.flatnonzero((values >= least) & (values < above) if left < len(values) else values >= least)
+        yield places[np.argsort(-values[places], kind="stable")]
+        above, left = least, left - len(places)

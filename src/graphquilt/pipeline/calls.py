@@ -6,26 +6,28 @@ import dataclasses
 import functools
 import os
 import socket
-import time
 import traceback
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder, Surroundings, checked_fit, checked_offer, with_start
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
 from graphquilt.pipeline.description import describe
+from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.patch_data import stored_data
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["Call", "Outcome", "Start", "embedder_of_run", "embedding_parameters", "patch_seed", "perform"]
+__all__ = ["Call", "Outcome", "Start", "embedder_of_run", "embedding_parameters", "patch_seed", "perform", "thinned"]
+
+_CURVE = 33  # points of a loss curve that are kept
 
 
 def patch_seed(seed: int, patch: int) -> int:
@@ -95,15 +97,36 @@ class Call:
 class Outcome:
     """What came of a call; small where a shared store holds the arrays.
 
+    ``facts`` are a few numbers for those who watch, and ``losses`` are pairs of an epoch and its loss.
+
     ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
-    damaged, the error is "final" because it would come again, or it is "fatal" because no patch can succeed.
+    damaged, the error is "final" because it would come again, it is "fatal" because no patch can succeed, or the
+    "embedder" breaks its promise, which it would for every patch.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)
+    losses: Sequence[tuple[int, float]] = ()
     arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
-    kind: Literal["failed", "input", "final", "fatal"] = "failed"
+    kind: Literal["failed", "input", "final", "fatal", "embedder"] = "failed"
     trace: str = ""
+
+    def record(self, parameters: Parameters) -> Record:
+        """Return what the store keeps: the arrays, with what made them, the facts and the losses."""
+        curve = {"losses": [list(pair) for pair in self.losses]} if self.losses else {}
+        return Record(self.arrays or {}, {**parameters, **self.facts, **curve})
+
+
+def thinned(losses: Sequence[float] | Float64Array) -> list[tuple[int, float]]:
+    """Return a loss curve of at most 33 points, the first and the last among them, as pairs of an epoch and its loss.
+
+    Examples
+    --------
+    >>> thinned([0.5, 0.25])
+    [(1, 0.5), (2, 0.25)]
+    """
+    epochs = np.unique(np.linspace(1, len(losses), min(len(losses), _CURVE)).astype(np.int64))
+    return [(k, float(f"{losses[k - 1]:.6g}")) for k in epochs.tolist() if np.isfinite(losses[k - 1])]
 
 
 def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
@@ -125,24 +148,27 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome(error=f"{type(error).__name__}: {error}", kind="input")
     where = f"patch {call.patch}"
     try:
-        begin = time.perf_counter()
         facts: dict[str, float] = {}
-        if call.content == "embedding":
-            fit = checked_fit(embedder, graph, call.seed, where=where, progress=progress, surroundings=surroundings)
-            if len(fit.losses):
-                facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
-            arrays: Mapping[str, AnyArray] = {"embedding": np.asarray(fit.embedding)}
-        else:
-            arrays = checked_offer(embedder, graph, call.seed, where=where, surroundings=surroundings)
-        facts["seconds"] = round(time.perf_counter() - begin, 6)
+        losses: Sequence[tuple[int, float]] = ()
+        with measured() as cost:
+            if call.content == "embedding":
+                fit = checked_fit(embedder, graph, call.seed, where=where, progress=progress, surroundings=surroundings)
+                if len(fit.losses):
+                    facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
+                    losses = thinned(fit.losses)
+                arrays: Mapping[str, AnyArray] = {"embedding": np.asarray(fit.embedding)}
+            else:
+                arrays = checked_offer(embedder, graph, call.seed, where=where, surroundings=surroundings)
+        outcome = Outcome(facts | cost, losses, arrays)
         if call.store is None:
-            return Outcome(facts, arrays)
-        call.store[patch_key(call.patch, call.content)] = Record(arrays, {**call.parameters, **facts})
-        return Outcome(facts)
+            return outcome
+        call.store[patch_key(call.patch, call.content)] = outcome.record(call.parameters)
+        return Outcome(outcome.facts)
     except (JobError, MissingExtraError) as error:
         return Outcome(error=str(error), kind="fatal")
     except InputError as error:
-        return Outcome(error=str(error).removesuffix("."), kind="final")
+        kind: Literal["embedder", "final"] = "embedder" if isinstance(error, EmbedderError) else "final"
+        return Outcome(error=str(error).removesuffix("."), kind=kind)
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 

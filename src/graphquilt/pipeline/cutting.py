@@ -16,13 +16,39 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.partition import Metis, Partitioner, merge_small
 from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
 from graphquilt.pipeline.description import describe, differences
+from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
 from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Cutting", "cut", "default_degree", "default_overlap", "keep_patch_graph", "stored_patch_graph"]
+__all__ = [
+    "Cutting",
+    "cut",
+    "default_degree",
+    "default_overlap",
+    "default_patches",
+    "keep_patch_graph",
+    "stored_patch_graph",
+]
 
 _log = logging.getLogger(__name__)
+
+SMALL = 5_000  # nodes; a graph below this is one patch unless more are asked for
+PER_PATCH = 50_000  # nodes of a patch of a large graph
+
+
+def default_patches(n_nodes: int) -> int:
+    """Return the default number of patches: one below 5000 nodes, then 10, and one per 50 000 nodes where that is more.
+
+    A small graph is embedded whole in seconds, and cutting it can only lose something. Above that the paper's 10
+    patches are embedded in parallel, and patches of 50 000 nodes stay within what one machine does in a few minutes.
+
+    Examples
+    --------
+    >>> default_patches(34), default_patches(20_000), default_patches(1_000_000)
+    (1, 10, 20)
+    """
+    return 1 if n_nodes < SMALL else max(10, math.ceil(n_nodes / PER_PATCH))
 
 
 def default_degree(n_patches: int) -> int:
@@ -60,11 +86,11 @@ class Cutting:
 
     Attributes
     ----------
-    n_patches : int
-        How many clusters the graph is partitioned into. Clusters with less than half of the least overlap are merged
-        into neighbours, so that there can be fewer patches.
-    partitioner : Partitioner, optional
-        By default ``Metis(n_patches, seed)``.
+    n_patches : int, optional
+        How many clusters the graph is partitioned into; by default :func:`default_patches`. Clusters with less than
+        half of the least overlap are merged into neighbours, so that there can be fewer patches.
+    partitioner : Partitioner or class of one, optional
+        A class is called with the number of patches and the seed, as far as it takes them. By default ``Metis``.
     degree : float, optional
         Mean degree of the patch graph; by default :func:`default_degree`.
     overlap : (l, u), optional
@@ -81,29 +107,36 @@ class Cutting:
     (250, 1000)
     """
 
-    n_patches: int = 10
+    n_patches: int | None = None
     _: KW_ONLY
-    partitioner: Partitioner | None = None
+    partitioner: Partitioner | type | None = None
     degree: float | None = None
     overlap: tuple[int, int] | None = None
     edge_weight: Resistance | Conductance = Resistance()
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        n = self.n_patches
+        n = 1 if self.n_patches is None else self.n_patches
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"n_patches is a whole number of at least 1, not {n!r}.")
-        object.__setattr__(self, "n_patches", int(n))
+        object.__setattr__(self, "n_patches", None if self.n_patches is None else int(n))
         if self.overlap is not None:
             object.__setattr__(self, "overlap", (int(self.overlap[0]), int(self.overlap[1])))
 
     def resolved(self, *, dim: int, n_nodes: int, seed: int) -> Cutting:
         """Return the same cutting with every default filled in for one graph."""
+        n_patches = default_patches(n_nodes) if self.n_patches is None else self.n_patches
+        partitioner = Metis if self.partitioner is None else self.partitioner
+        if isinstance(partitioner, type):
+            known = {field.name for field in dataclasses.fields(partitioner)}
+            values = {"n_patches": n_patches, "seed": seed}
+            partitioner = partitioner(**{name: value for name, value in values.items() if name in known})
         return dataclasses.replace(
             self,
-            partitioner=Metis(self.n_patches, seed) if self.partitioner is None else self.partitioner,
-            degree=default_degree(self.n_patches) if self.degree is None else self.degree,
-            overlap=default_overlap(dim, n_nodes, self.n_patches) if self.overlap is None else self.overlap,
+            n_patches=n_patches,
+            partitioner=partitioner,
+            degree=default_degree(n_patches) if self.degree is None else self.degree,
+            overlap=default_overlap(dim, n_nodes, n_patches) if self.overlap is None else self.overlap,
         )
 
 
@@ -162,26 +195,29 @@ def cut(
             _log.warning("the graph is cut again: %s", error)
     assert cutting.overlap is not None
     assert cutting.degree is not None
-    labels = _labels(graph, cutting, settings, store)
-    report(progress, "partition", 1, 1)
-    patches = patch_graph(
-        graph,
-        labels,
-        degree=cutting.degree,
-        overlap=cutting.overlap,
-        edge_weight=cutting.edge_weight,
-        limits=cutting.limits,
-        components="error" if motions.free else "each",
-        seed=seed,
-        progress=progress,
-    )
+    with measured() as cost:
+        labels = _labels(graph, cutting, settings, store, progress)
+        report(progress, "partition", 1, 1)
+        patches = patch_graph(
+            graph,
+            labels,
+            degree=cutting.degree,
+            overlap=cutting.overlap,
+            edge_weight=cutting.edge_weight,
+            limits=cutting.limits,
+            components="error" if motions.free else "each",
+            seed=seed,
+            progress=progress,
+        )
     if motions.rotate:
         patches.check_dim(dim)
-    _write_patch_graph(store, patches, graph, settings)
+    _write_patch_graph(store, patches, graph, {**settings, **cost})
     return patches
 
 
-def _labels(graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store) -> Int64Array:
+def _labels(
+    graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store, progress: ProgressCallback | None
+) -> Int64Array:
     """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
     settings = settings | {"graph": graph_fingerprint(graph)}
     try:
@@ -191,8 +227,10 @@ def _labels(graph: Graph, cutting: Cutting, settings: dict[str, object], store: 
     except (KeyError, FormatError):
         pass
     assert cutting.partitioner is not None
+    assert not isinstance(cutting.partitioner, type)
     assert cutting.overlap is not None
-    labels = merge_small(graph, cutting.partitioner(graph), smallest_cluster(cutting.overlap))
+    options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
+    labels = merge_small(graph, cutting.partitioner(graph, **options), smallest_cluster(cutting.overlap))
     store["labels"] = Record({"labels": labels}, settings)
     return labels
 

@@ -22,8 +22,10 @@ __all__ = ["describe", "differences", "fingerprint", "plain", "restored", "resto
 MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
-def fingerprint(*arrays: object) -> str:
+def fingerprint(*arrays: object, wide: bool = False) -> str:
     """Return a short digest that differs for arrays that differ in type, shape or any value; all of them are read.
+
+    With ``wide``, the same integers in fewer than 64 bits have the same digest.
 
     Examples
     --------
@@ -39,11 +41,12 @@ def fingerprint(*arrays: object) -> str:
             digest.update(b"-")
             continue
         values = np.asanyarray(array)
-        digest.update(f"{values.dtype.str}{values.shape}".encode())
+        kind = np.dtype(np.int64) if wide and values.dtype.kind in "iu" else values.dtype
+        digest.update(f"{kind.str}{values.shape}".encode())
         if values.dtype.hasobject:
             digest.update(repr(values.tolist()).encode())
         else:
-            digest.update(array_checksum(values).encode())
+            digest.update(array_checksum(values, dtype=kind).encode())
     return digest.hexdigest()[:16]
 
 
@@ -68,7 +71,8 @@ def describe(value: object) -> dict[str, object]:
         return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
     kind = value if hasattr(value, "__qualname__") else type(value)
     # Where a class of ours lives inside the package does not count: files may move between versions.
-    module = "graphquilt" if kind.__module__.startswith("graphquilt.") else kind.__module__
+    own_module = kind.__module__ or "__main__"  # code that was run by exec has none
+    module = "graphquilt" if own_module.startswith("graphquilt.") else own_module
     name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
     if kind.__qualname__.endswith("<lambda>"):
         code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)

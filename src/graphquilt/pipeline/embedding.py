@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphquilt.arrays import AnyArray
+from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder, can_start, needs_start, started, with_start
 from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError, QuiltError
 from graphquilt.graph import Graph
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 def embed_patches(
     graph: Graph | None,
     patch_graph: PatchGraph,
-    embedder: Embedder | Sequence[Embedder],
+    embedder: EmbedderLike | Sequence[EmbedderLike],
     *,
     seed: int = 0,
     recipe: Recipe = Recipe(),
@@ -60,8 +61,9 @@ def embed_patches(
     graph : Graph or None
         None where a shared store has the data of every patch already.
     patch_graph : PatchGraph
-    embedder : Embedder or sequence of Embedder
-        One for all patches, or one for each.
+    embedder : Embedder, function, object with ``fit_transform``, or sequence of these
+        One for all patches, or one for each. Of a function, the first patch shows in how many dimensions it embeds;
+        ``FunctionEmbedder(function, dim)`` says it before, and saves that one call.
     seed : int
         Patch k is embedded with ``patch_seed(seed, k)``.
     recipe : Recipe
@@ -107,7 +109,7 @@ def embed_patches(
     work = _Work(
         graph,
         patch_graph,
-        _one_for_each(embedder, patch_graph, recipe),
+        _one_for_each(_with_dims(embedder, graph, patch_graph, seed), patch_graph, recipe),
         recipe,
         seed,
         store={} if store is None else store,
@@ -120,6 +122,23 @@ def embed_patches(
     with one_thread(), contextlib.ExitStack() as lock:
         work.begin(lock)
         return work.embed(work.start(lock), lock)
+
+
+def _with_dims(
+    given: EmbedderLike | Sequence[EmbedderLike], graph: Graph | None, patch_graph: PatchGraph, seed: int
+) -> Embedder | Sequence[Embedder]:
+    """Return what was given as embedders; what does not say its dimension is called on the first patch to find it."""
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    embedders = []
+    for value in given if several else [given]:
+        silent = not hasattr(value, "dim") and getattr(value, "n_components", None) is None
+        if silent and callable(getattr(value, "fit_transform", value)) and graph is not None:
+            first = graph.subgraph(patch_graph.node_sets[0])
+            width = np.shape(as_embedder(value, 1)(first, patch_seed(seed, 0)))
+            embedders.append(as_embedder(value, width[1] if len(width) == 2 else 1))
+        else:
+            embedders.append(as_embedder(value))
+    return embedders if several else embedders[0]
 
 
 def _one_for_each(embedder: Embedder | Sequence[Embedder], patch_graph: PatchGraph, recipe: Recipe) -> list[Embedder]:

@@ -17,13 +17,13 @@ from queue import SimpleQueue
 import numpy as np
 
 from graphquilt.embedders.contract import Embedder, with_start
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import EmbedderError, FormatError, JobError
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
 from graphquilt.pipeline.description import differences, fingerprint
 from graphquilt.pipeline.patch_data import PatchData
 from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Record, Store, is_shared, locked
+from graphquilt.pipeline.store import Store, is_shared, locked
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Pass", "share_name", "work_through"]
@@ -161,13 +161,15 @@ class Pass:
         if outcome.error is None:
             key = patch_key(patch, self.content)
             if outcome.arrays is not None:
-                self.store[key] = Record(outcome.arrays, {**self.parameters(patch), **outcome.facts})
+                self.store[key] = outcome.record(self.parameters(patch))
             elif key not in self.store:
                 raise JobError(
                     f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: a store that "
                     "says it is shared must be reached by all workers, as a folder on a shared disk is."
                 )
             return False
+        if outcome.kind == "embedder":
+            raise EmbedderError(f"{outcome.error}.")
         if outcome.kind == "fatal":
             raise JobError(f"stopped at patch {patch}: {outcome.error}")
         self.attempts[patch] = self.attempts.get(patch, 0) + 1

@@ -46,11 +46,11 @@ def graph_fingerprint(graph: Graph) -> str:
 
 
 def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
-    """Return the fingerprint of node sets and patch edges."""
+    """Return the fingerprint of node sets and patch edges, whatever the type of the node ids."""
     sets = patch_graph.node_sets
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)
-    return fingerprint(sets.starts, sets.nodes, patch_graph.edges)
+    return fingerprint(sets.starts, sets.nodes, patch_graph.edges, wide=True)
 
 
 def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | None = None) -> Record:

@@ -14,17 +14,19 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from graphquilt.alignment import centroid
-from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
 from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.temporal import Alert, AnomalyScores, Names, outliers, rank_alerts
+from graphquilt.temporal import COMPONENTS, SIDES, Alert, AnomalyScores, Names
 from graphquilt.temporal.alerts import describe_alert
+from graphquilt.temporal.calibration import severity
 
 __all__ = ["ReportOptions", "parse_marks", "render_page", "window_labels", "write_report", "write_scores"]
 
 _TEMPLATE = Path(__file__).with_name("anomaly_page.html")
 _SHOWN = 500  # alerts on the page
+_UNUSUAL = 60.0  # a host with at least this severity, which is p = 0.001, is counted in the timeline
 _LAST_DATE = 253_402_300_799.0  # the last second of the year 9999, in seconds since 1970
 
 _Node: TypeAlias = tuple[str, int]  # side and id
@@ -53,6 +55,8 @@ class ReportOptions:
         How many alerts, from the top, are described with their new and gone neighbours.
     figures : bool
         Draw the PNG figures.
+    budget : int
+        How many alerts there are for each window at most.
     """
 
     title: str = "Anomalies"
@@ -60,6 +64,7 @@ class ReportOptions:
     nodes: tuple[_Node, ...] = ()
     explained: int = 200
     figures: bool = True
+    budget: int = 20
 
 
 def write_report(
@@ -77,8 +82,10 @@ def write_report(
     """
     options = options or ReportOptions()
     folder = Path(folder)
-    alerts = rank_alerts(scores)
-    counts = {side: outliers(part.standardised, part.limit) for side, part in scores.sides.items()}
+    alerts = scores.alerts(options.budget)
+    counts = {
+        side: np.array([int((w.sides[side].severity >= _UNUSUAL).sum()) for w in scores.windows]) for side in SIDES
+    }
     timeline = Timeline(window_labels(scores), counts, np.isin(scores.numbers, list(options.marked)))
     label = dict(zip(scores.numbers.tolist(), timeline.labels, strict=True))
     records = []
@@ -104,16 +111,15 @@ def write_report(
 
 
 def _summary(scores: AnomalyScores, timeline: Timeline) -> dict[str, object]:
-    sides = scores.sides.items()
+    drift = None if scores.drift is None else scores.drift.sides.items()
     return {
         "windows": len(scores.numbers),
         "left_out": {str(number): reason for number, reason in scores.left_out.items()},
-        "limits": {side: part.limit for side, part in sides},
-        "nodes": {side: len(part.raw) for side, part in sides},
-        "node_windows_scored": {side: int(np.isfinite(part.standardised).sum()) for side, part in sides},
+        "node_windows_scored": {side: sum(len(w.sides[side].nodes) for w in scores.windows) for side in SIDES},
         "outliers": {side: count.tolist() for side, count in timeline.outliers.items()},
         "numbers": scores.numbers.tolist(),
-        "median_edge_error": {side: float(np.median(part.alignment.edge_errors)) for side, part in sides},
+        "drift_missing": scores.drift_missing,
+        "median_edge_error": drift and {side: float(np.median(part.alignment.edge_errors)) for side, part in drift},
     }
 
 
@@ -128,27 +134,27 @@ def window_labels(scores: AnomalyScores) -> list[str]:
 
 
 def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Names]) -> Path:
-    """Write one row per node and window: node, side, window, raw, standardised, flagged."""
+    """Write one row per node and window: node, side, window, pvalue, severity, and the z-score of each component."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     label, number = pa.dictionary(pa.int32(), pa.string()), pa.float32()
-    types = {"node": label, "side": label, "window": pa.int64(), "raw": number, "standardised": number}
-    schema = pa.schema([*types.items(), ("flagged", pa.bool_())])
+    components = [name.replace(" ", "_") for name in COMPONENTS]
+    fields = [("node", label), ("side", label), ("window", pa.int64()), ("pvalue", pa.float64()), ("severity", number)]
+    schema = pa.schema([*fields, *((name, number) for name in components)])
     path = Path(path)
     with explained(path.parent), beside(path) as unfinished:
         with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-            for side, part in scores.sides.items():
-                for t, window in enumerate(scores.numbers):
-                    nodes = np.flatnonzero(~np.isnan(part.raw[:, t]))
-                    z = part.standardised[nodes, t]
+            for side in SIDES:
+                for window in scores.windows:
+                    table = window.sides[side]
                     columns = [
-                        pa.array([names[side][int(node)] for node in nodes], label),
-                        pa.array([side] * len(nodes), label),
-                        pa.array(np.full(len(nodes), window), pa.int64()),
-                        pa.array(part.raw[nodes, t], number),
-                        pa.array(z, number, from_pandas=True),
-                        pa.array(z > part.limit),
+                        pa.array([names[side][int(node)] for node in table.nodes], label),
+                        pa.array([side] * len(table.nodes), label),
+                        pa.array(np.full(len(table.nodes), window.number), pa.int64()),
+                        pa.array(table.pvalue),
+                        pa.array(table.severity, number),
+                        *(pa.array(z, number, from_pandas=True) for z in table.z.T),
                     ]
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         os.replace(unfinished, path)
@@ -157,8 +163,19 @@ def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Na
 
 def _top_nodes(alerts: Sequence[Alert]) -> tuple[_Node, ...]:
     """Return the four nodes with the highest alerts, sources before destinations."""
-    ordered = sorted(alerts, key=lambda alert: (alert.side != "source", -alert.standardised))
+    ordered = sorted(alerts, key=lambda alert: (alert.side != "source", alert.pvalue))
     return tuple(dict.fromkeys((alert.side, alert.node) for alert in ordered))[:4]
+
+
+def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
+    """Return the severity of a node in each window, (windows,); NaN where it is absent."""
+    history = np.full(len(scores.windows), np.nan)
+    for t, window in enumerate(scores.windows):
+        table = window.sides[side]
+        row = int(np.searchsorted(table.nodes, node))
+        if row < len(table.nodes) and table.nodes[row] == node:
+            history[t] = float(severity(table.pvalue[row]))
+    return history
 
 
 def _draw_figures(
@@ -166,10 +183,13 @@ def _draw_figures(
 ) -> None:
     labels, counts, marked = timeline
     draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
-    for side, part in scores.sides.items():
-        curves = {names[side][node]: part.standardised[node] for node_side, node in nodes if node_side == side}
+    for side in SIDES:
+        curves = {names[side][node]: _severities(scores, side, node) for node_side, node in nodes if node_side == side}
         if curves:
-            draw_scores(folder / f"scores_{side}.png", labels, curves, limit=part.limit, marked=marked)
+            draw_scores(folder / f"scores_{side}.png", labels, curves, limit=_UNUSUAL, marked=marked)
+        if scores.drift is None:
+            continue
+        part = scores.drift.sides[side]
         is_scored = np.isfinite(part.standardised).any(axis=1)
         if is_scored.sum() >= 10:
             X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
@@ -190,19 +210,13 @@ def _page_data(
     labels = timeline.labels
     position = {int(number): t for t, number in enumerate(scores.numbers)}
     shown = [(alert, row) for alert, row in zip(alerts[:_SHOWN], records, strict=False) if "degree" in row]
-    left_out = f", and {len(scores.left_out)} windows were left out" if scores.left_out else ""
-    nodes_scored = " and ".join(
-        f"{int(np.isfinite(part.standardised).any(axis=1).sum())} of {len(part.raw)} {side}s"
-        for side, part in scores.sides.items()
-    )
+    left_out = f", of which {len(scores.left_out)} could not be embedded" if scores.left_out else ""
     return {
         "title": title,
         "notes": [
-            f"The report covers {len(labels)} windows, from {labels[0]} to {labels[-1]}{left_out}. {nodes_scored} were "
-            f"seen in enough windows to get a standardised score. There are {len(alerts)} alerts; the page shows "
-            f"{len(shown)} of them.",
-            "The raw score is the distance of a node from its usual position. z is that distance minus its mean over "
-            "the node's other windows, in standard deviations.",
+            f"The report covers {len(labels)} windows, from {labels[0]} to {labels[-1]}{left_out}. There are "
+            f"{len(alerts)} alerts; the page shows {len(shown)} of them.",
+            "The severity is 20 points for each factor of ten by which the p-value lies below 1: p = 0.001 is 60.",
         ],
         "windows": [
             {
@@ -213,20 +227,19 @@ def _page_data(
             }
             for t, number in enumerate(scores.numbers)
         ],
-        "limits": {side: part.limit for side, part in scores.sides.items()},
+        "limits": dict.fromkeys(SIDES, _UNUSUAL),
         "alerts": [
             {
                 "window": position[alert.number],
-                "z": alert.standardised,
-                "raw": alert.raw,
+                "severity": alert.severity,
                 "usual": row["usual_degree"],
+                "reason": ", ".join(component.name for component in alert.components[:2]),
                 **{key: row[key] for key in ("side", "node", "degree", "new", "gone", "n_new", "n_gone")},
             }
             for alert, row in shown
         ],
         "nodes": {
-            f"{alert.side} {row['node']}": scores.sides[alert.side].standardised[alert.node].astype(float).tolist()
-            for alert, row in shown
+            f"{alert.side} {row['node']}": _severities(scores, alert.side, alert.node).tolist() for alert, row in shown
         },
     }
 
@@ -238,9 +251,9 @@ def render_page(data: Mapping[str, object]) -> str:
     ----------
     data : mapping
         ``title``; ``windows``: a list of ``{"number", "label", "source", "destination", "marked"}`` with the outlier
-        counts; ``limits``: side to limit; ``alerts``: a list of ``{"window", "side", "node", "raw", "z", "new",
-        "gone", "degree", "usual"}`` where ``window`` is a position; ``nodes``: ``"side name"`` to the z-scores of all
-        windows; ``notes``: a list of lines.
+        counts; ``limits``: side to limit; ``alerts``: a list of ``{"window", "side", "node", "severity",
+        "reason", "new", "gone", "degree", "usual"}`` where ``window`` is a position; ``nodes``: ``"side name"`` to the
+        severities of all windows; ``notes``: a list of lines.
 
     Examples
     --------

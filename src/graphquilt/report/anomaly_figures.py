@@ -45,7 +45,7 @@ def draw_scores(
     limit: float,
     marked: npt.ArrayLike | None = None,
 ) -> Path:
-    """Draw the standardised scores of some nodes over time, one panel per node, with the limit as a line.
+    """Draw the severity of some nodes over time, one panel per node, with the limit as a line.
 
     ``scores`` maps each name to a float array (windows,); NaN leaves a gap. ``marked`` is as in :func:`draw_outliers`.
     """
@@ -59,7 +59,7 @@ def draw_scores(
         panel.plot(windows[flagged], z[flagged], "o", color=_FLAGGED, markersize=4.5)
         panel.axhline(limit, color=_FLAGGED, linestyle="--", linewidth=0.9)
         panel.set_title(name, fontsize=9, loc="left", pad=2)
-        panel.set_ylabel("z")
+        panel.set_ylabel("severity")
     return save_figure(figure, path)
 
 

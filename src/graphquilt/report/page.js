@@ -21,6 +21,7 @@ const Page = (() => {
     const element = document.createElementNS(SPACES + space, tag);
     for (const [name, value] of Object.entries(attributes)) {
       if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else if (name.startsWith("aria-")) element.setAttribute(name, value); // "false" is a value of its own there
       else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
     element.append(...children.filter((child) => child !== null && child !== undefined));
@@ -157,7 +158,7 @@ const Page = (() => {
     return box;
   }
 
-  // A table that its headings sort. columns: {title, value(row), show(row)?, numeric?}; pick(row) makes rows buttons.
+  // A table that its headings sort. columns: {title, value(row), show(row)?, numeric?, long?}; pick(row) makes rows buttons.
   function table({ label, columns, rows, pick = null, sort = null, descending = false, limit = 500 }) {
     const body = make("tbody"), note = make("p", { class: "note" });
     let by = sort, down = descending, filter = () => true, picked = null;
@@ -175,7 +176,7 @@ const Page = (() => {
       note.textContent = some.length > limit ? `The first ${count(limit)} of ${count(some.length)} are shown.` : "";
     }
     function line(row) {
-      const cells = columns.map((column) => make("td", { class: column.numeric && "number" }, column.show ? column.show(row) : column.numeric ? number(column.value(row)) : String(column.value(row))));
+      const cells = columns.map((column) => make("td", { class: column.numeric ? "number" : column.long && "long" }, column.show ? column.show(row) : column.numeric ? number(column.value(row)) : String(column.value(row))));
       const element = make("tr", pick ? { class: row === picked ? "pick on" : "pick", tabindex: 0 } : {}, ...cells);
       if (pick) {
         const go = () => { choose(row); pick(row); };

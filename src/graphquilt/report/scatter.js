@@ -4,8 +4,16 @@ function scatter(container, map) {
   const { make, fill, count, number } = Page;
   const n = map.x.length, NONE = -1, LEVELS = 32, SHOWN = 20;
   const name = (k) => (map.ids ? map.ids[k] : String(map.rows ? map.rows[k] : k));
-  let view = { zoom: 1, x: 0.5, y: 0.5 }, colouring = map.colours[0] || null, only = null, selected = NONE, hovered = NONE;
+  let view = begin(), colouring = map.colours[0] || null, only = null, selected = NONE, hovered = NONE;
   let width = 0, height = 0, buckets = [], waiting = false;
+
+  // At first most nodes fill the map; a few that lie far out are seen with "Show everything".
+  function begin() {
+    if (n < 3) return { zoom: 1, x: 0.5, y: 0.5 };
+    const [x, y] = [map.x, map.y].map((values) => { const sorted = Float32Array.from(values).sort(), at = (t) => sorted[Math.floor(t * (n - 1))] / 65535; return [at(0.01), at(0.99)]; });
+    const span = Math.max(x[1] - x[0], y[1] - y[0], 0.02);
+    return { zoom: Math.min(4, Math.max(1, 0.86 / span)), x: (x[0] + x[1]) / 2, y: (y[0] + y[1]) / 2 };
+  }
 
   // Elements.
   const canvas = make("canvas", { tabindex: 0, role: "img", "aria-label": "map of the embedding; arrow keys move it, plus and minus zoom, 0 shows everything" });
@@ -118,7 +126,7 @@ function scatter(container, map) {
   function paintLegend() {
     if (!colouring) { fill(legend); return; }
     const none = colouring.absent ? make("span", {}, make("i", { style: "background:var(--soft);opacity:.5" }), colouring.absent) : null;
-    if (colouring.kind === "number") { fill(legend, Page.rampLegend(number(colouring.low), number(colouring.high)), ...(none ? [none] : [])); return; }
+    if (colouring.kind === "number") { fill(legend, Page.rampLegend(number(colouring.low), number(colouring.high) + (colouring.clipped ? " or more" : "")), ...(none ? [none] : [])); return; }
     const entries = colouring.names.slice(0, SHOWN).map((label, key) => make("button", { type: "button", "aria-pressed": only === key, title: "show only these", onclick: () => { only = only === key ? null : key; paintLegend(); draw(); } }, make("i", { style: `background:${Page.category(key)}` }), label.length > 32 ? `${label.slice(0, 31)}…` : label));
     const rest = colouring.names.length - SHOWN;
     fill(legend, ...entries, ...(rest > 0 ? [make("span", {}, `and ${count(rest)} more`)] : []), ...(none ? [none] : []));
@@ -149,7 +157,8 @@ function scatter(container, map) {
     const lines = map.colours.map((colour) => {
       const value = colour.values[k];
       if (value === colour.none) return colour.absent ? `${colour.name}: ${colour.absent}` : null;
-      return `${colour.name} ${colour.kind === "number" ? number(colour.low + (value / (colour.none - 1)) * (colour.high - colour.low)) : colour.names[value]}`;
+      if (colour.kind === "number") return `${colour.name} ${number(colour.low + (value / (colour.none - 1)) * (colour.high - colour.low))}${colour.clipped && value === colour.none - 1 ? " or more" : ""}`;
+      return colour.names[value].startsWith(`${colour.name} `) ? colour.names[value] : `${colour.name} ${colour.names[value]}`;
     });
     if (map.copies) lines.push(map.copies[k] === 1 ? "in 1 patch" : `in ${map.copies[k]} patches`);
     return lines.filter(Boolean);

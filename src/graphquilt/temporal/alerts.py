@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
+from graphquilt.temporal.results import Alert
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["Alert", "Explanation", "Pattern", "alert_id", "describe_alert", "explain"]
+__all__ = ["Alert", "Explanation", "Pattern", "alert_id", "compare_neighbours", "describe_alert", "explain"]
 
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 _LISTED = 20  # neighbours that are named in the description of an alert
@@ -38,16 +39,6 @@ class Pattern(NamedTuple):
 
 
 PairMatrix: TypeAlias = Pattern | sp.csr_array
-
-
-class Alert(NamedTuple):
-    """One node that stands out in one window."""
-
-    number: int
-    side: str
-    node: int
-    raw: float
-    standardised: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +74,7 @@ def alert_id(alert: Alert, node: str, settings: Mapping[str, object]) -> str:
 
     Examples
     --------
-    >>> alert_id(Alert(4, "source", 0, 0.5, 7.25), "desk", {"dim": 20})
+    >>> alert_id(Alert(4, "source", 0, 0.001, 60.0, ()), "desk", {"dim": 20})
     'd1bb1f046292fd9e'
     """
     text = json.dumps([alert.number, alert.side, node, settings], sort_keys=True)
@@ -100,15 +91,26 @@ def describe_alert(
     Examples
     --------
     >>> names = {"source": Names(["desk"]), "destination": Names(["mail"])}
-    >>> describe_alert(Alert(4, "source", 0, 0.5, 7.25), names)
-    {'window': 4, 'side': 'source', 'node': 'desk', 'raw': 0.5, 'standardised': 7.25}
+    >>> from graphquilt.temporal import Component
+    >>> degree = Component("degree", 9.0, 4.5, 0.0005)
+    >>> record = describe_alert(Alert(4, "source", 0, 0.001, 60.0, (degree,)), names)
+    >>> record["node"], record["pvalue"], record["severity"], record["components"]
+    ('desk', 0.001, 60.0, {'degree': {'value': 9.0, 'z': 4.5, 'pvalue': 0.0005}})
     """
     record: dict[str, object] = {
         "window": alert.number,
         "side": alert.side,
         "node": names[alert.side][alert.node],
-        "raw": round(alert.raw, 6),
-        "standardised": round(alert.standardised, 3),
+        "pvalue": float(f"{alert.pvalue:.3g}"),
+        "severity": round(alert.severity, 1),
+        "components": {
+            name: {
+                "value": float(f"{value:.4g}"),
+                "z": float(f"{z:.4g}") if math.isfinite(z) else None,
+                "pvalue": float(f"{pvalue:.3g}"),
+            }
+            for name, value, z, pvalue in alert.components
+        },
     }
     if explanation is not None:
         other = names[SIDES[1 - SIDES.index(alert.side)]]
@@ -151,16 +153,35 @@ def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str
     today = _neighbours(matrices[window], node, side)
     others = [_neighbours(matrix, node, side) for k, matrix in enumerate(matrices) if k != window]
     others = [ids for ids in others if len(ids)]
-    if not others:
+    known, times = np.unique(np.concatenate([today[:0], *others]), return_counts=True)
+    usual = sum(map(len, others)) / len(others) if others else float("nan")
+    return compare_neighbours(node, window, today, (known, times), n_windows=len(others), usual_degree=usual)
+
+
+def compare_neighbours(
+    node: int,
+    window: int,
+    today: Int64Array,
+    others: tuple[Int64Array, npt.ArrayLike],
+    *,
+    n_windows: float,
+    usual_degree: float,
+) -> Explanation:
+    """Explain a window of a node from its neighbours in it, and those of its ``n_windows`` other windows.
+
+    ``others`` are the neighbours in the other windows, each once, and the number of windows that had each.
+    """
+    if n_windows == 0:
         return Explanation(node, window, today, today[:0], len(today), float("nan"))
-    known, count = np.unique(np.concatenate([*others, today]), return_counts=True)
+    known = np.union1d(others[0], today)
+    share = np.zeros(len(known))
+    share[np.searchsorted(known, others[0])] = np.asarray(others[1]) / n_windows
     is_here = np.isin(known, today)
-    share = (count - is_here) / len(others)
     order = np.argsort(share, kind="stable")
     new = known[order][(is_here & (share < _RARE))[order]]
     order = np.argsort(-share, kind="stable")
     gone = known[order][(~is_here & (share >= _USUAL))[order]]
-    return Explanation(node, window, new, gone, len(today), sum(map(len, others)) / len(others))
+    return Explanation(node, window, new, gone, len(today), usual_degree)
 
 
 def _neighbours(matrix: PairMatrix, node: int, side: str) -> Int64Array:

@@ -1,4 +1,4 @@
-"""Score all windows at once: embed each, align them, score every node in every window, and rank the alerts."""
+"""Score all windows of a recording: each from the windows before it, and by the paper's drift from all others."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from graphquilt.alignment import Alignment, align
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import DisconnectedError, InputError
+from graphquilt.errors import DisconnectedError, InputError, QuiltError
 from graphquilt.linalg import components
 from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
-from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
+from graphquilt.temporal.alerts import Explanation, Pattern, explain
+from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
+from graphquilt.temporal.lags import first_few, lag_edges
+from graphquilt.temporal.results import Alert, WindowScores
 from graphquilt.temporal.scores import ScoringOptions, deviations, leave_one_out_zscore, threshold
-from graphquilt.temporal.windows import SIDES, Window, first_few, lag_edges
+from graphquilt.temporal.tracker import Tracker
+from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = ["AnomalyScores", "SideScores", "rank_alerts", "score_windows"]
+__all__ = ["AnomalyScores", "DriftScores", "SideScores", "drift_scores", "score_windows"]
 
 _IN_FLIGHT = 4  # windows that wait for the executor at the same time
 
@@ -56,8 +60,8 @@ class SideScores:
 
 
 @dataclass(frozen=True, eq=False)
-class AnomalyScores:
-    """The result of :func:`score_windows`.
+class DriftScores:
+    """The paper's scores, the result of :func:`drift_scores`.
 
     Attributes
     ----------
@@ -66,15 +70,54 @@ class AnomalyScores:
     sides : mapping of "source" and "destination" to SideScores
     left_out : mapping of int to str
         The windows that could not be embedded, each with the reason.
-    patterns : tuple of Pattern
-        The pairs of each aligned window, for explanations.
     """
 
     numbers: Int64Array
     times: Float64Array
     sides: Mapping[str, SideScores]
     left_out: Mapping[int, str]
+
+
+@dataclass(frozen=True, eq=False)
+class AnomalyScores:
+    """The result of :func:`score_windows`.
+
+    Attributes
+    ----------
+    windows : tuple of WindowScores
+        One for each window, in order; each is what :meth:`graphquilt.temporal.Tracker.update` gives.
+    drift : DriftScores or None
+        The paper's scores, which compare a window with all others; None if the windows cannot be aligned.
+    drift_missing : str or None
+        Why they cannot.
+    patterns : tuple of Pattern
+        The pairs of each window, for explanations.
+    """
+
+    windows: tuple[WindowScores, ...]
+    drift: DriftScores | None
+    drift_missing: str | None
     patterns: tuple[Pattern, ...]
+
+    @property
+    def numbers(self) -> Int64Array:
+        """The number of each window, (windows,)."""
+        return np.array([window.number for window in self.windows], dtype=np.int64)
+
+    @property
+    def times(self) -> Float64Array:
+        """The start of each window in seconds, (windows,)."""
+        return np.array([window.start for window in self.windows], dtype=np.float64)
+
+    @property
+    def left_out(self) -> dict[int, str]:
+        """The windows without positions, each with the reason."""
+        return {window.number: window.left_out for window in self.windows if window.left_out is not None}
+
+    def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
+        """Return up to ``budget`` alerts of each window, those with the smallest p-values first."""
+        alerts = [alert for window in self.windows for alert in window.alerts(budget, max_pvalue=max_pvalue)]
+        return sorted(alerts, key=lambda alert: alert.pvalue)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
         """Return which neighbours of a node are new or gone in window ``number``, compared with all other windows."""
@@ -85,10 +128,53 @@ def score_windows(
     windows: Iterable[Window],
     options: ScoringOptions | None = None,
     *,
+    history: int | None = None,
+    keep: int | None = 10_000,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> AnomalyScores:
-    """Score every node in every window against all its other windows (the paper's application).
+    """Score every host in every window from the windows before it, and by the paper's drift from all other windows.
+
+    Parameters
+    ----------
+    windows : iterable of Window
+        For example ``snapshots(...).windows()``; read once, in order.
+    history : int, optional
+        As in :class:`graphquilt.temporal.Tracker`.
+    keep : int or None
+        Of each window, the ``keep`` hosts of each side and pairs with the smallest p-values are kept; None keeps all.
+    executor : concurrent.futures.Executor, optional
+        Embeds several windows at the same time; None is a plain loop.
+    """
+    options = options or ScoringOptions()
+    tracker = Tracker(options, history=history)
+    scored: list[WindowScores] = []
+    patterns: list[Pattern] = []
+    embedded: list[_Embedded] = []
+    for window, result in _embedded(windows, options, executor):
+        scores = tracker.update(window, result)
+        scored.append(scores if keep is None else scores.lowest(keep))
+        patterns.append(Pattern.of(window.matrix))
+        embedded.append(_Embedded(window.number, window.start, result))
+        report(progress, "windows scored", len(scored))
+    del tracker
+    drift, missing = None, None
+    try:
+        drift = _aligned(embedded, options, progress)
+    except QuiltError as error:
+        missing = str(error)
+        _log.warning("there are no drift scores over all windows: %s", missing)
+    return AnomalyScores(tuple(scored), drift, missing, tuple(patterns))
+
+
+def drift_scores(
+    windows: Iterable[Window],
+    options: ScoringOptions | None = None,
+    *,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> DriftScores:
+    """Score every node in every window against all its other windows, by its position alone (the paper's application).
 
     Parameters
     ----------
@@ -103,22 +189,34 @@ def score_windows(
         If the lags do not connect all windows that could be embedded.
     """
     options = options or ScoringOptions()
-    embedded: list[tuple[int, float, Pattern, tuple[Patch, Patch]]] = []
-    left_out: dict[int, str] = {}
+    embedded: list[_Embedded] = []
     for window, result in _embedded(windows, options, executor):
-        report(progress, "windows embedded", len(embedded) + len(left_out) + 1)
+        embedded.append(_Embedded(window.number, window.start, result))
         if isinstance(result, str):
-            left_out[window.number] = result
             warn_left_out(window.number, result)
-        else:
-            embedded.append((window.number, window.start, Pattern.of(window.matrix), result))
-    if len(embedded) < 3:
+        report(progress, "windows embedded", len(embedded))
+    return _aligned(embedded, options, progress)
+
+
+class _Embedded(NamedTuple):
+    """The number and the start of a window, and its embedding or the reason why there is none."""
+
+    number: int
+    start: float
+    result: EmbeddedWindow | str
+
+
+def _aligned(embedded: Sequence[_Embedded], options: ScoringOptions, progress: ProgressCallback | None) -> DriftScores:
+    """Align embedded windows, and score the distance of each node from its mean position."""
+    left_out = {window.number: window.result for window in embedded if isinstance(window.result, str)}
+    usable = [(w.number, w.start, w.result[:2]) for w in embedded if not isinstance(w.result, str)]
+    if len(usable) < 3:
         raise InputError(
-            f"{len(embedded)} windows could be embedded in {options.dim} dimensions, {len(left_out)} could not"
+            f"{len(usable)} windows could be embedded in {options.dim} dimensions, {len(left_out)} could not"
             + (f" (the first: {next(iter(left_out.values()))})" if left_out else "")
-            + "; scoring needs at least 3."
+            + "; drift over all windows needs at least 3."
         )
-    window_numbers, starts, patterns, embeddings = zip(*embedded, strict=True)
+    window_numbers, starts, embeddings = zip(*usable, strict=True)
     numbers = np.array(window_numbers)
     edges = lag_edges(numbers, options.lags)
     sides = {}
@@ -127,25 +225,15 @@ def score_windows(
         D = deviations(patches, alignment)
         Z = leave_one_out_zscore(D, min_observations=options.min_observations)
         sides[side] = SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
-        report(progress, "sides scored", k + 1, len(SIDES))
-    return AnomalyScores(numbers, np.array(starts, dtype=np.float64), sides, left_out, patterns)
-
-
-def rank_alerts(scores: AnomalyScores) -> list[Alert]:
-    """List the scores above the limit of their side, the most unusual first."""
-    alerts = [
-        Alert(int(scores.numbers[t]), side, int(node), float(part.raw[node, t]), float(part.standardised[node, t]))
-        for side, part in scores.sides.items()
-        for t, node in np.argwhere(part.flagged.T)
-    ]
-    return sorted(alerts, key=lambda alert: -alert.standardised)
+        report(progress, "sides aligned", k + 1, len(SIDES))
+    return DriftScores(numbers, np.array(starts, dtype=np.float64), sides, left_out)
 
 
 def _embedded(
     windows: Iterable[Window], options: ScoringOptions, executor: Executor | None
-) -> Iterator[tuple[Window, tuple[Patch, Patch] | str]]:
+) -> Iterator[tuple[Window, EmbeddedWindow | str]]:
     """Embed windows in order; a window that cannot be embedded gives the reason."""
-    waiting: deque[tuple[Window, Future[tuple[Patch, Patch] | str]]] = deque()
+    waiting: deque[tuple[Window, Future[EmbeddedWindow | str]]] = deque()
     for window in windows:
         if executor is None:
             yield window, embed_or_explain(window.matrix, options)

@@ -1,108 +1,129 @@
-"""Open flow files, find their columns, count their lines, and convert their columns to arrays."""
+"""The rows of a log: how many are good and bad, where each comes from, and their columns as arrays."""
 
 from __future__ import annotations
 
-import io
+import csv
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, cast
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphquilt.arrays import BoolArray, Float64Array
-from graphquilt.errors import FormatError
+from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.errors import FormatError, InputError
+from graphquilt.temporal.log_rows import Broken, Rows
 
-Input = str | os.PathLike[str] | BinaryIO
+__all__ = ["BadRows", "FlowCounts", "place_of", "protocol_number", "with_places"]
 
-PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
-EPOCH, ISO, ZONED = "epoch seconds", "ISO times", "ISO times with a zone"
-TIME_SHAPES = {
-    EPOCH: r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
-    ISO: r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
-    ZONED: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$",
+PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
+_LARGEST_PORT = 65_535
+_SHOWN = 80  # letters of each field of a bad row
+_UNSET = pa.array(["", "-", "(empty)"])  # names that mean that there is none
+_LONGEST_UNSET = 7  # letters
+_REMEDIES = {
+    "no readable time": "Say how the times are written with time_format (--time-format), such as %m/%d/%Y-%H:%M.",
+    "the wrong number of fields": "Give the names of all columns (--columns), or repair the file.",
 }
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-LANL_COLUMNS = (
-    "time",
-    "duration",
-    "srcdevice",
-    "dstdevice",
-    "protocol",
-    "srcport",
-    "dstport",
-    "srcpackets",
-    "dstpackets",
-    "srcbytes",
-    "dstbytes",
-)
-
-
-@dataclass(frozen=True)
-class FlowColumns:
-    """Which columns of a flow file contain what; the defaults are those of the LANL netflow records.
-
-    Attributes
-    ----------
-    source, destination : str
-        The columns of the two nodes.
-    time : str
-        Seconds (from any origin) or ISO times, which become seconds since 1970; not both in one run.
-    weight : str, optional
-        A column of numbers, not negative, to sum in weighted snapshots.
-    names : sequence of str, optional
-        The names of all columns of a file without header. Eleven columns without header are taken for LANL's.
-    """
-
-    source: str = "srcdevice"
-    destination: str = "dstdevice"
-    time: str = "time"
-    weight: str | None = None
-    names: Sequence[str] | None = None
 
 
 @dataclass
-class Lines:
-    """Where the rows of the current batch are in their file.
+class BadRows:
+    """How many rows could not be read for one cause, and the first of them with its place."""
+
+    count: int = 0
+    first: str = ""
+
+
+@dataclass
+class FlowCounts:
+    """How many rows one pass over the logs has read so far.
 
     Attributes
     ----------
-    unit : {"line", "row"}
-        What is counted.
-    first : int
-        The number of the first row of the batch, if no line was broken.
-    skipped : int
-        Broken lines so far, which are in no batch. A reader with several threads meets them before their batch, so that
-        numbers are not exact after the first.
-    broken : list of (int, str)
-        Number and description of each broken line, if the reading stops at the first.
+    rows, kept, filtered, other : int
+        All rows; rows that were passed on; rows of another protocol; rows that are no flows (other kinds of events, and
+        second reports of one flow).
+    causes : dict of str to BadRows
+        The rows that could not be read, by cause.
+    skipped_files : list of str
+        The files of a folder that are no logs of flows.
     """
 
-    unit: str
-    first: int
-    skipped: int = 0
-    broken: list[tuple[int, str]] = field(default_factory=list)
+    rows: int = 0
+    kept: int = 0
+    filtered: int = 0
+    other: int = 0
+    causes: dict[str, BadRows] = field(default_factory=dict)
+    skipped_files: list[str] = field(default_factory=list)
 
-    def of(self, row: int) -> int:
-        """Return the number of a row of the current batch."""
-        number = self.first + row + self.skipped
-        for broken, _ in sorted(self.broken):
-            number += broken <= number
-        return number
+    @property
+    def bad(self) -> int:
+        """How many rows could not be read."""
+        return sum(cause.count for cause in self.causes.values())
 
-    def place(self, where: str, row: int) -> str:
-        """Return the place of a row of the current batch in words."""
-        return f"{where} {'near ' if self.skipped else ''}{self.unit} {self.of(row)}"
+    @property
+    def examples(self) -> list[str]:
+        """The first bad row of each cause."""
+        return [cause.first for cause in self.causes.values()]
+
+    def add_bad(self, cause: str, example: str, count: int = 1) -> None:
+        """Count bad rows of one cause; ``example`` is the first of them with its place."""
+        known = self.causes.setdefault(cause, BadRows(0, example))
+        known.count += count
+
+    def in_words(self) -> str:
+        """Return the causes with their numbers and first rows, the most frequent cause first."""
+        ordered = sorted(self.causes.items(), key=lambda item: -item[1].count)
+        return "; ".join(f"{bad.count} with {cause} (the first is {bad.first})" for cause, bad in ordered)
+
+    def check(self) -> None:
+        """Raise a FormatError if there were bad rows and no good one."""
+        if self.bad and not self.kept and not self.filtered:
+            most = max(self.causes, key=lambda cause: self.causes[cause].count)
+            remedy = _REMEDIES.get(most, "Check that this is the right file, and name its columns.")
+            raise FormatError(f"none of the {self.bad} rows could be read: {self.in_words()}. {remedy}")
 
 
-def with_places(flows: pa.RecordBatch, where: str, lines: Lines, keep: BoolArray) -> pa.RecordBatch:
-    """Note in the metadata of ``flows``, the kept rows of the current batch, where they come from."""
-    metadata = {b"file": os.fsencode(where), b"unit": lines.unit.encode(), b"first": b"%d" % lines.of(0)}
-    metadata |= {b"near": b"near " if lines.skipped else b""}
-    if not keep.all():
-        metadata[b"kept"] = np.packbits(keep).tobytes()
+def count_bad(
+    rows: Rows, causes: Mapping[str, BoolArray], shown_columns: Sequence[str], where: str, counts: FlowCounts
+) -> list[Broken]:
+    """Count the rows of a block that are not good, each for its first cause; return the first row of each cause.
+
+    ``causes`` says which rows are bad for which cause, (n,) each; ``shown_columns`` are shown of the first such row.
+    """
+    bad = list(rows.broken)
+    for line, cause, text in rows.broken:
+        counts.add_bad(cause, f"{where} {line}: {text}")
+    is_counted = np.zeros(len(rows.batch), dtype=bool)
+    for cause, is_bad in causes.items():
+        places = np.flatnonzero(is_bad & ~is_counted)
+        if len(places):
+            first = int(places[0])
+            text = ",".join(shown(rows.batch.column(name)[first])[:_SHOWN] for name in shown_columns)
+            bad.append(Broken(int(rows.lines[first]), cause, text))
+            counts.add_bad(cause, f"{where} {rows.lines[first]}: {text}", len(places))
+            is_counted |= is_bad
+    return bad
+
+
+def first_bad(bad: Sequence[Broken], where: str) -> str:
+    """Return the first of some bad rows in words."""
+    line, cause, text = min(bad)
+    return f"{where} {line}: {text} ({cause})"
+
+
+def with_places(flows: pa.RecordBatch, where: str, unit: str, lines: Int64Array) -> pa.RecordBatch:
+    """Note in the metadata of ``flows`` from which lines of which file its rows come."""
+    metadata = {b"file": os.fsencode(where), b"unit": unit.encode()}
+    if len(lines):
+        metadata[b"first"] = b"%d" % int(lines[0])
+        if int(lines[-1]) - int(lines[0]) + 1 != len(lines):
+            metadata[b"lines"] = (lines - lines[0]).astype(np.uint32).tobytes()
     return flows.replace_schema_metadata(metadata)
 
 
@@ -111,84 +132,16 @@ def place_of(flows: pa.RecordBatch, row: int) -> str | None:
 
     Examples
     --------
-    >>> flows = with_places(pa.record_batch({"time": [7.0]}), "a.csv", Lines("line", 2), np.array([False, True]))
-    >>> place_of(flows, 0)
-    'a.csv line 3'
+    >>> flows = with_places(pa.record_batch({"time": [7.0, 8.0]}), "a.csv", "line", np.array([3, 5]))
+    >>> place_of(flows, 1)
+    'a.csv line 5'
     """
     metadata = flows.schema.metadata or {}
-    if not {b"file", b"unit", b"first", b"near"} <= metadata.keys():
+    if not {b"file", b"unit", b"first"} <= metadata.keys():
         return None
-    if b"kept" in metadata:
-        row = int(np.flatnonzero(np.unpackbits(np.frombuffer(metadata[b"kept"], dtype=np.uint8)))[row])
-    where, unit, near = os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), metadata[b"near"].decode()
-    return f"{where} {near}{unit} {int(metadata[b'first']) + row}"
-
-
-def name_of(item: Input) -> str:
-    """Return the name of an input for messages."""
-    return str(item) if isinstance(item, str | os.PathLike) else str(getattr(item, "name", "the input"))
-
-
-class Available(io.RawIOBase):
-    """A stream that returns the bytes that have arrived instead of waiting for a full block; a pipe may be slow."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes as soon as there are some; no bytes at the end."""
-        return self._stream.read1(size)
-
-
-def open_text(item: Input, where: str) -> tuple[pa.NativeFile | Available, str]:
-    """Open an input for reading, and return it with its first line."""
-    if not isinstance(item, str | os.PathLike):
-        buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", item))
-        stream, head = Available(buffered), buffered.peek(1 << 16)
-    else:
-        try:
-            with pa.input_stream(str(item), compression="detect") as opened:
-                head = opened.read(1 << 16)
-            stream = pa.input_stream(str(item), compression="detect")
-        except (OSError, pa.ArrowInvalid) as error:
-            raise FormatError(f"{where} cannot be opened: {error}") from None
-    return stream, head.split(b"\n", 1)[0].decode("utf-8", "replace")
-
-
-def delimiter_of(line: str) -> str:
-    """Return the character that separates the fields of a line."""
-    return max(",\t; ", key=lambda mark: (line.count(mark), mark == ","))
-
-
-def header_of(fields: list[str], columns: FlowColumns, required: list[str], where: str) -> tuple[bool, list[str]]:
-    """Return whether the first line, split into ``fields``, is a header, and the names of all columns."""
-    names = fields
-    if columns.names is not None:
-        names = list(columns.names)
-        if len(names) != len(fields):
-            raise FormatError(f"{where} has {len(fields)} columns and {len(names)} names were given for them.")
-    elif not set(required) <= set(fields) and len(fields) == len(LANL_COLUMNS) and fields[0].isdigit():
-        names = list(LANL_COLUMNS)
-    check_columns(required, names, where)
-    return fields == names, names
-
-
-def check_columns(required: list[str], names: list[str], where: str) -> None:
-    """Raise a FormatError if a required column is missing, and list the columns that exist."""
-    repeated = [name for name in required if names.count(name) > 1]
-    if repeated:
-        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise FormatError(
-            f"{where} has no column {', '.join(map(repr, missing))}; its columns (or first line) are "
-            f"{', '.join(names[:20])}. Name the columns of source, destination and time, and give all column names "
-            "if the file has no header."
-        )
+    if b"lines" in metadata:
+        row = int(np.frombuffer(metadata[b"lines"], dtype=np.uint32)[row])
+    return f"{os.fsdecode(metadata[b'file'])} {metadata[b'unit'].decode()} {int(metadata[b'first']) + row}"
 
 
 def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
@@ -197,6 +150,8 @@ def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
     try:
         if not pa.types.is_dictionary(column.type):
             return pc.dictionary_encode(pc.cast(column, pa.string()))
+        if pa.types.is_string(kind) and column.type.index_type == pa.int32():
+            return column
         indices = pc.cast(column.indices, pa.int64())
         return pa.DictionaryArray.from_arrays(indices, pc.cast(column.dictionary, pa.string()))
     except pa.ArrowException as error:
@@ -211,57 +166,49 @@ def rows_where(accept: Callable[[str], bool], words: pa.DictionaryArray) -> Bool
     return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
 
 
+def as_names(column: pa.Array, label: str) -> pa.Array:
+    """Return a column of names as text, or as a dictionary of text if it is one; an error begins with ``label``."""
+    return column if pa.types.is_string(column.type) else as_dictionary(column, label)
+
+
+def rows_without_name(names: pa.Array) -> BoolArray:
+    """Return which rows of text have no name, or one that means that there is none, (n,)."""
+    if pa.types.is_dictionary(names.type):
+        known = np.append(rows_without_name(names.dictionary), True)
+        return np.asarray(known[pc.fill_null(names.indices, len(known) - 1).to_numpy(zero_copy_only=False)])
+    # Only short names and those that begin with a space can be empty; looking at all of them would take long.
+    is_doubtful = pc.or_(pc.less_equal(pc.binary_length(names), _LONGEST_UNSET), pc.starts_with(names, " "))
+    is_missing = np.zeros(len(names), dtype=bool)
+    rows = np.flatnonzero(pc.fill_null(is_doubtful, True).to_numpy(zero_copy_only=False))
+    if len(rows):
+        words = pc.fill_null(pc.utf8_trim_whitespace(names.take(pa.array(rows))), "")
+        is_missing[rows] = pc.is_in(words, _UNSET).to_numpy(zero_copy_only=False)
+    return is_missing
+
+
+def renamed(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
+    """Return names with addresses replaced by the names of their hosts."""
+    words = as_dictionary(names, "a column")
+    texts = words.dictionary.to_pylist()
+    return pa.array([addresses.get(text, text) for text in texts], pa.string()).take(words.indices)
+
+
+def ports_of(column: pa.Array, label: str) -> npt.NDArray[np.int32]:
+    """Return ports as numbers, (n,); -1 where there is none, or where it is a name."""
+    words = as_dictionary(column, label)
+    is_number = pc.fill_null(pc.match_substring_regex(words.dictionary, r"^[0-9]{1,5}(\.0)?$"), False)
+    numbers = pc.cast(pc.cast(pc.if_else(is_number, words.dictionary, "-1"), pa.float64()), pa.int32())
+    known = np.append(numbers.to_numpy(zero_copy_only=False), np.int32(-1))
+    known[known > _LARGEST_PORT] = -1
+    return np.asarray(known[pc.fill_null(words.indices, len(known) - 1).to_numpy(zero_copy_only=False)])
+
+
 def plain(column: pa.Array) -> pa.Array:
     """Return a column without a dictionary, and text as ordinary strings."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     is_other_text = pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type)
     return pc.cast(column, pa.string()) if is_other_text else column
-
-
-def as_numbers(column: pa.Array, label: str) -> tuple[Float64Array, BoolArray]:
-    """Return the numbers of a column, and which rows contain a finite number, (n,) each."""
-    good = ~column.is_null().to_numpy(zero_copy_only=False)
-    kind = column.type
-    if pa.types.is_string(kind):
-        good &= matches(column, EPOCH)
-        column = pc.if_else(pa.array(good), column, "0")
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        if pa.types.is_null(kind):
-            return np.zeros(len(column)), good
-        raise FormatError(f"{label} is of type {kind}. Convert it to numbers, or times to time stamps.")
-    numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
-    values = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
-    return values, good & np.isfinite(values)
-
-
-def matches(column: pa.Array, kind: str) -> BoolArray:
-    """Return which rows look like times of one kind, (n,)."""
-    hits = pc.fill_null(pc.match_substring_regex(column, TIME_SHAPES[kind]), False)
-    return np.array(hits.to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def parse_times(column: pa.Array, kind: str) -> Float64Array:
-    """Convert times of one kind to seconds; raise an error if a row is not of that kind."""
-    if column.null_count:
-        raise ValueError("a time is missing")
-    if kind != EPOCH:
-        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
-    values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
-    if not bool(np.isfinite(values).all()):
-        raise ValueError("a time is not finite")
-    return values
-
-
-def since_1970(column: pa.Array) -> Float64Array:
-    """Convert time stamps or dates to seconds since 1970, (n,); 0 where there is none."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        per_second, whole = _PER_SECOND[kind.unit], pa.int64()
-    else:
-        per_second, whole = (1 / 86400, pa.int32()) if pa.types.is_date32(kind) else (1e3, pa.int64())
-    counts = pc.fill_null(pc.cast(column, whole), 0)
-    return np.asarray(counts.to_numpy(zero_copy_only=False), dtype=np.float64) / per_second
 
 
 def shown(value: pa.Scalar) -> str:
@@ -289,3 +236,32 @@ def protocol_number(text: str) -> int:
     digits = text.removesuffix(".0")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 9
     return PROTOCOLS.get(text.lower(), int(digits) if is_number else -1)
+
+
+def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, value: str) -> dict[str, str]:
+    """Read a map of words: a mapping, a JSON object, or a CSV file whose header has ``key`` and ``value``.
+
+    A CSV file with other names in its header, or with none, has keys in its first column and values in its last.
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    path = Path(given)
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        if text.lstrip().startswith("{"):
+            words = json.loads(text)
+            if not all(isinstance(word, str) for word in words.values()):
+                raise ValueError("its values are not all text")
+            return dict(words)
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise FormatError(f"{path} is neither a JSON object nor a CSV file of {key} and {value}: {error}.") from None
+    if any(len(row) < 2 for row in rows):
+        raise FormatError(f"{path} is neither a JSON object nor a CSV file of {key} and {value}.")
+    first = rows[0] if rows else []
+    if key in first and value in first:
+        k, v = first.index(key), first.index(value)
+        return {row[k]: row[v] for row in rows[1:] if len(row) > max(k, v)}
+    return {row[0]: row[-1] for row in rows}

@@ -1,107 +1,98 @@
-"""Read flow records from files of any size, one batch at a time.
+"""Read flow records from logs of any size, one batch at a time.
 
-A flow is "source talked to destination at time t". Files are CSV (plain, gzip or bzip2) or Parquet. Only the required
-columns are converted, and only a few blocks are in memory at once.
+A flow is "source talked to destination at time t". The kind of each log is recognised by its content. Only the columns
+that are needed are converted, and only a few blocks are in memory at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import csv
 
-from graphquilt.arrays import BoolArray, Float64Array
+from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal import flow_files
-from graphquilt.temporal.flow_files import FlowColumns, Input, Lines
+from graphquilt.temporal.ecar import Twins, ecar_flows
+from graphquilt.temporal.flow_files import FlowCounts
+from graphquilt.temporal.log_blocks import UNREADABLE, Block, Input, blocks_of, listed_files, name_of, open_log
+from graphquilt.temporal.log_formats import ECAR, FlowColumns, Layout, named_layout, recognise, sample_records
+from graphquilt.temporal.log_rows import Rows, json_schema, parse_json, parse_text
+from graphquilt.temporal.log_times import Clock, as_numbers, clock_of, read_times
 
-__all__ = ["FlowCounts", "Flows", "read_flows"]
+__all__ = ["Flows", "read_flows"]
 
-_PROTOCOL = "protocol"  # the column of the protocol
-_EXAMPLES = 5
-_SHOWN = 80  # characters of a bad row
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, MemoryError)  # raised where a file is damaged
+_LEFT = ("<-", "<?", "<-?")  # the arrows of Argus for flows that the second address began
+_WORDS = pa.dictionary(pa.int32(), pa.string())
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class FlowCounts:
-    """How many rows one pass over the flows has read so far.
+@dataclass(frozen=True)
+class FlowOptions:
+    """How logs are read; the fields are the options of :func:`read_flows`."""
 
-    Attributes
-    ----------
-    rows, kept, filtered, bad : int
-        All rows; rows that were passed on; rows of another protocol; unreadable rows (too few or too many fields, no
-        name, no time).
-    examples : list of str
-        The first few bad rows, each with its file.
-    """
+    columns: FlowColumns
+    protocol: int | None
+    clock: Clock
+    addresses: Mapping[str, str]
+    labels: Mapping[str, str] | None
+    strict: bool
+    skip_others: bool
+    block_bytes: int
 
-    rows: int = 0
-    kept: int = 0
-    filtered: int = 0
-    bad: int = 0
-    examples: list[str] = field(default_factory=list)
 
-    def add_bad(self, example: str, count: int = 1) -> None:
-        """Count bad rows, and keep ``example`` while there are few examples."""
-        self.bad += count
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(example)
+class _Pass:
+    """What one pass over the logs has learnt so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.counts = FlowCounts()
+        self.clock = clock
+        self.twins = Twins()
 
 
 @dataclass(eq=False)
 class Flows:
-    """An iterable of record batches; iterate again to read the files again.
+    """An iterable of record batches; iterate again to read the logs again.
 
-    Each batch is a ``pyarrow.RecordBatch`` with ``time`` (float64, seconds), ``source`` and ``destination``
-    (dictionaries of strings) and, if a column of weights was named, ``weight`` (float64).
+    Each batch is a ``pyarrow.RecordBatch`` with ``time`` (float64, seconds), ``source`` and ``destination`` (text, or
+    dictionaries of text from Parquet). Where the log has ports there is ``port`` (int32, that of the
+    destination; -1 is none); if a column of weights was named ``weight`` (float64); and if labels were asked for
+    ``label`` (a dictionary of text).
 
     Attributes
     ----------
-    inputs, columns, protocol, strict, block_bytes
-        As in :func:`read_flows`.
+    inputs : sequence of paths and binary files
+    options : FlowOptions
     counts : FlowCounts
         The counts of the latest pass.
     """
 
     inputs: Sequence[Input]
-    columns: FlowColumns
-    protocol: int | None
-    strict: bool
-    block_bytes: int
+    options: FlowOptions
     counts: FlowCounts = field(init=False, default_factory=FlowCounts)
-    _time_kind: str | None = field(init=False, default=None)
-
-    @property
-    def _required(self) -> list[str]:
-        columns = self.columns
-        protocol = None if self.protocol is None else _PROTOCOL
-        names = dict.fromkeys((columns.time, columns.source, columns.destination, columns.weight, protocol))
-        return [name for name in names if name is not None]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self.counts = FlowCounts()
-        self._time_kind = None
+        state = _Pass(self.options.clock)
+        self.counts = state.counts
         previous: tuple[str, float] | None = None
-        for item in self.inputs:
-            where = flow_files.name_of(item)
-            is_parquet = isinstance(item, str | os.PathLike) and Path(item).suffix in {".parquet", ".pq"}
+        for item, is_listed in self._ordered(state.counts):
+            where = name_of(item)
             is_first = True
-            for batch, lines in self._parquet(item, where) if is_parquet else self._csv(item, where):
-                flows = self._clean(batch, where, lines)
+            for flows in self._read(item, where, state, skip=is_listed or self.options.skip_others):
                 if is_first and len(flows):
                     is_first = False
-                    start = float(np.min(flows.column(0).to_numpy()))
+                    # A connection is logged when it ends, so that a few rows may lie far before the others.
+                    start = float(np.median(flows.column(0).to_numpy()))
                     if previous is not None and start < previous[1]:
                         raise InputError(
                             f"the files are not in order of time: {where} starts at {start:.0f} s, "
@@ -109,147 +100,214 @@ class Flows:
                         )
                     previous = (where, start)
                 yield flows
-        counts = self.counts
-        if counts.bad:
-            message = "%d of %d rows could not be read and were left out, the first is %s"
-            _log.warning(message, counts.bad, counts.rows, counts.examples[0])
+        state.counts.check()
+        if state.counts.bad:
+            message = "%d of %d rows could not be read and were left out: %s"
+            _log.warning(message, state.counts.bad, state.counts.rows, state.counts.in_words())
 
-    def _parquet(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
-        lines = Lines("row", 1)
+    def _ordered(self, counts: FlowCounts) -> Iterator[tuple[Input, bool]]:
+        """Give the inputs, each with whether it was listed in a folder; the logs of a folder in order of time."""
+        for item in self.inputs:
+            if not (isinstance(item, str | os.PathLike) and Path(item).is_dir()):
+                yield item, False
+                continue
+            starts = {path: self._start(path, counts) for path in listed_files(Path(item))}
+            logs = sorted((start, path) for path, start in starts.items() if start is not None)
+            if not logs:
+                raise InputError(f"none of the {len(starts)} files in {item} is a log of flows that can be read.")
+            yield from ((path, True) for _, path in logs)
+
+    def _start(self, path: Path, counts: FlowCounts) -> float | None:
+        """Return the time of the first rows of a log; None if it is none."""
+        probe = _Pass(self.options.clock)
+        try:
+            rows = self._read(path, str(path), probe, skip=False, block_bytes=1 << 16)
+            first = next((flows for flows in rows if len(flows)), None)
+        except FormatError as error:
+            counts.skipped_files.append(str(path))
+            _log.info("%s is left out: %s", path, error)
+            return None
+        return -np.inf if first is None else float(np.median(first.column(0).to_numpy()))
+
+    def _read(
+        self, item: Input, where: str, state: _Pass, *, skip: bool, block_bytes: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the flows of one log; ``skip`` leaves out what is no log of flows."""
+        stream, head = open_log(item, where)
+        if head.startswith(b"PAR1") and isinstance(item, str | os.PathLike):
+            yield from self._parquet(item, where, state)
+            return
+        if not head.strip():
+            return
+        try:
+            layout = recognise(head, self.options.columns, where=where)
+        except FormatError as error:
+            if not skip:
+                raise
+            state.counts.skipped_files.append(where)
+            _log.warning("%s is left out: %s", where, error)
+            return
+        parse = self._parser(layout, head, where)
+        if state.clock == Clock() and layout.time_format is not None:
+            state.clock = clock_of(layout.time_format)
+        blocks = blocks_of(stream, head, block_bytes or self.options.block_bytes, where=where, skipped=layout.skipped)
+        is_file = isinstance(item, str | os.PathLike) and block_bytes is None
+        for rows in _ahead(blocks, parse) if is_file else map(parse, blocks):
+            yield self._clean(rows, layout, where, state, "line")
+
+    def _parser(self, layout: Layout, head: bytes, where: str) -> Callable[[Block], Rows]:
+        """Return the function that parses a block of a log."""
+        names = self._needed(layout, where)
+        if layout.is_json:
+            schema = json_schema(sample_records(head.decode("utf-8", "replace").split("\n")), names, number=layout.time)
+            return lambda block: parse_json(block, names, schema)
+        texts = {layout.time, layout.weight, layout.source, layout.destination}
+        types = {name: pa.string() if name in texts else _WORDS for name in names}
+        if layout.time_format is None and self.options.clock.pattern is None:
+            types[layout.time] = pa.float64()  # read as text where it is no number
+
+        def parse(block: Block) -> Rows:
+            try:
+                return parse_text(block, layout, types)
+            except FormatError as error:
+                raise FormatError(f"{where}: {error}") from None
+
+        return parse
+
+    def _needed(self, layout: Layout, where: str) -> list[str]:
+        """Return the columns of a log that are read."""
+        names = [layout.time, layout.source, layout.destination, layout.port, layout.weight, layout.direction]
+        if self.options.protocol is not None:
+            if layout.protocol is None:
+                raise FormatError(
+                    f"{where} has no column 'protocol' (or proto, pr), so that no protocol can be chosen; its columns "
+                    f"are {', '.join(layout.names)[:400]}."
+                )
+            names.append(layout.protocol)
+        elif layout.kind == ECAR:
+            names.append(layout.protocol)
+        if self.options.labels is not None:
+            names.append(layout.label)
+        names += [*layout.extras, *(name for name, _ in layout.wanted)]
+        return [name for name in dict.fromkeys(names) if name is not None]
+
+    def _parquet(self, item: str | os.PathLike[str], where: str, state: _Pass) -> Iterator[pa.RecordBatch]:
+        first = 1
         try:
             schema = pq.read_schema(item)
-            flow_files.check_columns(self._required, schema.names, where)
-            for name in self._required:
+            layout = named_layout(schema.names, self.options.columns, where=where, kind="Parquet")
+            names = self._needed(layout, where)
+            for name in names:
                 if pa.types.is_nested(kind := schema.field(name).type):
                     raise FormatError(f"{where}: the column {name!r} is of type {kind}, not one value per row.")
-            names = [self.columns.source, self.columns.destination]
-            file = pq.ParquetFile(item, read_dictionary=names, page_checksum_verification=True)
-            with file:
-                for batch in file.iter_batches(batch_size=max(1, self.block_bytes // 64), columns=self._required):
+            words = [layout.source, layout.destination]
+            with pq.ParquetFile(item, read_dictionary=words, page_checksum_verification=True) as file:
+                for batch in file.iter_batches(batch_size=max(1, self.options.block_bytes // 64), columns=names):
                     batch.validate(full=True)
-                    yield batch, lines
-                    lines.first += len(batch)
-        except FormatError:
+                    lines = np.arange(first, first + len(batch))
+                    yield self._clean(Rows(batch, lines, []), layout, where, state, "row")
+                    first += len(batch)
+        except InputError:
             raise
-        except _UNREADABLE as error:
-            after = f" after row {lines.first - 1}" if lines.first > 1 else ""
+        except UNREADABLE as error:
+            after = f" after row {first - 1}" if first > 1 else ""
             raise FormatError(
                 f"{where} cannot be read as Parquet{after}: {error}. It may be damaged; write or copy it again."
             ) from None
 
-    def _csv(self, item: Input, where: str) -> Iterator[tuple[pa.RecordBatch, Lines]]:
-        stream, first_line = flow_files.open_text(item, where)
-        if not first_line.strip():
-            return
-        delimiter = flow_files.delimiter_of(first_line)
-        fields = [part.strip().strip('"') for part in first_line.strip("\r\n").split(delimiter)]
-        header, names = flow_files.header_of(fields, self.columns, self._required, where)
-        lines = Lines("line", 2 if header else 1)
-
-        def skip(row: csv.InvalidRow) -> str:
-            self.counts.rows += 1
-            line = "" if row.number is None else f" line {row.number}"
-            problem = f"{where}{line}: {row.actual_columns} fields instead of {row.expected_columns}: {row.text[:80]}"
-            self.counts.add_bad(problem)
-            if self.strict:
-                lines.broken.append((row.number or 0, problem))
-            else:
-                lines.skipped += 1
-            return "skip"
-
-        types = dict.fromkeys(self._required, pa.string())
-        labels = (self.columns.source, self.columns.destination, *([] if self.protocol is None else [_PROTOCOL]))
-        types |= dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string()))
-        try:
-            reader = csv.open_csv(
-                stream,
-                # Line numbers are known only without threads, and only needed where a bad row stops the reading.
-                read_options=csv.ReadOptions(
-                    use_threads=not self.strict, block_size=self.block_bytes, skip_rows=int(header), column_names=names
-                ),
-                parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip),
-                convert_options=csv.ConvertOptions(include_columns=self._required, column_types=types),
-            )
-            for batch in reader:
-                yield batch, lines
-                lines.first += len(batch)
-            if self.strict and lines.broken:
-                raise FormatError(lines.broken[0][1])
-        except FormatError:
-            raise
-        except _UNREADABLE as error:
-            raise FormatError(f"{where} cannot be read as CSV: {error}") from None
-
-    def _clean(self, batch: pa.RecordBatch, where: str, lines: Lines) -> pa.RecordBatch:
+    def _clean(self, rows: Rows, layout: Layout, where: str, state: _Pass, unit: str) -> pa.RecordBatch:
         """Keep the rows of the protocol that have both names and a time; count the others."""
-        self.counts.rows += len(batch)
-        time, good = self._seconds(flow_files.plain(batch.column(self.columns.time)), where, lines)
+        batch, lines = self._flows_only(rows, layout, state)
+        column = flow_files.plain(batch.column(layout.time))
+        if "timestamp" in layout.extras:  # Suricata: a flow without a start has the time of its event
+            column = pc.coalesce(column, batch.column("timestamp"))
+        time, good, state.clock = read_times(
+            column,
+            state.clock,
+            label=f"{where}: the column {layout.time!r}",
+            place=lambda row: f"{where} {unit} {lines[row]}",
+        )
+        causes = {"no readable time": ~good}
         output = {"time": pa.array(time)}
-        for side, name in (("source", self.columns.source), ("destination", self.columns.destination)):
-            output[side] = flow_files.as_dictionary(batch.column(name), f"{where}: the column {name!r}")
-            good &= flow_files.rows_where(lambda word: bool(word.strip()), output[side])
-        if self.columns.weight is not None:
-            weights = flow_files.plain(batch.column(self.columns.weight))
-            weight, finite = flow_files.as_numbers(weights, f"{where}: the column {self.columns.weight!r}")
-            good &= finite & (weight >= 0)
+        ends = [
+            flow_files.as_names(batch.column(name), f"{where}: the column {name!r}")
+            for name in (layout.source, layout.destination)
+        ]
+        if layout.direction is not None:
+            ends = _in_order(ends, batch.column(layout.direction))
+        for side, words in zip(("source", "destination"), ends, strict=True):
+            causes[f"no {side}"] = flow_files.rows_without_name(words)
+            output[side] = flow_files.renamed(words, self.options.addresses) if self.options.addresses else words
+        if layout.port is not None:
+            output["port"] = pa.array(flow_files.ports_of(batch.column(layout.port), f"{where}: {layout.port!r}"))
+        if layout.weight is not None:
+            weights = flow_files.plain(batch.column(layout.weight))
+            weight, finite = as_numbers(weights, f"{where}: the column {layout.weight!r}")
+            causes["no weight of 0 or more"] = ~(finite & (weight >= 0))
             output["weight"] = pa.array(weight)
-        self._count_bad(batch, good, where, lines)
-        flows = pa.RecordBatch.from_pydict(output)
+        if self.options.labels is not None:
+            label = "label" if layout.kind == ECAR else layout.label
+            words = pa.nulls(len(batch), pa.string()) if label is None else batch.column(label)
+            output["label"] = flow_files.as_dictionary(words, f"{where}: the column {label!r}")
+        good = self._count_bad(Rows(batch, lines, rows.broken), causes, layout, f"{where} {unit}", state.counts)
         keep = good
-        if self.protocol is not None:
-            protocols = flow_files.as_dictionary(batch.column(_PROTOCOL), f"{where}: the column {_PROTOCOL!r}")
-            keep = good & flow_files.rows_where(self._is_wanted, protocols)
+        if self.options.protocol is not None and layout.protocol is not None:
+            words = flow_files.as_dictionary(batch.column(layout.protocol), f"{where}: the column {layout.protocol!r}")
+            keep = good & flow_files.rows_where(self._is_wanted, words)
+        flows = pa.RecordBatch.from_pydict(output)
         if not keep.all():
-            flows = flows.filter(pa.array(keep))
-        self.counts.filtered += int(good.sum()) - len(flows)
-        self.counts.kept += len(flows)
-        return flow_files.with_places(flows, where, lines, keep)
+            flows, lines = flows.filter(pa.array(keep)), lines[keep]
+        state.counts.filtered += int(good.sum()) - len(flows)
+        state.counts.kept += len(flows)
+        return flow_files.with_places(flows, where, unit, lines)
+
+    def _flows_only(self, rows: Rows, layout: Layout, state: _Pass) -> tuple[pa.RecordBatch, Int64Array]:
+        """Return the rows that are flows, each once, with their lines; the others are counted."""
+        batch, lines, _ = rows
+        state.counts.rows += len(batch) + len(rows.broken)
+        n_all = len(batch)
+        for name, values in layout.wanted:
+            is_flow = pc.fill_null(pc.is_in(flow_files.plain(batch.column(name)), pa.array(sorted(values))), False)
+            batch, lines = batch.filter(is_flow), lines[is_flow.to_numpy(zero_copy_only=False)]
+        if layout.kind == ECAR:
+            batch, first = ecar_flows(batch, state.twins, self.options.addresses, self.options.labels or {})
+            batch, lines = batch.filter(pa.array(first)), lines[first]
+        state.counts.other += n_all - len(batch)
+        return batch, lines
 
     def _is_wanted(self, protocol: str) -> bool:
-        return flow_files.protocol_number(protocol.strip()) == self.protocol
+        return flow_files.protocol_number(protocol.strip()) == self.options.protocol
 
-    def _count_bad(self, batch: pa.RecordBatch, good: BoolArray, where: str, lines: Lines) -> None:
-        """Count the rows that are not good; raise an error at the first one if the reading is strict."""
-        if not good.all():
-            bad = np.flatnonzero(~good)
-            first = int(bad[0])
-            row = ",".join(flow_files.shown(batch.column(name)[first])[:_SHOWN] for name in self._required)
-            problem = f"{lines.place(where, first)}: {row}"
-            self.counts.add_bad(problem, len(bad))
-            if self.strict:
-                raise FormatError(min([(lines.of(first), problem), *lines.broken])[1])
-        elif self.strict and lines.broken:
-            raise FormatError(lines.broken[0][1])
+    def _count_bad(
+        self, rows: Rows, causes: Mapping[str, BoolArray], layout: Layout, where: str, counts: FlowCounts
+    ) -> BoolArray:
+        """Count the rows that are not good, and return the others; raise an error at the first one if strict."""
+        names = [name for name in (layout.time, layout.source, layout.destination, layout.weight) if name is not None]
+        bad = flow_files.count_bad(rows, causes, names, where, counts)
+        if self.options.strict and bad:
+            raise FormatError(flow_files.first_bad(bad, where))
+        return np.asarray(~np.any(list(causes.values()), axis=0))
 
-    def _seconds(self, column: pa.Array, where: str, lines: Lines) -> tuple[Float64Array, BoolArray]:
-        """Return times in seconds, and which of them could be read; the first time decides the format."""
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return flow_files.since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False)
-        if not pa.types.is_string(column.type):
-            return flow_files.as_numbers(column, f"{where}: the column {self.columns.time!r}")
-        kinds = flow_files.TIME_SHAPES
-        if self._time_kind is None:
-            self._time_kind = next((kind for kind in kinds if flow_files.matches(column, kind).any()), None)
-        time, good = np.zeros(len(column)), np.zeros(len(column), dtype=bool)
-        if self._time_kind is None:
-            return time, good
-        try:
-            return flow_files.parse_times(column, self._time_kind), ~good
-        except (pa.ArrowInvalid, ValueError):
-            pass  # some rows are not times of this kind; they are sorted out one by one below
-        for other in kinds:
-            mixed = np.flatnonzero(flow_files.matches(column, other))
-            if other != self._time_kind and len(mixed):
-                raise FormatError(
-                    f"mixed time formats: the times are {self._time_kind}, but near {lines.unit} "
-                    f"{lines.of(int(mixed[0]))} of {where} there is {column[int(mixed[0])].as_py()!r}, one of {other}. "
-                    "Convert one to the other."
-                )
-        for row in np.flatnonzero(flow_files.matches(column, self._time_kind)).tolist():
-            with contextlib.suppress(pa.ArrowInvalid, ValueError):  # the 31st of February has the right shape
-                time[row] = flow_files.parse_times(column.slice(row, 1), self._time_kind)[0]
-                good[row] = True
-        return time, good
+
+def _ahead(blocks: Iterator[Block], parse: Callable[[Block], Rows]) -> Iterator[Rows]:
+    """Parse blocks in a few threads, and give the results in order."""
+    n_threads = min(4, os.cpu_count() or 1)
+    waiting: deque[Future[Rows]] = deque()
+    with ThreadPoolExecutor(n_threads) as pool:
+        for block in blocks:
+            waiting.append(pool.submit(parse, block))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _in_order(ends: list[pa.Array], direction: pa.Array) -> list[pa.Array]:
+    """Return the ends of each flow; an arrow to the left says that the second address began it."""
+    arrows = flow_files.as_dictionary(direction, "the direction")
+    is_reversed = pa.array(flow_files.rows_where(lambda arrow: arrow.strip() in _LEFT, arrows))
+    a, b = map(flow_files.plain, ends)
+    return [pc.if_else(is_reversed, *pair) for pair in ((b, a), (a, b))]
 
 
 def read_flows(
@@ -257,25 +315,41 @@ def read_flows(
     columns: FlowColumns | None = None,
     *,
     protocol: int | str | None = None,
+    time_format: str | None = None,
+    addresses: str | os.PathLike[str] | Mapping[str, str] | None = None,
+    labels: bool | str | os.PathLike[str] | Mapping[str, str] = False,
     strict: bool = False,
+    skip_others: bool = False,
     block_bytes: int = 1 << 24,
 ) -> Flows:
-    r"""Read flows from CSV or Parquet files, lazily and in batches; ``.counts`` of the result counts the rows.
+    r"""Read flows from logs, lazily and in batches; ``.counts`` of the result counts the rows.
+
+    The kind of a log is recognised by its content: Zeek conn.log (text or JSON), Argus binetflow, Suricata eve.json,
+    nfdump CSV, LANL 2015 and 2017, DARPA 1998, OpTC eCAR, BETH DNS, Parquet, and CSV or JSON lines whose columns have
+    usual names or are named. Logs may be packed with gzip, bzip2, zstd, lz4 or zip.
 
     Parameters
     ----------
-    inputs : path, binary file object, or a sequence of them
-        In order of time. ``.gz`` and ``.bz2`` are decompressed while they are read; ``.parquet`` and ``.pq`` are
-        Parquet.
+    inputs : path, folder, binary file object, or a sequence of them
+        Files in order of time. The logs of flows in a folder and below are found, and read in order of time.
     columns : FlowColumns, optional
-        Which columns contain the source, the destination, the time and the weight; by default those of the LANL
-        netflow records, whose files have no header.
+        Which columns contain the source, the destination, the time and the weight, where that is not recognised.
     protocol : int or {"tcp", "udp", "icmp"}, optional
-        Keep only the rows with this value in the column ``protocol``.
+        Keep only the rows of this protocol.
+    time_format : str, optional
+        ``"iso"``, ``"epoch-s"``, ``"epoch-ms"``, ``"epoch-us"``, ``"epoch-ns"`` or a pattern of ``strptime``; by
+        default the first time decides. Times without a zone are in UTC.
+    addresses : mapping or path, optional
+        The names of hosts by address: a JSON object, or a CSV file of address and host.
+    labels : bool, mapping or path
+        True gives the labels in the log. For OpTC: labels by the ids of events, such as a CSV file with
+        ``id`` and ``label``.
     strict : bool
         Stop at the first bad row with its line number instead of counting it.
+    skip_others : bool
+        Leave out files that are no logs of flows, as in folders, instead of raising an error.
     block_bytes : int
-        How much of a CSV file is parsed at a time.
+        How much of a log is parsed at a time.
 
     Examples
     --------
@@ -289,9 +363,16 @@ def read_flows(
     if not items:
         raise InputError("no flow files were given.")
     for item in items:
-        if isinstance(item, str | os.PathLike) and not Path(item).is_file():
+        if isinstance(item, str | os.PathLike) and not (Path(item).is_file() or Path(item).is_dir()):
             raise InputError(f"there is no file {item}.")
     number = flow_files.protocol_number(protocol) if isinstance(protocol, str) else protocol
     if number == -1:
         raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
-    return Flows(items, columns or FlowColumns(), number, strict, block_bytes)
+    names = {} if addresses is None else flow_files.read_words(addresses, key="address", value="host")
+    marks = (
+        None if labels is False else {} if labels is True else flow_files.read_words(labels, key="id", value="label")
+    )
+    options = FlowOptions(
+        columns or FlowColumns(), number, clock_of(time_format), names, marks, strict, skip_others, block_bytes
+    )
+    return Flows(items, options)

@@ -54,8 +54,10 @@ class Names:
             ids.append(number)
         return np.array(ids, dtype=np.int64)
 
-    def add_column(self, column: pa.DictionaryArray) -> Int64Array:
-        """Return the ids of a dictionary column, (rows,); each distinct name is looked up once."""
+    def add_column(self, column: pa.StringArray | pa.DictionaryArray) -> Int64Array:
+        """Return the ids of a column of names, (rows,); each distinct name is looked up once."""
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
         codes = column.indices.to_numpy(zero_copy_only=False)
         # A filtered batch keeps the whole dictionary; names that no row has must not get an id.
         is_used = np.zeros(len(column.dictionary), dtype=bool)

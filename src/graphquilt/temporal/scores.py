@@ -30,11 +30,20 @@ class ScoringOptions:
     lags : tuple of int
         Windows whose numbers differ by one of these lags are aligned with each other.
     min_observations : int
-        A node that is seen in fewer windows gets no standardised score; at least 3.
+        A node that is seen in fewer windows gets no leave-one-out z-score of its drift; at least 3.
     quantile : float
-        A node is flagged if its standardised score lies above this quantile of the scores of its side.
+        A node is flagged by that score if it lies above this quantile of the scores of its side.
     background : float
         Weight of the background edges, see :func:`graphquilt.temporal.embed_window`; 0 is the paper's embedding.
+    prior : float
+        How many earlier values of a host count as much as the population; see
+        :func:`graphquilt.temporal.calibration.shrunk_zscores`.
+    concentration : float
+        How many earlier contacts of a host count as much as the contacts of all hosts, for the surprise of a pair.
+    pool : int
+        How many hosts of one window and side are remembered for p-values at most.
+    max_pairs : int
+        How many pairs are remembered at most.
 
     Examples
     --------
@@ -47,6 +56,10 @@ class ScoringOptions:
     min_observations: int = 21
     quantile: float = 0.999
     background: float = 1.0
+    prior: float = 1.0
+    concentration: float = 5.0
+    pool: int = 2000
+    max_pairs: int = 1 << 24
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -57,6 +70,13 @@ class ScoringOptions:
         _check_quantile(self.quantile)
         if not 0 <= self.background < float("inf"):
             raise InputError(f"the weight of the background is finite and not negative; it is {self.background}.")
+        for name in ("prior", "concentration"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is a positive number, not {getattr(self, name)}.")
+        if self.pool < 16 or self.max_pairs < 1:
+            raise InputError(
+                f"pool is {self.pool} hosts and max_pairs {self.max_pairs} pairs; at least 16 and 1 must be remembered."
+            )
         object.__setattr__(self, "lags", tuple(sorted({int(lag) for lag in self.lags})))
 
 

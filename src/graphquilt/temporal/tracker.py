@@ -2,345 +2,257 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
-from graphquilt.errors import FormatError, InputError
-from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
-from graphquilt.temporal.alerts import Alert, Explanation, Pattern, explain
-from graphquilt.temporal.embedding import embed_or_explain, warn_left_out
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.errors import InputError
+from graphquilt.temporal.alerts import Explanation, compare_neighbours
+from graphquilt.temporal.calibration import Pool
+from graphquilt.temporal.connections import WindowPairs, compare_pairs
+from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
+from graphquilt.temporal.judging import POOLED, Compared, add_company, compare_hosts, judge_hosts, judge_pairs
+from graphquilt.temporal.measures import measure_counts
+from graphquilt.temporal.pair_memory import PairMemory
+from graphquilt.temporal.results import COMPONENTS, WindowScores
 from graphquilt.temporal.scores import ScoringOptions
-from graphquilt.temporal.state_file import read_state, write_state
-from graphquilt.temporal.tracker_kernels import add_distances, add_positions
-from graphquilt.temporal.windows import SIDES
+from graphquilt.temporal.side_memory import MEASURED, SideMemory, placed
+from graphquilt.temporal.tracker_state import Memory, read_memory, write_memory
+from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = ["SideWindow", "Tracker", "WindowScores"]
+__all__ = ["Tracker"]
 
-_FORMAT = 2
+_HISTORY = 28  # windows that are remembered at least, unless the caller says otherwise
+_DRIFT = COMPONENTS.index("drift")
+_PARTNERS = MEASURED.index("partners")
+_AGREES = 0.9  # a side whose placement has a larger error than this share of its spread has no drift
 
 
-class SideWindow(NamedTuple):
-    """Scores of one side of one window.
-
-    Attributes
-    ----------
-    nodes : int array (k,)
-        The nodes that have a position in the window.
-    raw, standardised : float arrays (k,)
-        Distance from the reference position, and its z-score; NaN where there is none.
-    """
+class _Placement(NamedTuple):
+    """The positions of one side of a window among the earlier ones, (k, dim): for drift, and shared by both sides."""
 
     nodes: IntArray
-    raw: FloatArray
-    standardised: FloatArray
+    positions: Float64Array
+    profiles: Float64Array
 
 
-@dataclass(frozen=True, eq=False)
-class WindowScores:
-    """The result of :meth:`Tracker.update` for one window.
-
-    Attributes
-    ----------
-    sides : mapping of "source" and "destination" to SideWindow
-        Empty if the window was left out.
-    limits : mapping
-        For each side, the quantile of the scores of the windows remembered before this one; NaN if there are none.
-    left_out : str or None
-        Why the window could not be scored.
-    """
+class _Latest(NamedTuple):
+    """The window scored last: its pairs, and of each side the hosts, the windows they were in, and usual degrees."""
 
     number: int
-    sides: Mapping[str, SideWindow]
-    limits: Mapping[str, float]
-    left_out: str | None = None
-
-    def alerts(self, budget: int) -> list[Alert]:
-        """Return at most ``budget`` nodes above the limit of their side, the most unusual first."""
-        alerts: list[Alert] = []
-        for side, (nodes, raw, z) in self.sides.items():
-            rows = np.flatnonzero(z > np.nan_to_num(self.limits[side]))
-            rows = rows[np.argsort(-z[rows], kind="stable")[:budget]]
-            alerts += [Alert(self.number, side, int(nodes[k]), float(raw[k]), float(z[k])) for k in rows]
-        return sorted(alerts, key=lambda alert: -alert.standardised)[:budget]
-
-
-class _PastWindow(NamedTuple):
-    """Aligned positions and scores of one side of a window that was learnt."""
-
-    nodes: IntArray
-    positions: FloatArray
-    standardised: FloatArray
-
-
-class _Reference(NamedTuple):
-    """One side of the remembered windows, and the usual positions of the k nodes of a new window.
-
-    ``rows[id]`` is the position of a node among the k, or -1; ``n_windows`` (k,) is the number of remembered windows
-    that have it, and ``mean`` (k, d) is its mean position in them, zero if there are none.
-    """
-
-    past: Mapping[int, _PastWindow]
-    rows: Int64Array
-    n_windows: Int64Array
-    mean: Float64Array
+    pairs: WindowPairs
+    hosts: dict[str, tuple[Int64Array, Float64Array, Float64Array]]
 
 
 class Tracker:
     """Score windows as they come, each against the windows before it.
 
-    A window is embedded, and then rotated and shifted onto the remembered windows that lie one of the lags away, by the
-    paper's rotation and translation steps with all other windows fixed. The distance of each node from the mean of its
-    remembered positions is compared with the distances of those positions. Only then is the window learnt.
+    Every window is measured host by host (:data:`graphquilt.temporal.COMPONENTS`), every value is compared with the
+    earlier values of its host as far as there are any, and with those of all hosts otherwise, and becomes a p-value by
+    comparison with a pool of earlier windows. Only then is the window learnt.
 
     Parameters
     ----------
     options : ScoringOptions, optional
-        ``min_observations`` and ``quantile`` refer to the remembered windows and their scores.
     history : int, optional
-        How many windows are remembered; by default the longest lag. Older windows are forgotten, and with them the
-        nodes that were in no other window.
+        How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs that were in none
+        of them are forgotten, and of each host as many values count.
 
     Attributes
     ----------
+    numbers : list of int
+        The windows that were learnt, at most ``history`` of them.
     notes : dict
         Data of the caller, as JSON allows it: :meth:`save` writes it, and :meth:`load` reads it.
 
     Notes
     -----
-    Without drift, the distance from a mean of n positions that includes the position itself is smaller than the
-    distance from a mean that does not, by the factor sqrt((n - 1) / (n + 1)). The remembered distances are divided by
-    that factor, so that a usual window scores zero on average.
+    The positions of a window are rotated and shifted, one side apart from the other, onto the usual positions of its
+    hosts, and drift is the distance from there. A mean of n positions lies farther from the next position than from
+    the n, by the factor sqrt((n + 1) / n) on average, and the distance is divided by it. For affinity and for the
+    surprise of pairs, the positions times the roots of the singular values are rotated by *one* rotation for both
+    sides, so that inner products keep their meaning.
 
-    Lags that lead to a missing window are not used; if no lag is left, the window is placed by the reference positions
-    of its nodes. A late window (its number is below the last) is scored, and learnt unless it is older than
-    ``history``. A node that was never seen before has no score, and has a reference position from then on. A window
-    that cannot be embedded or placed is reported as ``left_out`` and not learnt.
+    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why, and the counting
+    components score it. A late window (its number is below the last) is scored and learnt like any other.
+
+    Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` times ``pool``.
 
     Examples
     --------
     >>> from graphquilt.synthetic.netflow import netflow
+    >>> from graphquilt.temporal import Window
     >>> stream = netflow(80, 400, 10, seed=1)
-    >>> tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7), min_observations=4))
+    >>> tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))
     >>> for day in range(6):
-    ...     today = tracker.update(stream.matrix(day), day)
-    >>> tracker.numbers, today.sides["source"].raw.shape == today.sides["source"].nodes.shape
-    ([0, 1, 2, 3, 4, 5], True)
+    ...     A = stream.matrix(day)
+    ...     today = tracker.update(Window(day, 86400.0 * day, 86400.0 * (day + 1), A, A.nnz))
+    >>> tracker.numbers, len(today.alerts(budget=5))
+    ([0, 1, 2, 3, 4, 5], 5)
     """
 
     def __init__(self, options: ScoringOptions | None = None, *, history: int | None = None) -> None:
         self.options = options or ScoringOptions()
-        longest_lag = max(self.options.lags)
-        self.history = longest_lag if history is None else history
-        if self.history < longest_lag:
-            problem = f"a history of {self.history} windows is shorter than the longest lag, {longest_lag}"
-            raise InputError(f"{problem}. Lengthen the history, or shorten the lags.")
-        if self.options.min_observations > self.history:
-            least = self.options.min_observations
-            problem = f"min_observations is {least}, but only {self.history} windows are remembered"
-            raise InputError(f"{problem}. Lower it, or lengthen the history.")
+        self.history = max(_HISTORY, *self.options.lags) if history is None else history
+        if self.history < 2:
+            raise InputError(f"a history is at least 2 windows, not {self.history}.")
         self.notes: dict[str, Any] = {}
-        self._past: dict[int, Mapping[str, _PastWindow]] = {}
-        self._patterns: dict[int, Pattern] = {}
+        self._memory = Memory(
+            [],
+            {side: SideMemory.empty(self.options.dim) for side in SIDES},
+            PairMemory(self.history, self.options.max_pairs),
+            {name: Pool(self.options.pool, self.history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")},
+        )
+        self._latest: _Latest | None = None
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of the remembered windows, in order."""
-        return sorted(self._patterns)
+        """The numbers of the windows that were learnt, in order, at most ``history`` of them."""
+        return list(self._memory.numbers)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of sources and destinations that the remembered windows have room for."""
-        shapes = [pattern.shape for pattern in self._patterns.values()]
-        return max((s[0] for s in shapes), default=0), max((s[1] for s in shapes), default=0)
+        """The numbers of sources and destinations that were seen: one more than the largest id of each."""
+        sizes = [np.flatnonzero(self._memory.sides[side].last >= 0) for side in SIDES]
+        return tuple(int(ids[-1]) + 1 if len(ids) else 0 for ids in sizes)  # type: ignore[return-value]
 
     @property
     def settings(self) -> dict[str, object]:
         """All scoring options and the history, by name."""
         return {**asdict(self.options), "history": self.history}
 
-    def update(self, matrix: sp.csr_array, number: int | None = None) -> WindowScores:
+    def update(self, window: Window, embedded: EmbeddedWindow | str | None = None) -> WindowScores:
         """Score one window, then learn it.
 
         Parameters
         ----------
-        matrix : CSR array (sources, destinations)
-            Node ids must mean the same from window to window; the shape may grow.
-        number : int, optional
-            The number of the window; by default one more than the latest.
+        window : Window
+            Ids must mean the same from window to window; the shape of the matrix may grow.
+        embedded : EmbeddedWindow or str, optional
+            The embedding of the window, or why there is none, where it was computed before.
         """
-        if number is None:
-            number = max(self._patterns, default=-1) + 1
-        if number in self._patterns:
+        number, memory = window.number, self._memory
+        if number in memory.numbers:
             raise InputError(f"window {number} was learnt already; give each window once.")
-        limits = {side: self._limit(side) for side in SIDES}
-        patches = embed_or_explain(matrix, self.options)
-        if isinstance(patches, str):
-            return _left_out(number, patches, limits)
-        sides, learnt = {}, {}
-        for side, (nodes, X) in zip(SIDES, patches, strict=True):
-            reference = self._reference(side, nodes)
-            positions = self._place(side, number, np.asarray(X, dtype=np.float64), reference)
-            if isinstance(positions, str):
-                return _left_out(number, positions, limits)
-            raw, z = self._score(positions, reference)
-            sides[side] = SideWindow(nodes, raw, z)
-            learnt[side] = _PastWindow(nodes.astype(np.int32), positions.astype(np.float32), z.astype(np.float32))
-        self._past[number], self._patterns[number] = learnt, Pattern.of(matrix)
-        for old in [n for n in self._past if n <= max(self._past) - self.history]:
-            del self._past[old], self._patterns[old]
-        return WindowScores(number, sides, limits)
+        for side, size in zip(SIDES, window.matrix.shape, strict=True):
+            memory.sides[side] = memory.sides[side].grown(size)
+        if embedded is None:
+            embedded = embed_or_explain(window.matrix, self.options)
+        placements, fits = self._place(embedded)
+        if isinstance(placements, str):
+            warn_left_out(number, placements)
+        pairs = WindowPairs.of(window)
+        concentration = self.options.concentration
+        connections = compare_pairs(pairs, memory.pairs, tuple(memory.sides.values()), concentration=concentration)  # type: ignore[arg-type]
+        compared, tables = {}, {}
+        for k, side in enumerate(SIDES):
+            nodes, values = measure_counts(window, connections, side, len(memory.sides[side]))
+            if not isinstance(placements, str) and not fits[side] > _AGREES:
+                self._add_drift(side, nodes, values, placements[side])
+            pool = memory.pools[side]
+            compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, self.options.prior)
+            tables[side] = judge_hosts(compared[side], memory.sides[side], pool, (number & 0xFFFFFFFF, k))
+        judged = add_company(tables, connections, memory.sides)
+        connection_table = judge_pairs(connections, memory.pools["pair"], (number & 0xFFFFFFFF, 2))
+        self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
+        reason = placements if isinstance(placements, str) else None
+        return WindowScores(number, window.start, window.end, window.rows, judged, connection_table, reason, fits)
+
+    def _place(self, embedded: EmbeddedWindow | str) -> tuple[dict[str, _Placement] | str, dict[str, float]]:
+        """Return the positions of both sides among the earlier windows, or why there are none; and the errors."""
+        fits = dict.fromkeys(SIDES, float("nan"))
+        if isinstance(embedded, str):
+            return embedded, fits
+        sides = self._memory.sides
+        patches = dict(zip(SIDES, embedded[:2], strict=True))
+        known = {side: sides[side].places[patch.nodes] > 0 for side, patch in patches.items()}
+        for side, is_known in known.items():
+            if sides[side].places.any() and int(is_known.sum()) <= self.options.dim:
+                return (
+                    f"it shares {int(is_known.sum())} {side}s with the windows remembered; placing it in "
+                    f"{self.options.dim} dimensions needs at least {self.options.dim + 1}. Use wider windows or fewer "
+                    "dimensions"
+                ), fits
+        moved = {}
+        for side, (nodes, X) in patches.items():
+            moved[side] = np.asarray(X, dtype=np.float64)
+            if known[side].any():
+                moved[side], fits[side] = placed(X, sides[side].positions[nodes], known[side], shift=True)
+        both = np.concatenate([X * embedded.roots for _, X in patches.values()])
+        is_known = np.concatenate(list(known.values()))
+        if is_known.any():
+            usual = np.concatenate([sides[side].profiles[nodes] for side, (nodes, _) in patches.items()])
+            both, _ = placed(both, usual, is_known, shift=False)
+        profiles = np.split(both, [len(embedded.source.nodes)])
+        placements = (_Placement(patches[side].nodes, moved[side], profiles[k]) for k, side in enumerate(SIDES))
+        return dict(zip(SIDES, placements, strict=True)), fits
+
+    def _add_drift(self, side: str, nodes: Int64Array, values: Float64Array, placement: _Placement) -> None:
+        memory = self._memory.sides[side]
+        n = memory.places[placement.nodes]
+        distance = np.linalg.norm(placement.positions - memory.positions[placement.nodes], axis=1)
+        drift = np.where(n > 0, distance * np.sqrt(n / (n + 1)), np.nan)
+        values[np.searchsorted(nodes, placement.nodes), _DRIFT] = drift
+
+    def _learn(
+        self, number: int, pairs: WindowPairs, compared: dict[str, Compared], placements: dict[str, _Placement]
+    ) -> None:
+        memory, hosts = self._memory, {}
+        for side, part in compared.items():
+            own = memory.sides[side]
+            hosts[side] = (part.nodes, own.number[part.nodes, _PARTNERS], own.mean[part.nodes, _PARTNERS])
+            own.learn(part.nodes, part.x, (part.centre, part.spread), self.history)
+            own.last[part.nodes] = np.maximum(own.last[part.nodes], number)
+        for side, placement in placements.items():
+            memory.sides[side].learn_positions(*placement, self.history)
+        memory.pairs.learn(pairs.keys, number)
+        memory.numbers[:] = sorted([*memory.numbers, number])[-self.history :]
+        self._latest = _Latest(number, pairs, hosts)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
-        """Return which neighbours of a node are new or gone in a remembered window, compared with the other ones."""
-        numbers = self.numbers
-        if number not in numbers:
-            raise InputError(f"window {number} is not remembered; windows {numbers} are.")
-        return explain([self._patterns[n] for n in numbers], node, numbers.index(number), side=side)
-
-    def _limit(self, side: str) -> float:
-        windows = self._past.values()
-        scores = np.concatenate([np.zeros(0, np.float32), *(window[side].standardised for window in windows)])
-        scores = scores[~np.isnan(scores)]
-        return float(np.quantile(scores, self.options.quantile)) if len(scores) else float("nan")
-
-    def _reference(self, side: str, nodes: IntArray) -> _Reference:
-        past = {number: window[side] for number, window in self._past.items()}
-        largest = max(int(ids.max()) for ids in (nodes, *(window.nodes for window in past.values())))
-        rows = np.full(largest + 1, -1, dtype=np.int64)
-        rows[nodes] = np.arange(len(nodes))
-        count, total = np.zeros(len(nodes), dtype=np.int64), np.zeros((len(nodes), self.options.dim))
-        for window in past.values():
-            add_positions(rows, window.nodes, window.positions, total, count)
-        return _Reference(past, rows, count, total / np.maximum(count, 1)[:, None])
-
-    def _place(self, side: str, number: int, X: Float64Array, reference: _Reference) -> Float64Array | str:
-        """Return the positions of the window in the frame of the remembered windows, or why there are none."""
-        past, dim = reference.past, self.options.dim
-        if not past:
-            return X
-        rotations, means = [], []
-        for lag in self.options.lags:
-            for other in {number - lag, number + lag} & past.keys():
-                row = reference.rows[past[other].nodes]
-                shared = row >= 0
-                size = int(shared.sum())
-                if size > dim:
-                    here, there = X[row[shared]], past[other].positions[shared]
-                    rotations.append(size * relative_rotation(here, there))
-                    means.append((centred(here)[1], centred(there)[1]))
-        if not rotations:
-            known = reference.n_windows > 0
-            if int(known.sum()) <= dim:
-                return (
-                    f"it shares {int(known.sum())} {side}s with the windows remembered; placing it in {dim} "
-                    f"dimensions needs at least {dim + 1}. Use wider windows or fewer dimensions"
-                )
-            here, there = X[known], reference.mean[known]
-            rotations = [relative_rotation(here, there)]
-            means = [(centred(here)[1], centred(there)[1])]
-        R = nearest_orthogonal(sum(rotations[1:], rotations[0]))
-        translation = np.mean([there - here @ R for here, there in means], axis=0)
-        return np.asarray(X @ R + translation, dtype=np.float64)
-
-    def _score(self, X: Float64Array, reference: _Reference) -> tuple[Float64Array, Float64Array]:
-        """Return the distance of each node from its reference, and its z-score against the remembered distances."""
-        past, rows, count, mean = reference
-        total, squares = np.zeros(len(X)), np.zeros(len(X))
-        for window in past.values():
-            add_distances(rows, window.nodes, window.positions, mean, total, squares)
-        raw = np.where(count > 0, np.linalg.norm(X - mean, axis=1), np.nan)
-        n = np.maximum(count, 2)
-        enlarge = np.sqrt((n + 1) / (n - 1))
-        centre, variance = total / n, np.maximum(squares / n - (total / n) ** 2, 0.0)
-        scored = (count >= self.options.min_observations) & (variance > 1e-12 * squares)
-        z = (raw - enlarge * centre) / (enlarge * np.sqrt(np.where(scored, variance, 1.0)))
-        return raw, np.where(scored, z, np.nan)
+        """Return which neighbours of a node are new or gone in the window scored last, compared with the others."""
+        latest = self._latest
+        if latest is None or number != latest.number:
+            last = "no window was scored yet" if latest is None else f"the window scored last is {latest.number}"
+            raise InputError(f"window {number} cannot be explained any more: {last}.")
+        if side not in SIDES:
+            raise InputError(f"a side is 'source' or 'destination', not {side!r}.")
+        nodes, windows_before, usual_degree = latest.hosts[side]
+        row = int(np.searchsorted(nodes, node))
+        if row == len(nodes) or nodes[row] != node:
+            raise InputError(f"{side} {node} is not in window {number}.")
+        own, other = (latest.pairs.source, latest.pairs.destination)[:: 1 if side == SIDES[0] else -1]
+        here = other[own == node]
+        known, times = self._memory.pairs.partners(node, side)
+        times = times - np.isin(known, here)
+        n, usual = float(windows_before[row]), float(usual_degree[row])
+        return compare_neighbours(node, number, here, (known, times), n_windows=n, usual_degree=usual)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file with a checksum, without pickle.
 
         An old file stays until the new one is complete, and the new one is on the disk when this returns.
         """
-        header = {"format": _FORMAT, "numbers": self.numbers, "notes": self.notes, **self.settings}
-        # A single array would be written as .npy, so that there are always two.
-        arrays = {"format": np.array(_FORMAT), "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-        for n, pattern in self._patterns.items():
-            arrays |= {f"{n}.{name}": np.asarray(value) for name, value in pattern._asdict().items()}
-            for side, window in self._past[n].items():
-                arrays |= {f"{n}.{side}.{name}": value for name, value in window._asdict().items()}
-        write_state(Path(path), arrays)
+        write_memory(Path(path), self._memory, {"notes": self.notes, **self.settings})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tracker:
         """Read the file that :meth:`save` wrote; a damaged or foreign file is a FormatError."""
-        arrays = read_state(Path(path))
-        try:
-            header = json.loads(arrays["header"].tobytes())
-            if header.pop("format") != _FORMAT:
-                raise ValueError(f"it was written in another format than {_FORMAT}")
-            numbers, notes, history = header.pop("numbers"), header.pop("notes"), header.pop("history")
-            if not isinstance(notes, dict) or not isinstance(numbers, list) or len(set(numbers)) != len(numbers):
-                raise ValueError("its notes or the numbers of its windows are none")
-            if not all(type(value) is int for value in (*numbers, history, header["dim"], *header["lags"])):
+        trackers: list[Tracker] = []
+
+        def fresh(header: dict[str, Any]) -> Memory:
+            notes, history = header.pop("notes"), header.pop("history")
+            if not isinstance(notes, dict):
+                raise ValueError("its notes are none")
+            if not all(type(value) is int for value in (history, header["dim"], header["pool"], *header["lags"])):
                 raise ValueError("a number in its header is not whole")
-            tracker = cls(ScoringOptions(**header), history=history)
-            tracker.notes = notes
-            for n in numbers:
-                pattern = tracker._patterns[n] = _checked_pattern(*(arrays[f"{n}.{name}"] for name in Pattern._fields))
-                tracker._past[n] = {
-                    side: _checked_window(
-                        *(arrays[f"{n}.{side}.{name}"] for name in _PastWindow._fields),
-                        shape=(pattern.shape[k], tracker.options.dim),
-                    )
-                    for k, side in enumerate(SIDES)
-                }
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise FormatError(
-                f"{path} does not hold the state of a Tracker: {error}. Restore it from a copy, or begin anew."
-            ) from None
-        return tracker
+            trackers.append(cls(ScoringOptions(**header), history=history))
+            trackers[0].notes = notes
+            return trackers[0]._memory
 
-
-def _checked_pattern(indptr: AnyArray, indices: AnyArray, shape: AnyArray) -> Pattern:
-    """Return the pattern that was saved as these arrays; raise an error if they are no CSR arrays."""
-    if not all(array.ndim == 1 and array.dtype.kind == "i" for array in (indptr, indices, shape)) or len(shape) != 2:
-        raise ValueError("the pairs of a window are not arrays of whole numbers")
-    n_rows, n_columns = (int(size) for size in shape)
-    starts_and_ends = len(indptr) == n_rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices)
-    if not starts_and_ends or bool(np.any(np.diff(indptr) < 0)) or not _are_ids(indices, n_columns):
-        raise ValueError(f"the pairs of a window are not those of {n_rows} sources and {n_columns} destinations")
-    return Pattern(indptr, indices.astype(np.int32, copy=False), (n_rows, n_columns))
-
-
-def _checked_window(
-    nodes: AnyArray, positions: AnyArray, standardised: AnyArray, *, shape: tuple[int, int]
-) -> _PastWindow:
-    """Return the side of a window that was saved as these arrays; ``shape`` is the number of ids and dimensions."""
-    n_ids, dim = shape
-    if (
-        (nodes.dtype.kind, positions.dtype.kind, standardised.dtype.kind) != ("i", "f", "f")
-        or nodes.ndim != 1
-        or positions.shape != (len(nodes), dim)
-        or standardised.shape != nodes.shape
-    ):
-        raise ValueError(f"the positions of a window are not those of its nodes in {dim} dimensions")
-    if not _are_ids(nodes, n_ids) or not bool(np.isfinite(positions).all()) or bool(np.isinf(standardised).any()):
-        raise ValueError(f"the nodes of a window are not among its {n_ids}, or a position or score is not finite")
-    return _PastWindow(nodes.astype(np.int32), positions.astype(np.float32), standardised.astype(np.float32))
-
-
-def _are_ids(values: AnyArray, count: int) -> bool:
-    return len(values) == 0 or bool(values.min() >= 0 and values.max() < count)
-
-
-def _left_out(number: int, reason: str, limits: Mapping[str, float]) -> WindowScores:
-    warn_left_out(number, reason)
-    return WindowScores(number, {}, limits, reason)
+        read_memory(Path(path), fresh)
+        return trackers[0]

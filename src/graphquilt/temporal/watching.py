@@ -16,7 +16,8 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import sync_folder
 from graphquilt.locks import folder_lock
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.tracker import Tracker, WindowScores
+from graphquilt.temporal.results import WindowScores
+from graphquilt.temporal.tracker import Tracker
 from graphquilt.temporal.windows import Snapshots, Window
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def watch_windows(days: Snapshots, state: WatchState) -> Iterator[tuple[Window, 
     days.sources, days.destinations = state.sources, state.destinations
     days.after = state.last
     for window in days.windows():
-        yield window, state.tracker.update(window.matrix, window.number)
+        yield window, state.tracker.update(window)
         state.save(window)
 
 

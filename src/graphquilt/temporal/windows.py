@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
@@ -18,8 +17,9 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.flow_files import place_of
 from graphquilt.temporal.names import Names
+from graphquilt.temporal.open_window import BINS, OpenWindow
 
-__all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "first_few", "lag_edges", "seconds", "snapshots"]
+__all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "seconds", "snapshots"]
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
@@ -28,7 +28,6 @@ MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a 
 FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_COMPACT_AT = 1 << 22  # pairs that one window collects before repeated pairs are removed
 _LARGEST_NUMBER = 2.0**53  # of a window; beyond it neighbouring windows have the same number in double precision
 _LARGEST_ID = 2**31 - 1  # two ids make one key of 64 bits
 
@@ -49,6 +48,10 @@ class Window:
         Entry (i, j) is 1 if i talked to j, or the sum of the weights.
     rows : int
         Number of flows in the window.
+    counts : float array (entries of the matrix,), optional
+        Number of flows of each entry, in the order of ``matrix.data``; None if they were not counted.
+    peaks : mapping of "source" and "destination" to int arrays (nodes so far,), optional
+        Number of flows of each node in the busiest of the 1440 parts of the window: minutes, if it is a day.
     """
 
     number: int
@@ -56,30 +59,8 @@ class Window:
     end: float
     matrix: sp.csr_array
     rows: int
-
-
-class _OpenWindow:
-    """A window that still receives flows, as sorted runs of pair keys."""
-
-    def __init__(self) -> None:
-        self.keys: list[Int64Array] = []
-        self.weights: list[Float64Array] = []
-        self.rows = 0
-        self._size = 0
-
-    def add(self, keys: Int64Array, weights: Float64Array | None, rows: int) -> None:
-        self.keys.append(keys)
-        if weights is not None:
-            self.weights.append(weights)
-        self.rows += rows
-        self._size += len(keys)
-        if self._size > _COMPACT_AT:
-            self.compact()
-
-    def compact(self) -> None:
-        keys, weights = _merge(np.concatenate(self.keys), np.concatenate(self.weights) if self.weights else None)
-        self.keys, self.weights = [keys], [] if weights is None else [weights]
-        self._size = len(keys)
+    counts: Float64Array | None = None
+    peaks: Mapping[str, Int64Array] | None = None
 
 
 @dataclass(eq=False)
@@ -90,7 +71,7 @@ class Snapshots:
 
     Attributes
     ----------
-    flows, width, directed, weighted, grace, origin, max_gap
+    flows, width, directed, weighted, grace, origin, max_gap, overlap
         As in :func:`snapshots`; width and grace in seconds.
     sources, destinations : Names
         The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
@@ -111,6 +92,7 @@ class Snapshots:
     grace: float
     origin: float
     max_gap: int
+    overlap: int = 1
     sources: Names = field(init=False, default_factory=Names)
     destinations: Names = field(init=False)
     numbers: list[int] = field(init=False, default_factory=list)
@@ -133,7 +115,7 @@ class Snapshots:
     def windows(self) -> Iterator[Window]:
         """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
-        waiting: dict[int, _OpenWindow] = {}
+        waiting: dict[int, OpenWindow] = {}
         shape = [0, 0]
         now = -np.inf
         n_read = 0
@@ -147,7 +129,7 @@ class Snapshots:
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
             pairs = (source << 32) | destination
             complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
-            if complete and int(number.min()) <= complete[0]:
+            if complete and int(number.min()) - self.overlap < complete[0]:
                 on_time = np.flatnonzero(number > complete[0])
                 if self.numbers:
                     self._count_late(time, number, place)
@@ -157,9 +139,13 @@ class Snapshots:
                 if len(time) == 0:
                     continue
             self._check_gap(time, number, [*waiting, *complete], place)
-            self._collect(waiting, number, pairs, weight)
             now = max(now, float(time.max()))
-            for ready in sorted(w for w in waiting if self._start(w + 1) + self.grace <= now):
+            earliest = max([min([int(number.min()), *waiting]), *(n + 1 for n in complete)])
+            for back in range(self.overlap):
+                rows = np.flatnonzero(number - back >= earliest) if back else slice(None)
+                flows = time[rows], number[rows] - back, pairs[rows], None if weight is None else weight[rows]
+                self._collect(waiting, *flows, now=now)
+            for ready in sorted(w for w in waiting if self._end(w) + self.grace <= now):
                 yield self._close(ready, waiting.pop(ready), shape)
         for ready in sorted(waiting):
             yield self._close(ready, waiting.pop(ready), shape)
@@ -169,13 +155,21 @@ class Snapshots:
         if self.empty:
             _log.warning("%d windows have no flows and are left out", self.empty)
 
+    @property
+    def step(self) -> float:
+        """Seconds between the starts of two windows."""
+        return self.width / self.overlap
+
     def _start(self, number: int) -> float:
-        return self.origin + number * self.width
+        return self.origin + number * self.step
+
+    def _end(self, number: int) -> float:
+        return self._start(number + self.overlap)
 
     def _numbers(self, time: AnyArray, place: Callable[[int], str]) -> Int64Array:
-        """Return the window of each time."""
+        """Return the latest window of each time."""
         with np.errstate(over="ignore", invalid="ignore"):
-            position = np.floor((time - self.origin) / self.width)
+            position = np.floor((time - self.origin) / self.step)
         impossible = ~(np.abs(position) < _LARGEST_NUMBER)
         if impossible.any():
             row = int(np.argmax(impossible))
@@ -230,9 +224,18 @@ class Snapshots:
         return time, source, destination, np.ones(len(time)) if weight is None else weight
 
     def _collect(
-        self, waiting: dict[int, _OpenWindow], number: Int64Array, pairs: Int64Array, weight: Float64Array | None
+        self,
+        waiting: dict[int, OpenWindow],
+        time: AnyArray,
+        number: Int64Array,
+        pairs: Int64Array,
+        weight: Float64Array | None,
+        *,
+        now: float,
     ) -> None:
         """Add the pairs, as 64-bit keys, to the windows of these numbers."""
+        if len(number) == 0:
+            return
         if np.all(number == number[0]):
             groups: Iterable[tuple[int, Int64Array | slice]] = [(int(number[0]), slice(None))]
         else:
@@ -240,26 +243,22 @@ class Snapshots:
             present, starts = np.unique(number[order], return_index=True)
             groups = zip(present.tolist(), np.split(order, starts[1:]), strict=True)
         for w, selection in groups:
-            keys, weights = pairs[selection], None if weight is None else weight[selection]
-            rows = len(keys)
-            if not self.directed:
-                reversed_keys = (keys << 32) | (keys >> 32)
-                is_loop = reversed_keys == keys
-                keys = np.concatenate([keys, reversed_keys[~is_loop]])
-                weights = None if weights is None else np.concatenate([weights, weights[~is_loop]])
-            waiting.setdefault(w, _OpenWindow()).add(*_merge(keys, weights), rows)
+            weights = None if weight is None else weight[selection]
+            start, length = self._start(w), self.width / BINS
+            bins = np.clip((time[selection] - start) / length, 0, BINS - 1).astype(np.int64)
+            closed_before = max(0, int(min(now - self.grace - start, self.width) / length))
+            window = waiting.setdefault(w, OpenWindow(directed=self.directed))
+            window.add(pairs[selection], weights, bins, closed_before=closed_before)
 
-    def _close(self, number: int, window: _OpenWindow, shape: Sequence[int]) -> Window:
-        window.compact()
-        keys = window.keys[0]
-        data = window.weights[0] if window.weights else np.ones(len(keys))
+    def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
         n_rows, n_columns = shape if self.directed else [max(shape)] * 2
-        matrix = sp.csr_array((data, (keys >> 32, keys & 0xFFFFFFFF)), shape=(n_rows, n_columns))
+        matrix, counts, peaks = window.close((n_rows, n_columns))
         if self.numbers:
             self.empty += number - self.numbers[-1] - 1
         self.numbers.append(number)
         self.times.append(self._start(number))
-        return Window(number, self._start(number), self._start(number + 1), matrix, window.rows)
+        by_side = dict(zip(SIDES, peaks, strict=True))
+        return Window(number, self._start(number), self._end(number), matrix, window.rows, counts, by_side)
 
 
 def snapshots(
@@ -271,6 +270,7 @@ def snapshots(
     grace: str | float | None = None,
     origin: float = 0.0,
     max_gap: int = MAX_GAP,
+    overlap: int = 1,
 ) -> Snapshots:
     """Cut flows into windows and give one sparse matrix for each, lazily.
 
@@ -295,6 +295,9 @@ def snapshots(
     max_gap : int
         The largest number of windows without flows between two flows. A flow beyond a longer gap is an error that
         names its row: one wrong time in a stream would make every flow after it late.
+    overlap : int
+        Every flow lies in this many windows: a new window starts after each ``overlap``-th part of the width. Windows
+        that would have started before the first flow are left out.
 
     Raises
     ------
@@ -320,51 +323,9 @@ def snapshots(
         raise InputError(f"the origin of time must be finite, not {origin!r}.")
     if max_gap < 0:
         raise InputError(f"max_gap is a number of windows, 0 or more, not {max_gap!r}.")
-    return Snapshots(flows, span, directed, weighted, wait, origin, max_gap)
-
-
-def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Array:
-    """Pair the windows whose numbers differ by one of ``lags`` (the patch graph of the paper's section on anomalies).
-
-    Parameters
-    ----------
-    times : int or increasing ints (p,)
-        Window numbers; an int n means 0..n-1.
-    lags : int or sequence of int
-        Positive differences. A lag longer than the data joins no windows, and a warning is logged.
-
-    Returns
-    -------
-    int array (m, 2)
-        Positions (i, j) in ``times``, i < j, sorted.
-
-    Examples
-    --------
-    >>> lag_edges(4, (1, 3)).tolist()
-    [[0, 1], [0, 3], [1, 2], [2, 3]]
-    >>> lag_edges([10, 11, 14], (1, 3, 4)).tolist()
-    [[0, 1], [0, 2], [1, 2]]
-    """
-    numbers = np.arange(times) if isinstance(times, int | np.integer) else np.asarray(times)
-    steps = np.unique(np.atleast_1d(np.asarray(lags)))
-    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-        raise InputError("windows are numbered by integers: pass the numbers, not times in seconds.")
-    if len(numbers) > 1 and bool(np.any(np.diff(numbers) <= 0)):
-        raise InputError("the window numbers must increase; sort the windows and keep each once.")
-    if len(steps) == 0 or not np.issubdtype(steps.dtype, np.integer) or int(steps[0]) < 1:
-        raise InputError(f"lags are positive whole numbers of windows, not {lags!r}.")
-    span = int(numbers[-1] - numbers[0]) if len(numbers) else 0
-    shared = [np.intersect1d(numbers + step, numbers, assume_unique=True, return_indices=True) for step in steps]
-    edges = np.concatenate([np.column_stack(positions) for _, *positions in shared]).astype(np.int64)
-    too_long = steps[steps > span].tolist()
-    if len(edges) == 0 and len(numbers) > 1:
-        raise InputError(
-            f"no two of the {len(numbers)} windows (numbers {numbers[0]} to {numbers[-1]}) are "
-            f"{first_few(steps.tolist())} apart: give shorter lags."
-        )
-    if too_long and len(numbers) > 1:
-        _log.warning("the windows span %d, so the lags %s join nothing", span, first_few(too_long))
-    return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+    if overlap < 1:
+        raise InputError(f"every flow lies in at least one window: overlap is 1 or more, not {overlap!r}.")
+    return Snapshots(flows, span, directed, weighted, wait, origin, max_gap, overlap)
 
 
 def seconds(duration: str | float) -> float:
@@ -381,11 +342,6 @@ def seconds(duration: str | float) -> float:
     if match is None:
         raise InputError(f"{duration!r} is no duration: give a number and s, m, h, d or w, such as 1d or 30m.")
     return float(match[1]) * _UNITS.get(match[2], 1.0)
-
-
-def first_few(values: Sequence[int], limit: int = 8) -> str:
-    """Write the first values with commas between them, and an ellipsis if there are more."""
-    return ", ".join(map(str, values[:limit])) + (" …" if len(values) > limit else "")
 
 
 def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
@@ -425,14 +381,3 @@ def _checked(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Arra
             raise InputError("weights are finite numbers, not negative; drop or repair the other flows.")
         weight = weight.astype(np.float64)
     return time, source.astype(np.int64), destination.astype(np.int64), weight
-
-
-def _merge(keys: Int64Array, weights: Float64Array | None) -> tuple[Int64Array, Float64Array | None]:
-    """Sort keys, keep each once, and sum the weights of equal ones."""
-    if weights is None:
-        keys = np.sort(keys)  # np.unique uses a hash table, which is ten times slower on many distinct keys
-        first = np.ones(len(keys), dtype=bool)
-        np.not_equal(keys[1:], keys[:-1], out=first[1:])
-        return keys[first], None
-    unique, inverse = np.unique(keys, return_inverse=True)
-    return unique, np.bincount(inverse, weights=weights, minlength=len(unique)).astype(np.float64)

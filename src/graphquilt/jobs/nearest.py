@@ -1,0 +1,176 @@
+"""The nearest neighbours of a node: exact, in one pass over the embedding, block by block."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.errors import InputError
+from graphquilt.jobs.embedding import QuiltResult
+from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.job import Job
+
+__all__ = ["Neighbours", "neighbours"]
+
+_ROWS = 65_536  # rows in memory at once
+_COMPARED = 100_000  # ids whose spelling is compared with one that is not there
+
+Metric = Literal["cosine", "inner"]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The nodes nearest to one node, the nearest first.
+
+    Attributes
+    ----------
+    node : int or str
+        The id of the node that was asked about.
+    ids : array (k,)
+        The ids of its neighbours.
+    rows : int array (k,)
+        Their rows in the embedding.
+    scores : float array (k,)
+        Their cosine, or their inner product, with the node.
+    """
+
+    node: object
+    ids: AnyArray
+    rows: Int64Array
+    scores: Float64Array
+
+
+def neighbours(
+    embedding: npt.ArrayLike | QuiltResult | Job,
+    node: int | str,
+    *,
+    k: int = 10,
+    metric: Metric = "cosine",
+    ids: npt.ArrayLike | None = None,
+) -> Neighbours:
+    """Find the k nodes nearest to a node, exactly; the embedding is read once, block by block.
+
+    Parameters
+    ----------
+    embedding : float array (n, d), QuiltResult or Job
+        An array may be a memory map.
+    node : int or str
+        The id of a node; a number of the row where there are no ids.
+    k : int
+        At most this many; there are n - 1 others.
+    metric : {"cosine", "inner"}
+        What is largest for the nearest: the cosine of the angle, or the inner product.
+    ids : array (n,), optional
+        The ids of the rows of an array; a result and a job have their own.
+
+    Examples
+    --------
+    >>> nearest = neighbours([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], "a", k=2, ids=["a", "b", "c"])
+    >>> nearest.ids.tolist(), nearest.scores.round(2).tolist()
+    (['b', 'c'], [0.99, 0.0])
+    """
+    X, known = _rows_and_ids(embedding, ids)
+    if metric not in ("cosine", "inner"):
+        raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k is how many neighbours to find, a whole number of at least 1, not {k!r}.")
+    row = _row(known, node, len(X))
+    target = np.array(X[row], dtype=np.float64)
+    if metric == "cosine":
+        if not np.any(target):
+            raise InputError(f"node {node!r} lies at the origin, where angles mean nothing; use the inner product.")
+        target /= np.linalg.norm(target)
+    rows, scores = _largest(X, target, row, min(int(k), len(X) - 1), metric)
+    found = rows if known is None else np.asarray(known)[rows]
+    return Neighbours(node, found, rows, scores)
+
+
+def _rows_and_ids(
+    embedding: npt.ArrayLike | QuiltResult | Job, ids: npt.ArrayLike | None
+) -> tuple[AnyArray, AnyArray | None]:
+    if isinstance(embedding, Job | QuiltResult):
+        X = embedding.embedding
+        own = embedding.node_ids if isinstance(embedding, QuiltResult) else job_ids(embedding, len(X))
+        return X, own if ids is None else np.asarray(ids)
+    X = np.asanyarray(embedding)
+    if X.ndim != 2 or X.dtype.kind not in "fiu":
+        raise InputError(f"an embedding is a matrix of numbers with one row per node, not {X.dtype} of {X.shape}.")
+    known = None if ids is None else np.asarray(ids)
+    if known is not None and known.shape != (len(X),):
+        raise InputError(f"the embedding has {len(X)} rows, and ids have the shape {known.shape}; give one per row.")
+    return X, known
+
+
+def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric) -> tuple[Int64Array, Float64Array]:
+    """Return the rows with the k largest scores and the scores, in falling order; of equal ones the first rows."""
+    rows, scores = np.empty(0, dtype=np.int64), np.empty(0)
+    for start in range(0, len(X), _ROWS):
+        block = np.asarray(X[start : start + _ROWS], dtype=np.float64)
+        values = block @ target
+        if metric == "cosine":
+            lengths = np.linalg.norm(block, axis=1)
+            values = values / np.where(lengths > 0, lengths, 1)
+        if start <= row < start + len(block):
+            values[row - start] = -np.inf  # the node itself
+        rows = np.concatenate([rows, np.arange(start, start + len(block))])
+        scores = np.concatenate([scores, values])
+        if len(rows) > k:
+            least = np.partition(scores, -k)[-k] if k else np.inf
+            candidates = np.flatnonzero(scores >= least)
+            order = candidates[np.lexsort((rows[candidates], -scores[candidates]))][:k]
+            rows, scores = rows[order], scores[order]
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]
+
+
+def _row(ids: AnyArray | None, node: int | str, n_nodes: int) -> int:
+    """Return the row of a node; one that is not there is an error that names the ids that are most like it."""
+    if ids is None or ids.dtype.kind in "iu":
+        try:
+            number = int(node)
+        except ValueError:
+            raise InputError(f"node {node!r} is not there: the ids of these nodes are numbers{_range(ids)}.") from None
+        if ids is None:
+            if 0 <= number < n_nodes:
+                return number
+            raise InputError(f"node {number} is not there: the nodes are 0 to {n_nodes - 1}.")
+        at = np.flatnonzero(ids == number)
+        if len(at):
+            return int(at[0])
+        near = np.asarray(ids)[np.argsort(np.abs(np.asarray(ids, dtype=np.float64) - number), kind="stable")[:3]]
+        raise InputError(
+            f"node {number} is not there; the nearest ids are {', '.join(map(str, sorted(near.tolist())))}."
+        )
+    at = np.flatnonzero(ids == str(node))
+    if len(at):
+        return int(at[0])
+    alike = _alike(str(node), ids)
+    hint = f"did you mean {' or '.join(map(repr, alike))}?" if alike else f"the first ids are {_first(ids)}."
+    raise InputError(f"node {str(node)!r} is not there; {hint}")
+
+
+def _range(ids: AnyArray | None) -> str:
+    return "" if ids is None or not len(ids) else f" from {ids.min()} to {ids.max()}"
+
+
+def _first(ids: AnyArray) -> str:
+    return ", ".join(repr(i) for i in ids[:3].tolist())
+
+
+def _alike(word: str, ids: AnyArray) -> list[str]:
+    """Return up to three ids with the nearest spellings; of very many ids, those of about the same length count."""
+    plain = word.strip().casefold()
+    lengths = np.char.str_len(ids)
+    near = np.flatnonzero(np.abs(lengths - len(plain)) <= max(2, len(plain) // 2))
+    if len(near) > _COMPARED:
+        first = np.char.lower(ids[near].astype("U1"))
+        near = near[first == plain[:1]][:_COMPARED]
+    spellings: dict[str, str] = {}
+    for name in ids[near].tolist():
+        spellings.setdefault(name.strip().casefold(), name)
+    return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3, cutoff=0.6)]

@@ -1,0 +1,35 @@
+"""What a stage took: its time, and the memory of its process."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Iterator
+
+__all__ = ["measured", "peak_memory"]
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process has had so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[dict[str, float]]:
+    """Measure the block: the dict has its ``seconds`` and the ``peak_memory`` of the process once it has ended.
+
+    Examples
+    --------
+    >>> with measured() as cost:
+    ...     pass
+    >>> sorted(cost)
+    ['peak_memory', 'seconds']
+    """
+    cost: dict[str, float] = {}
+    begin = time.perf_counter()
+    yield cost
+    cost["seconds"] = round(time.perf_counter() - begin, 6)
+    cost["peak_memory"] = peak_memory()

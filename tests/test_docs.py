@@ -1,0 +1,106 @@
+"""The pages of the documentation: every block of Python and every graphquilt command on them runs as it is printed."""
+
+import gzip
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from extras import needs
+from graphquilt.cli import main
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("docs", "docs/how-to", "docs/how-it-works")
+PAGES = sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+# test_foreign_patches.py does what this page says, in the folders that it speaks of.
+PAGES.remove("docs/job-format.md")
+# What a page takes as given: names that its blocks use, and the packages that they need.
+GIVEN = {
+    "docs/embedders.md": """
+import numpy as np, torch_geometric
+from sklearn.decomposition import TruncatedSVD
+import graphquilt as gq
+graph = gq.Graph.open("blocks")
+patch_graph = gq.cut(graph, gq.Cutting(3), dim=32, seed=0)
+inner, nodes = np.arange(200), np.arange(300)
+grown_patch = graph.subgraph(nodes)
+def my_function(graph, seed): return graph.features[:, :8].toarray()
+MyEmbedder = gq.SVD
+""",
+    "docs/patches.md": """
+import numpy as np
+X, y = np.load("x.npy"), np.load("labels.npy")
+""",
+    "docs/evaluation.md": """
+import graphquilt as gq
+gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
+""",
+    "docs/recipes.md": """
+import numpy as np
+import graphquilt as gq
+graph = gq.Graph.open("blocks")
+np.save("whole.npy", gq.SVD(32)(graph, seed=0))
+""",
+}
+PACKAGES = {
+    "docs/embedders.md": ["torch_geometric", "safetensors", "sklearn"],
+    "docs/evaluation.md": ["torch"],
+    "docs/patches.md": ["matplotlib"],
+    "docs/recipes.md": ["torch"],
+}
+# A block after a line "<!-- not run: the reason -->" is left alone.
+BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\s*)?^( *)```(\w*)\n(.*?)^\2```$", re.M | re.S)
+
+
+def blocks(page):
+    """Yield the language and the text of every block that is to run."""
+    for skipped, indent, language, text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        if not skipped:
+            yield language, re.sub(f"^{indent}", "", text, flags=re.M)
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with the files that the pages speak of."""
+    graph = gq.datasets.load_dataset("blocks")
+    pairs = np.argwhere(np.triu(graph.adjacency.toarray()))
+    lines = [f"node{a:04d},node{b:04d}" for a, b in pairs]
+    graph.save(tmp_path / "blocks")
+    (tmp_path / "edges.csv").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "edges.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    np.save(tmp_path / "edges.npy", pairs)
+    np.save(tmp_path / "x.npy", graph.features.toarray())
+    np.save(tmp_path / "labels.npy", graph.labels)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_command(line, monkeypatch):
+    """Run one command line in this process."""
+    words = shlex.split(line, comments=True)
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ending:
+        main()
+    assert ending.value.code == 0, line
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyG uses it when it is imported
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_runs(page, desk, monkeypatch):
+    for package in PACKAGES.get(page, []):
+        needs(package)
+    module = ModuleType("page")  # a module, so that what it defines can be pickled
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(GIVEN.get(page, ""), module.__dict__)
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page, "exec"), module.__dict__)
+        elif not language:
+            for line in text.splitlines():
+                if line.startswith("graphquilt "):
+                    run_command(line, monkeypatch)
