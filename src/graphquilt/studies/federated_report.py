@@ -16,6 +16,7 @@ from graphquilt.studies.quality_report import MODEL_NAMES, NAMES
 
 __all__ = ["federated_tables", "write_federated"]
 
+_DISTRUSTED = ("distrusted", "distrusted_others")
 COLOURS = {3: "#0b6fb8", 10: "#d1495b"}
 
 
@@ -110,10 +111,13 @@ def lie_table(results: Sequence[Row]) -> str:
                 name = [NAMES.get(dataset, dataset), str(n_parties), lie]
                 found = f"{sum(one['found'] for one in lies)} of {len(lies)}"
                 errors = f"{middle['error_of_liar']:.2f} / {middle['error_of_others']:.2f}"
+                doubt = " / ".join(f"{np.mean([one[key] for one in lies]):.0%}" for key in _DISTRUSTED)
                 harm = " / ".join(f"{lies[0][key]:.3f}" for key in ("honest", "believed", "robust"))
-                lines.append([*name, found, str(accused), errors, harm])
+                lines.append([*name, found, str(accused), errors, doubt, harm])
     head = ["data", "parties", "lie", "liar found", "honest parties accused", "edge error of liar / others"]
-    return markdown_table([*head, "accuracy of the others: no lie / believed / robust"], lines)
+    return markdown_table(
+        [*head, "pairs distrusted, of liar / others", "accuracy of the others: no lie / believed / robust"], lines
+    )
 
 
 def federated_tables(results: Sequence[Row]) -> str:
