@@ -125,6 +125,22 @@ def _read_edge_array(folder, path):
     _check_graph(read_edges(path))
 
 
+def _make_vectors(folder):
+    from test_stitch_files import make_files
+
+    ids = np.array([f"wörd{k}" for k in range(12)])
+    make_files(folder, ids, np.random.default_rng(0).standard_normal((12, 3)))
+
+
+def _read_vectors(folder, path):
+    from graphquilt.ingest import read_vectors
+
+    path = folder / "x.npy" if path.name == "x.ids.npy" else path
+    ids, X = read_vectors(path)
+    assert len(set(ids.tolist())) == len(X)
+    assert np.asarray(X, dtype=np.float64).sum() is not None
+
+
 def _make_edge_parquet(folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -899,6 +915,7 @@ READERS = {
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
         Reader("basis", _make_basis, _read_basis),
+        Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
         Reader("round and key", _make_round, _read_round, 0.5, _seal_key),
         Reader("messages of parties", _make_messages, _read_message, 2, _seal_messages),

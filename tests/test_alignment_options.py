@@ -163,7 +163,7 @@ class TestEveryAlign:
         events = []
         align(patchwork(4, 6, seed=6), None, progress=events.append)
         stages = [event.stage for event in events]
-        assert "relative transforms" in stages
+        assert "overlaps" in stages
         assert stages[-1] == "synchronized"
         assert events[-1].done == events[-1].total
         assert ("clusters of level 1" in stages) == (align is hierarchical)

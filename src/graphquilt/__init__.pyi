@@ -38,6 +38,7 @@ from .jobs import Processes as Processes
 from .jobs import QuiltResult as QuiltResult
 from .jobs import embed as embed
 from .jobs import neighbours as neighbours
+from .jobs import stitch_files as stitch_files
 from .linalg.motions import Motions as Motions
 from .partition import Fennel as Fennel
 from .partition import KaMinPar as KaMinPar

@@ -20,6 +20,7 @@ from graphquilt.alignment.groups import (
     synchronize_translations,
 )
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
 from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
 from graphquilt.alignment.relative import (
@@ -28,6 +29,7 @@ from graphquilt.alignment.relative import (
     check_statistics,
     edge_errors,
     relative_transforms,
+    turned,
 )
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
@@ -70,7 +72,7 @@ class AlignOptions:
 
 
 def align(
-    patches: Sequence[PatchLike],
+    patches: Sequence[PatchLike] | PatchesLike,
     edges: npt.ArrayLike | None = None,
     *,
     options: AlignOptions = AlignOptions(),
@@ -86,7 +88,9 @@ def align(
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
-        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed.
+        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed. Nodes
+        may also have names: pairs with text ids, dicts of names to vectors, files of vectors, or a dict of any of
+        these; see :func:`graphquilt.stitch_files`.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions
@@ -114,6 +118,7 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
+    patches = with_numbers(patches)
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
     if index.n_patches == 1:
@@ -205,8 +210,9 @@ def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array
     """
     names, dim = range(index.n_patches), index.dim
     if edges is None:
-        pairs = overlapping_pairs([index.nodes[k] for k in names], dim + 1)
-        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes")
+        node_sets = [index.nodes[k] for k in names]
+        pairs = overlapping_pairs(node_sets, dim + 1)
+        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes", node_sets=node_sets)
         return pairs
     pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
     check_connected(pairs, names)
@@ -282,7 +288,7 @@ def _synchronize(
     if motions.translate:
         moved, scale = result.scales[:, None, None] * result.rotations, unit(means)
         means = means / scale
-        offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
+        offsets = turned(means[:, 0], moved, i) - turned(means[:, 1], moved, j)
         # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
         translations, _ = reweighted(
             lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
