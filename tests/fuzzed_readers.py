@@ -225,6 +225,27 @@ def _check_numeric(X):
     assert X.ndim == 2
 
 
+def _make_map_labels(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [f"node {k}" for k in range(24)]
+    rows = "".join(f'"{name}",{k % 3}\n' for k, name in enumerate(names))
+    (folder / "pairs.csv").write_text(f"id,class\n{rows}", encoding="utf-8")
+    (folder / "column.txt").write_text("".join(f"group {k % 3}\n" for k in range(24)), encoding="utf-8")
+    pq.write_table(pa.table({"id": names, "score": np.linspace(0, 1, 24)}), folder / "scores.parquet")
+    np.save(folder / "classes.npy", np.arange(24) % 3)
+
+
+def _read_map_labels(folder, path):
+    from graphquilt.report.colouring import coloured, read_labels
+
+    labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
+    assert labels.shape == (24,)
+    page = coloured("label", labels, absent="none").for_page()
+    assert len(page["values"]) == 24
+
+
 def _make_labels(folder):
     np.save(folder / "labels.npy", np.arange(24) % 3 - 1)
     np.save(folder / "floats.npy", np.arange(24.0) % 3)
@@ -897,6 +918,7 @@ READERS = {
         Reader("unfinished build", _make_unfinished_build, _read_unfinished_build),
         Reader("features", _make_features, _read_features, 2),
         Reader("labels", _make_labels, _read_labels),
+        Reader("labels of a map", _make_map_labels, _read_map_labels),
         Reader("flows in text", _make_flow_texts, _read_flows),
         Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
