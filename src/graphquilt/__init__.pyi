@@ -15,6 +15,7 @@ from .alignment import align as align
 from .alignment import align_components as align_components
 from .alignment import align_hierarchical as align_hierarchical
 from .alignment import align_statistics as align_statistics
+from .alignment import align_statistics_hierarchical as align_statistics_hierarchical
 from .alignment import centroid as centroid
 from .alignment import overlap_statistics as overlap_statistics
 from .alignment import refine as refine
