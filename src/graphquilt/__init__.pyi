@@ -5,6 +5,7 @@ from . import datasets as datasets
 from . import embedders as embedders
 from . import errors as errors
 from . import evaluate as evaluate
+from . import federated as federated
 from . import ingest as ingest
 from . import synthetic as synthetic
 from . import temporal as temporal
