@@ -128,7 +128,7 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
-    assert gq("inspect", job)[1].count("not yet") == 1  # SVD makes no survey
+    assert gq("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
 
 
 def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
