@@ -14,12 +14,14 @@ import json
 import pickle
 import re
 import shutil
+import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -812,6 +814,105 @@ def _seal_statistics(files):
             files[name] = file.getvalue()
 
 
+# Federated alignment
+
+
+def _fixed_secrets():
+    """Make keys and numbers the same in every process."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch("secrets.token_bytes", lambda n: bytes(range(n))))
+    stack.enter_context(mock.patch("secrets.token_hex", lambda n: bytes(range(n)).hex()))
+    return stack
+
+
+def _parties():
+    import graphquilt as gq
+    from graphquilt import federated
+
+    with _fixed_secrets():
+        made, key, _ = federated.invite("night-1", gq.SVD(2))
+        parts = (np.arange(16), np.arange(8, 24))
+        offers = zip("ab", parts, strict=True)
+        return [federated.offer(_graph().subgraph(part), made, key, party=name) for name, part in offers]
+
+
+def _make_round(folder):
+    from graphquilt import federated
+
+    party = _parties()[0]
+    with _fixed_secrets():
+        party.round.save(folder / "round.toml")
+        federated.save_key(party.key, folder / "key.json", name="night-1")
+
+
+def _read_round(folder, path):
+    from graphquilt import federated
+
+    made = federated.Round.load(folder / "round.toml")
+    key = federated.load_key(folder / "key.json", made)
+    assert made.has_key(key)
+    assert made.made_embedder().dim == made.dim
+
+
+def _make_messages(folder):
+    from graphquilt import federated
+
+    a, b = _parties()
+    reply = federated.reply(a, b.offer)
+    measurement = federated.measure(b, reply)
+    transform = federated.align([measurement]).transforms["a"]
+    for name, message in {"offer": b.offer, "reply": reply, "stats": measurement, "transform": transform}.items():
+        message.save(folder / f"{name}.npz")
+
+
+def _read_message(folder, path):
+    """Do what the one who gets this file does with it."""
+    from graphquilt import federated
+
+    if not hasattr(_read_message, "parties"):
+        _read_message.parties = _parties()
+    a, b = _read_message.parties
+    message = federated.Message.load(path)
+    if path.stem == "offer":
+        assert len(federated.reply(a, message).arrays["pseudonyms"]) <= 16
+    elif path.stem == "reply":
+        federated.measure(b, message)
+    elif path.stem == "stats":
+        assert np.isfinite(federated.align([message]).alignment.rotations).all()
+    else:
+        assert np.isfinite(federated.apply(a, message)[1]).all()
+
+
+def _seal_messages(files):
+    """Make checksums and authentication of messages right again, as a party that lies does."""
+    from graphquilt.federated.messages import Message
+
+    for name, content in files.items():
+        with contextlib.suppress(Exception):
+            arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
+            header = json.loads(arrays.pop("header").tobytes())
+            if "checksum" in arrays:
+                arrays["checksum"] = np.asarray(_statistics_checksum(arrays))
+            fields = ("kind", "round", "round_name", "dim", "sender", "facts")
+            message = Message(*(header[field] for field in fields), arrays)
+            with tempfile.TemporaryDirectory() as place:
+                message.authenticated(bytes(range(32))).save(Path(place, "m"))
+                files[name] = Path(place, "m").read_bytes()
+
+
+def _statistics_checksum(arrays):
+    from graphquilt.alignment.statistics import _checksum
+
+    return _checksum(arrays)
+
+
+def _seal_key(files):
+    from graphquilt.checksums import seal
+
+    with contextlib.suppress(Exception):
+        files["key.json"] = json.dumps(seal(json.loads(files["key.json"]))).encode()
+
+
 READERS = {
     reader.name: reader
     for reader in (
@@ -844,6 +945,8 @@ READERS = {
         Reader("basis", _make_basis, _read_basis),
         Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
+        Reader("round and key", _make_round, _read_round, 0.5, _seal_key),
+        Reader("messages of parties", _make_messages, _read_message, 2, _seal_messages),
         Reader("overlap statistics", _make_statistics, _read_statistics, 2, _seal_statistics),
     )
 }

@@ -27,6 +27,7 @@ from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
 from graphquilt.linalg.laplacian import solve_laplacian
 from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = [
     "Rotations",
@@ -123,6 +124,7 @@ def synchronize_rotations(
     tol: float = 1e-5,
     start: FloatArray | None = None,
     max_iterations: int = 200,
+    progress: ProgressCallback | None = None,
 ) -> Rotations:
     """Return one rotation per vertex with ``rotations[e]`` close to ``S_i @ S_j.T`` (the paper's equation for M).
 
@@ -163,7 +165,7 @@ def synchronize_rotations(
     with one_blas_thread() if n * d * d <= ONE_THREAD else nullcontext():
         if n * d <= DENSE_SIZE or n <= 3:
             return _dense(connection, tol)
-        return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations)
+        return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations, progress=progress)
 
 
 def _dense(connection: Connection, tol: float) -> Rotations:
@@ -178,7 +180,14 @@ def _dense(connection: Connection, tol: float) -> Rotations:
     return _rotations(connection, Eigenpairs(values, vectors, residuals, 0), max(tol, 1e-10))
 
 
-def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, max_iterations: int) -> Rotations:
+def _iterative(
+    connection: Connection,
+    *,
+    tol: float,
+    start: FloatArray | None,
+    max_iterations: int,
+    progress: ProgressCallback | None,
+) -> Rotations:
     """Solve in up to three stages. A stage begins only if those before it did not reach ``tol``.
 
     1. Single precision, a block of d vectors, the scalar preconditioner. Most problems end here.
@@ -197,7 +206,8 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
         lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
         start = (lengths[:, None, None] * gauge).reshape(n * d, d)
     single = scalar_preconditioner(connection, gauge, second, np.float32)
-    stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE)
+    watch = _Watch(progress, tol)
+    stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE, stop=watch)
     iterations = 0
     if rotation_misfit(connection.edges, connection.rotations, gauge).max() > tol:
         block, goal = start.astype(np.float32, copy=False), max(tol / 2, SINGLE_TOL)
@@ -218,15 +228,28 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
         # All residuals are small, but a vector in the complement has a lower Rayleigh quotient, so one of the d lowest
         # eigenvectors was missed.
         block = np.hstack([block, following.vectors.astype(np.float64)])
-    pairs = _guarded(connection, block, slow, tol=tol, max_iterations=max_iterations)
+    pairs = _guarded(connection, block, slow, watch, max_iterations=max_iterations)
     iterations += pairs.iterations
     if pairs.residuals[:d].max() > tol and n * d <= DENSE_RESCUE:
         return replace(_dense(connection, tol), iterations=iterations)
     return _rotations(connection, pairs._replace(iterations=iterations), tol)
 
 
+class _Watch:
+    """Reports every step of a solve, with the largest residual, and never stops it."""
+
+    def __init__(self, progress: ProgressCallback | None, tol: float) -> None:
+        self.progress, self.tol, self.steps = progress, tol, 0
+
+    def __call__(self, _values: Float64Array, residuals: Float64Array) -> bool:
+        values = {"residual": float(residuals.max(initial=0.0)), "wanted": self.tol}
+        report(self.progress, "rotation steps", self.steps, values=values)
+        self.steps += 1
+        return False
+
+
 def _guarded(
-    connection: Connection, block: FloatArray, slow: Float64Array, *, tol: float, max_iterations: int
+    connection: Connection, block: FloatArray, slow: Float64Array, watch: _Watch, *, max_iterations: int
 ) -> Eigenpairs:
     """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
 
@@ -234,7 +257,7 @@ def _guarded(
     itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
     d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
     """
-    n, d = connection.n, connection.dim
+    n, d, tol = connection.n, connection.dim, watch.tol
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
     width = min(d + min(max(GUARDS, d // 2), MAX_GUARDS), n * d // 3)
     if block.shape[1] < width:
@@ -243,6 +266,7 @@ def _guarded(
 
     def solved(values: Float64Array, residuals: Float64Array) -> bool:
         gap = values[d] - values[d - 1]
+        watch(values, residuals[:d])
         return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
 
     iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)

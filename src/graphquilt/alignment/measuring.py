@@ -6,7 +6,7 @@ Few patches are open at a time, so a lazy sequence that opens a file when it is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -184,7 +184,7 @@ def _measured_chunks(
 
 
 def results(
-    executor: Executor | None, function: Callable[..., Result], tasks: Sequence[tuple[object, ...]]
+    executor: Executor | None, function: Callable[..., Result], tasks: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
     """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
     if executor is None:
