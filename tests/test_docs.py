@@ -41,6 +41,12 @@ X, y = np.load("x.npy"), np.load("labels.npy")
 import graphquilt as gq
 gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
 """,
+    "docs/report.md": """
+from pathlib import Path
+import graphquilt as gq
+gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
+Path("labels.csv").write_text("id,team\\n" + "".join(f"{k},team {k % 4}\\n" for k in range(1200)))
+""",
     "docs/recipes.md": """
 import numpy as np
 import graphquilt as gq
@@ -53,6 +59,7 @@ PACKAGES = {
     "docs/evaluation.md": ["torch"],
     "docs/patches.md": ["matplotlib"],
     "docs/recipes.md": ["torch"],
+    "docs/report.md": ["matplotlib"],
 }
 # A block after a line "<!-- not run: the reason -->" is left alone.
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\s*)?^( *)```(\w*)\n(.*?)^\2```$", re.M | re.S)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.checksums import array_checksum
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays, save_arrays
+from graphquilt.files import load_arrays, save_arrays, temporary_array
 
 __all__ = ["LARGEST", "OverlapStatistics", "checksum", "empty_products", "slack"]
 
@@ -184,14 +183,12 @@ class OverlapStatistics:
 def empty_products(m: int, dim: int) -> FloatArray:
     """Return an array ``(m, dim, dim)`` for products; very many lie in a temporary file, in single precision.
 
-    They are written once and read twice, in order, so that the memory is better left to the rotation step. The file
-    has no name and goes away with the array.
+    They are written once and read twice, in order, so that the memory is better left to the rotation step.
     """
     shape = (m, dim, dim)
     if m * dim**2 <= SINGLE_ABOVE:
         return np.empty(shape)
-    with TemporaryFile() as file:
-        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+    return temporary_array(shape, np.float32)
 
 
 def slack(products: FloatArray) -> float:
