@@ -825,12 +825,12 @@ def _fixed_secrets():
     return stack
 
 
-def _parties():
+def _parties(*, psi=False):
     import graphquilt as gq
     from graphquilt import federated
 
     with _fixed_secrets():
-        made, key, _ = federated.invite("night-1", gq.SVD(2))
+        made, key, _ = federated.invite("night-1", gq.SVD(2), psi=psi)
         parts = (np.arange(16), np.arange(8, 24))
         offers = zip("ab", parts, strict=True)
         return [federated.offer(_graph().subgraph(part), made, key, party=name) for name, part in offers]
@@ -881,6 +881,33 @@ def _read_message(folder, path):
         assert np.isfinite(federated.align([message]).alignment.rotations).all()
     else:
         assert np.isfinite(federated.apply(a, message)[1]).all()
+
+
+def _make_party(folder):
+    party = _parties()[0]
+    with _fixed_secrets():
+        party.save(folder / "home")
+
+
+def _read_party(folder, path):
+    from graphquilt.federated import Party
+
+    party = Party.load(folder / "home")
+    assert party.embedding.shape == (len(party.ids), party.round.dim)
+    assert party.rows.size == 0 or party.ids[party.rows].shape == party.pseudonyms.shape
+
+
+def _make_request(folder):
+    with mock.patch("graphquilt.federated.intersection.new_key", return_value=b"\1" * 32):
+        _parties(psi=True)[1].offer.save(folder / "offer.npz")
+
+
+def _read_request(folder, path):
+    from graphquilt import federated
+
+    if not hasattr(_read_request, "party"):
+        _read_request.party = _parties(psi=True)[0]
+    assert set(federated.reply(_read_request.party, federated.Message.load(path)).arrays) == {"setup", "response"}
 
 
 def _seal_messages(files):
@@ -946,6 +973,10 @@ READERS = {
         Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
         Reader("round and key", _make_round, _read_round, 0.5, _seal_key),
+        Reader("party folder", _make_party, _read_party, 0.5),
+        Reader(
+            "request for intersection", _make_request, _read_request, 0.3, _seal_messages, "private_set_intersection"
+        ),
         Reader("messages of parties", _make_messages, _read_message, 2, _seal_messages),
         Reader("overlap statistics", _make_statistics, _read_statistics, 2, _seal_statistics),
     )
