@@ -56,6 +56,8 @@ class Explanation:
         Number of neighbours in this window.
     usual_degree : float
         Mean number of neighbours in the other windows; NaN if there is no other window.
+    tokens : int array or None
+        The most surprising tokens of the host in this window, first the most surprising; None if tokens are not known.
     """
 
     node: int
@@ -64,6 +66,7 @@ class Explanation:
     gone: Int64Array
     degree: int
     usual_degree: float
+    tokens: Int64Array | None = None
 
 
 def alert_id(alert: Alert, node: str, settings: Mapping[str, object]) -> str:

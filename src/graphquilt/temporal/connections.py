@@ -123,10 +123,3 @@ def _ratios(pairs: WindowPairs, source: SideMemory, destination: SideMemory) -> 
 def group_sums(groups: Int64Array, size: int, values: AnyArray | None = None) -> Float64Array:
     """Add up values, or count entries, by group, (size,)."""
     return np.bincount(groups, weights=values, minlength=size).astype(np.float64)
-
-
-def group_maxima(groups: Int64Array, size: int, values: AnyArray) -> Float64Array:
-    """Return the largest value of each group, (size,); 0 for a group without values."""
-    largest = np.zeros(size)
-    np.maximum.at(largest, groups, values)
-    return largest
