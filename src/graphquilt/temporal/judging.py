@@ -110,4 +110,4 @@ def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int]) -> 
     pool.add(surprise[:, None], connections.stranger_source | connections.stranger_destination, seed)
     counts = np.ones(len(surprise)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
-    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new)
+    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new, pairs.ports)
