@@ -241,7 +241,7 @@ def test_alerts_fill_the_budget_and_can_be_explained():
     for day in range(30):
         window = tracker.update(as_window(network.matrix(day), day))
         alerts = window.alerts(20)
-        assert len(alerts) == 20
+        assert len(alerts) == (20 if day > 1 else 0), "the first windows have nothing to be compared with"
         assert [a.pvalue for a in alerts] == sorted(a.pvalue for a in alerts)
         assert len(window.alerts(20, max_pvalue=0.001)) <= 20
         hits += sum(bool(a.side == "source" and truth[a.node, day]) for a in alerts)
@@ -372,7 +372,9 @@ def test_a_forged_state_is_refused_although_its_checksum_fits(state, tmp_path):
         with contextlib.suppress(FormatError):
             Tracker.load(path)
             accepted.append(k)
-    assert len(accepted) == 3 * 4, "a window that has one row less in a pool, or one window less, and nothing else"
+    assert len(accepted) == 3 * 4 + 4, (
+        "an empty memory of tokens, a window that has one row less in a pool, or one window less, and nothing else"
+    )
 
 
 @pytest.mark.parametrize("background", [0.0, 1.0])

@@ -71,6 +71,8 @@ def judge_hosts(compared: Compared, memory: SideMemory, pool: Pool, seed: tuple[
     # Four components measure size, and one burst moves them all: together they give at most one of the two.
     statistic = top_two(np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]]))
     pvalue = empirical_pvalues(statistic, columns[_C])
+    if not compared.pool:
+        statistic[:] = np.nan  # nothing was compared yet, and later windows must not be compared with that
     pool.add(np.column_stack([x, z[:, :_C], statistic]), memory.last[nodes] < 0, seed)
     single = np.float32
     return HostTable(nodes, values[:, :_C].astype(single), z[:, :_C].astype(single), p.astype(single), pvalue)
