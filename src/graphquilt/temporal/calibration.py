@@ -57,8 +57,8 @@ def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     """Return the share of earlier values that are at least as high, with the value itself counted among them.
 
     Values above all N earlier ones have p below 1 / (N + 1), in the order of their size: p = 1 / (N + 1) / (1 + e),
-    where e is the excess over the highest earlier value in standard deviations, or in units if these are larger. NaN has p = 1, and so has everything
-    where there are no earlier values.
+    where e is the excess over the highest earlier value in standard deviations, or in units if these are larger. NaN
+    has p = 1, and so has everything where there are no earlier values.
 
     Parameters
     ----------
