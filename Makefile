@@ -79,6 +79,7 @@ reproduce: $(READY)
 	$(BIN)/graphquilt reproduce small --out results/small
 	$(BIN)/graphquilt reproduce ablation --out results/ablation
 	$(BIN)/graphquilt reproduce quality --out results/quality
+	$(BIN)/graphquilt reproduce federated --out results/federated
 
 # The site in build/site. Warnings are errors, the notebook is run, and nothing is asked of the network.
 docs: $(READY)

@@ -14,6 +14,7 @@ EXTRAS = {
     "sklearn": "eval",
     "matplotlib": "viz",
     "umap": "viz",
+    "private_set_intersection": "federated",
     "networkx": "all",
     "gensim": "dev",
 }

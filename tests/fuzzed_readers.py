@@ -14,12 +14,14 @@ import json
 import pickle
 import re
 import shutil
+import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -123,6 +125,22 @@ def _read_edge_array(folder, path):
     _check_graph(read_edges(path))
 
 
+def _make_vectors(folder):
+    from test_stitch_files import make_files
+
+    ids = np.array([f"wörd{k}" for k in range(12)])
+    make_files(folder, ids, np.random.default_rng(0).standard_normal((12, 3)))
+
+
+def _read_vectors(folder, path):
+    from graphquilt.ingest import read_vectors
+
+    path = folder / "x.npy" if path.name == "x.ids.npy" else path
+    ids, X = read_vectors(path)
+    assert len(set(ids.tolist())) == len(X)
+    assert np.asarray(X, dtype=np.float64).sum() is not None
+
+
 def _make_edge_parquet(folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -205,6 +223,27 @@ def _check_numeric(X):
     part = X[:2]
     assert np.issubdtype(part.dtype, np.number) or part.dtype == bool, part.dtype
     assert X.ndim == 2
+
+
+def _make_map_labels(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [f"node {k}" for k in range(24)]
+    rows = "".join(f'"{name}",{k % 3}\n' for k, name in enumerate(names))
+    (folder / "pairs.csv").write_text(f"id,class\n{rows}", encoding="utf-8")
+    (folder / "column.txt").write_text("".join(f"group {k % 3}\n" for k in range(24)), encoding="utf-8")
+    pq.write_table(pa.table({"id": names, "score": np.linspace(0, 1, 24)}), folder / "scores.parquet")
+    np.save(folder / "classes.npy", np.arange(24) % 3)
+
+
+def _read_map_labels(folder, path):
+    from graphquilt.report.colouring import coloured, read_labels
+
+    labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
+    assert labels.shape == (24,)
+    page = coloured("label", labels, absent="none").for_page()
+    assert len(page["values"]) == 24
 
 
 def _make_labels(folder):
@@ -769,6 +808,105 @@ def _seal_statistics(files):
             files[name] = file.getvalue()
 
 
+# Federated alignment
+
+
+def _fixed_secrets():
+    """Make keys and numbers the same in every process."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch("secrets.token_bytes", lambda n: bytes(range(n))))
+    stack.enter_context(mock.patch("secrets.token_hex", lambda n: bytes(range(n)).hex()))
+    return stack
+
+
+def _parties():
+    import graphquilt as gq
+    from graphquilt import federated
+
+    with _fixed_secrets():
+        made, key, _ = federated.invite("night-1", gq.SVD(2))
+        parts = (np.arange(16), np.arange(8, 24))
+        offers = zip("ab", parts, strict=True)
+        return [federated.offer(_graph().subgraph(part), made, key, party=name) for name, part in offers]
+
+
+def _make_round(folder):
+    from graphquilt import federated
+
+    party = _parties()[0]
+    with _fixed_secrets():
+        party.round.save(folder / "round.toml")
+        federated.save_key(party.key, folder / "key.json", name="night-1")
+
+
+def _read_round(folder, path):
+    from graphquilt import federated
+
+    made = federated.Round.load(folder / "round.toml")
+    key = federated.load_key(folder / "key.json", made)
+    assert made.has_key(key)
+    assert made.made_embedder().dim == made.dim
+
+
+def _make_messages(folder):
+    from graphquilt import federated
+
+    a, b = _parties()
+    reply = federated.reply(a, b.offer)
+    measurement = federated.measure(b, reply)
+    transform = federated.align([measurement]).transforms["a"]
+    for name, message in {"offer": b.offer, "reply": reply, "stats": measurement, "transform": transform}.items():
+        message.save(folder / f"{name}.npz")
+
+
+def _read_message(folder, path):
+    """Do what the one who gets this file does with it."""
+    from graphquilt import federated
+
+    if not hasattr(_read_message, "parties"):
+        _read_message.parties = _parties()
+    a, b = _read_message.parties
+    message = federated.Message.load(path)
+    if path.stem == "offer":
+        assert len(federated.reply(a, message).arrays["pseudonyms"]) <= 16
+    elif path.stem == "reply":
+        federated.measure(b, message)
+    elif path.stem == "stats":
+        assert np.isfinite(federated.align([message]).alignment.rotations).all()
+    else:
+        assert np.isfinite(federated.apply(a, message)[1]).all()
+
+
+def _seal_messages(files):
+    """Make checksums and authentication of messages right again, as a party that lies does."""
+    from graphquilt.federated.messages import Message
+
+    for name, content in files.items():
+        with contextlib.suppress(Exception):
+            arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
+            header = json.loads(arrays.pop("header").tobytes())
+            if "checksum" in arrays:
+                arrays["checksum"] = np.asarray(_statistics_checksum(arrays))
+            fields = ("kind", "round", "round_name", "dim", "sender", "facts")
+            message = Message(*(header[field] for field in fields), arrays)
+            with tempfile.TemporaryDirectory() as place:
+                message.authenticated(bytes(range(32))).save(Path(place, "m"))
+                files[name] = Path(place, "m").read_bytes()
+
+
+def _statistics_checksum(arrays):
+    from graphquilt.alignment.statistics import _checksum
+
+    return _checksum(arrays)
+
+
+def _seal_key(files):
+    from graphquilt.checksums import seal
+
+    with contextlib.suppress(Exception):
+        files["key.json"] = json.dumps(seal(json.loads(files["key.json"]))).encode()
+
+
 READERS = {
     reader.name: reader
     for reader in (
@@ -780,6 +918,7 @@ READERS = {
         Reader("unfinished build", _make_unfinished_build, _read_unfinished_build),
         Reader("features", _make_features, _read_features, 2),
         Reader("labels", _make_labels, _read_labels),
+        Reader("labels of a map", _make_map_labels, _read_map_labels),
         Reader("flows in text", _make_flow_texts, _read_flows),
         Reader("flows in gzip and bzip2", _make_flows_packed, _read_flows),
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
@@ -798,7 +937,10 @@ READERS = {
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
         Reader("basis", _make_basis, _read_basis),
+        Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
+        Reader("round and key", _make_round, _read_round, 0.5, _seal_key),
+        Reader("messages of parties", _make_messages, _read_message, 2, _seal_messages),
         Reader("overlap statistics", _make_statistics, _read_statistics, 2, _seal_statistics),
     )
 }

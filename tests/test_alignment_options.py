@@ -59,7 +59,7 @@ def test_hierarchical_with_noise_is_nearly_as_good():
     made = quilt(60, 4, degree=6, noise=0.1, seed=5)
     flat = gq.centroid(made.patches, gq.align(made.patches, made.edges))
     steps = gq.align_hierarchical(made.patches, made.edges, branching=10)
-    assert fitted(made.points, gq.centroid(made.patches, steps))[1] < 1.5 * fitted(made.points, flat)[1]
+    assert fitted(made.points, gq.centroid(made.patches, steps))[1] < 1.1 * fitted(made.points, flat)[1]
     assert 0 < steps.spectral_gap < 2
     assert steps.residual < 1e-4
 
@@ -163,7 +163,7 @@ class TestEveryAlign:
         events = []
         align(patchwork(4, 6, seed=6), None, progress=events.append)
         stages = [event.stage for event in events]
-        assert "relative transforms" in stages
+        assert "overlaps" in stages
         assert stages[-1] == "synchronized"
         assert events[-1].done == events[-1].total
         assert ("clusters of level 1" in stages) == (align is hierarchical)

@@ -597,6 +597,7 @@ POSITIONS = {
     "watch": ("flows",),
     "export": ("job", "x.csv"),
     "neighbours": ("job", "ann"),
+    "stitch": ("a.vec", "b.vec"),
 }
 
 

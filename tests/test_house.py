@@ -31,6 +31,7 @@ LAYERS = {
     "jobs": 5,
     "temporal": 5,
     "datasets": 5,
+    "federated": 5,
     "report": 6,
     "studies": 6,
     "cli": 7,

@@ -82,7 +82,7 @@ def test_patches_agree_wherever_their_context_covers_what_they_need(steps):
     graph, ring = ring_of_patches(6)
     patches = gq.embed_patches(graph, ring, Framed(2, steps=steps))
     alignment, _ = gq.stitch(ring, patches, motions=gq.Motions(rotate=False, translate=False))
-    assert alignment.edge_errors.max() < 1e-12
+    assert alignment.edge_errors.max() < 1e-7  # from sums of squares, so that half of the digits are left
     assert np.array_equal(alignment.rotations, np.broadcast_to(np.eye(2), (6, 2, 2)))
     apart = gq.embed_patches(graph, ring, Framed(2, steps=steps), recipe=gq.Recipe(start=False))
     assert not same(patches, apart)

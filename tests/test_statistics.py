@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
+from graphquilt.alignment import connection, measuring
+from graphquilt.alignment import statistics as statistics_module
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.synthetic import patchwork, quilt
 from test_synchronize import rotation_error
@@ -115,6 +117,64 @@ def test_edge_errors_are_those_of_the_coordinates(weighted):
         spread = sum((w[:, None] * (x - np.average(x, axis=0, weights=w)) ** 2).sum() for x in (a, b))
         error = np.sqrt((w[:, None] * (a - b) ** 2).sum() / spread)
         assert alignment.edge_errors[e] == pytest.approx(error)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_level_by_level_is_measuring_and_aligning_the_statistics(options):
+    made = quilt(30, 3, degree=5, noise=0.2, scaled=True, seed=1)
+    at_once = gq.align_hierarchical(made.patches, made.edges, branching=8, options=options)
+    statistics = measured(made.patches, made.edges)
+    in_steps = gq.align_statistics_hierarchical(statistics, made.edges, branching=8, options=options)
+    for name in (*RESULTS, "eigenvalues", "residual", "next_residual"):
+        np.testing.assert_array_equal(getattr(in_steps, name), getattr(at_once, name))
+
+
+def test_polishing_makes_levels_as_good_as_a_flat_alignment():
+    made = quilt(120, 8, degree=8, noise=0.2, seed=2)
+    flat, levels = gq.align(made.patches, made.edges), gq.align_hierarchical(made.patches, made.edges, branching=15)
+    errors = [rotation_error(alignment.rotations, made.rotations) for alignment in (flat, levels)]
+    assert errors[1] < 1.1 * errors[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_memory_maps_and_threads_give_the_same_bits(dtype, tmp_path, monkeypatch):
+    made = quilt(40, 3, degree=6, noise=0.2, seed=3)
+    patches = [(nodes, X.astype(dtype)) for nodes, X in made.patches]
+    plain = gq.align(patches, made.edges)
+    for number, (nodes, X) in enumerate(patches):
+        np.save(tmp_path / f"{number}-nodes.npy", nodes)
+        np.save(tmp_path / f"{number}-x.npy", X)
+    mapped = [tuple(np.load(tmp_path / f"{k}-{name}.npy", mmap_mode="r") for name in ("nodes", "x")) for k in range(40)]
+    monkeypatch.setattr(measuring, "thread_count", lambda: 3)
+    monkeypatch.setattr(connection, "thread_count", lambda: 3)
+    other = gq.align(mapped, made.edges)
+    for name in RESULTS:
+        np.testing.assert_array_equal(getattr(other, name), getattr(plain, name))
+
+
+def test_very_many_products_lie_in_a_file(monkeypatch):
+    made = quilt(30, 4, degree=4, noise=0.1, seed=4)
+    plain = gq.align(made.patches, made.edges)
+    monkeypatch.setattr(statistics_module, "SINGLE_ABOVE", 10)
+    overlaps = measured(made.patches, made.edges)
+    assert isinstance(overlaps.products, np.memmap)
+    in_file = gq.align(made.patches, made.edges)
+    np.testing.assert_allclose(in_file.rotations, plain.rotations, atol=1e-4)
+    in_steps = gq.align_statistics(overlaps, made.edges)
+    np.testing.assert_array_equal(in_steps.rotations, in_file.rotations)
+    levels = gq.align_hierarchical(made.patches, made.edges, branching=8)
+    assert rotation_error(levels.rotations, made.rotations) < 1.1 * rotation_error(plain.rotations, made.rotations)
+
+
+def test_progress_counts_overlaps_and_steps():
+    made, events = quilt(60, 20, noise=0.3, seed=5), []
+    gq.align(made.patches, made.edges, progress=events.append)
+    overlaps = [event.done for event in events if event.stage == "overlaps"]
+    steps = [event for event in events if event.stage == "rotation steps"]
+    assert overlaps[0] == 0
+    assert overlaps[-1] == len(made.edges)
+    assert [event.done for event in steps] == list(range(len(steps)))
+    assert steps[-1].values["residual"] <= gq.AlignOptions().tol < steps[0].values["residual"]
 
 
 def test_files_keep_every_bit(tmp_path):

@@ -213,6 +213,28 @@ def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
     assert (out / "quality.png").stat().st_size > 10_000
 
 
+def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers(tmp_path):
+    needs("matplotlib")
+    from graphquilt.studies.federated import federated_cells, reproduce_federated
+    from graphquilt.studies.federated_report import federated_tables
+
+    cells = federated_cells(["blocks"], ["propagation"], [4], dim=4, splits=2)
+    wanted = {None, "scrambled"}
+    cells = [cell for cell in cells if cell.noise in (0, 0.1) and cell.cap in (None, 24) and cell.lie in wanted]
+    rows = {row["name"].rpartition("d004-")[2]: row for row in reproduce_federated(cells, tmp_path)}
+    assert rows["federated-plain"]["difference"] < 1e-9
+    assert rows["federated-plain"]["accuracy"] > rows["federated-plain"]["unaligned_accuracy"]
+    assert rows["federated-cap24"]["shared"] == 24
+    assert rows["federated-noise0.1"]["edge_error"] > rows["federated-plain"]["edge_error"]
+    lies = rows["federated-scrambled"]["lies"]
+    assert [one["found"] for one in lies] == [True] * 4
+    assert sum(len(one["accused"]) for one in lies) == 0
+    assert {path.name for path in tmp_path.iterdir()} >= {"federated.json", "federated.md", "federated.png"}
+    before = [path.stat().st_mtime_ns for path in sorted((tmp_path / "cells").iterdir())]
+    assert federated_tables(reproduce_federated(cells, tmp_path)) == (tmp_path / "federated.md").read_text()
+    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "cells").iterdir())] == before
+
+
 def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, blocks_quilt):
     needs("torch")
     from graphquilt.studies.trainings import trained, training_fact

@@ -374,8 +374,6 @@ def test_a_forged_state_is_refused_although_its_checksum_fits(state, tmp_path):
             accepted.append(k)
     # What was not refused: no tokens at all, one row of a pool less, or one window of a pool less.
     assert len(accepted) == 3 * 4 + 4
-        "an empty memory of tokens, a window that has one row less in a pool, or one window less, and nothing else"
-    )
 
 
 @pytest.mark.parametrize("background", [0.0, 1.0])

@@ -5,6 +5,7 @@ from . import datasets as datasets
 from . import embedders as embedders
 from . import errors as errors
 from . import evaluate as evaluate
+from . import federated as federated
 from . import ingest as ingest
 from . import synthetic as synthetic
 from . import temporal as temporal
@@ -15,6 +16,7 @@ from .alignment import align as align
 from .alignment import align_components as align_components
 from .alignment import align_hierarchical as align_hierarchical
 from .alignment import align_statistics as align_statistics
+from .alignment import align_statistics_hierarchical as align_statistics_hierarchical
 from .alignment import centroid as centroid
 from .alignment import overlap_statistics as overlap_statistics
 from .alignment import refine as refine
@@ -37,6 +39,7 @@ from .jobs import Processes as Processes
 from .jobs import QuiltResult as QuiltResult
 from .jobs import embed as embed
 from .jobs import neighbours as neighbours
+from .jobs import stitch_files as stitch_files
 from .linalg.motions import Motions as Motions
 from .partition import Fennel as Fennel
 from .partition import KaMinPar as KaMinPar

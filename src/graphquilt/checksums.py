@@ -28,6 +28,7 @@ __all__ = [
     "is_size",
     "read_sealed",
     "seal",
+    "sealed_content",
     "sealed_text",
     "stamp",
 ]
@@ -144,14 +145,19 @@ def read_sealed(path: Path) -> tuple[dict[str, object], bool]:
         It is not a JSON object, or nothing that graphquilt can have written: nested too deeply, or with numbers that
         are too long.
     """
+    return sealed_content(path.read_bytes(), str(path))
+
+
+def sealed_content(text: bytes, name: str) -> tuple[dict[str, object], bool]:
+    """Do what :func:`read_sealed` does for a JSON text that errors refer to by ``name``."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text.decode("utf-8"))
         if not isinstance(content, dict):
             raise ValueError("it is not an object")
         return content, content.get("checksum") == seal(content)["checksum"]
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
-        raise FormatError(f"{path} is not JSON, or was cut short ({reason}).") from error
+        raise FormatError(f"{name} is not JSON, or was cut short ({reason}).") from error
 
 
 def stamp(path: Path) -> list[int]:

@@ -18,6 +18,7 @@ import shutil
 import socket
 import stat
 import struct
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +46,7 @@ __all__ = [
     "read_bytes",
     "save_arrays",
     "sync_folder",
+    "temporary_array",
     "write_arrays",
     "write_text",
 ]
@@ -150,6 +152,19 @@ def map_array(path: Path) -> AnyArray:
         if _is_archive(file):
             raise ValueError("it holds several arrays, and one is expected")
         return _map_at(file, 0, size)
+
+
+def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
+    """Return an array of zeros that lies in a temporary file; the file has no name and goes away with the array.
+
+    Examples
+    --------
+    >>> float(temporary_array((2, 3), np.float32).sum())
+    0.0
+    """
+    with tempfile.TemporaryFile() as file:
+        array: AnyArray = np.memmap(file, dtype=dtype, mode="w+", shape=shape)
+    return array
 
 
 def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:

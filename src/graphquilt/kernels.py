@@ -13,13 +13,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cached_property, update_wrapper
+from functools import cached_property, lru_cache, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Kernel", "jit", "kernel", "one_blas_thread", "one_thread", "settle_worker"]
+__all__ = ["Kernel", "jit", "kernel", "one_blas_thread", "one_thread", "read_only", "settle_worker", "thread_count"]
 
 logger = logging.getLogger("graphquilt")
 P = ParamSpec("P")
@@ -111,9 +111,14 @@ def _view(value: object) -> object:
     """Return arrays, also those of a tuple, as read-only contiguous views; anything else as it is."""
     if isinstance(value, tuple):
         return tuple(map(_view, value))
-    if not isinstance(value, np.ndarray):
-        return value
-    view = np.ascontiguousarray(value).view(np.ndarray)
+    return read_only(value) if isinstance(value, np.ndarray) else value
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a plain, contiguous array that cannot be written to: the same one, a view of it, or a copy."""
+    if type(array) is np.ndarray and array.flags.c_contiguous and not array.flags.writeable:
+        return array
+    view = np.ascontiguousarray(array).view(np.ndarray)
     view.flags.writeable = False
     return view
 
@@ -131,10 +136,25 @@ def one_blas_thread() -> AbstractContextManager[object]:
     Many small factorisations lose far more to thread hand-overs than they gain: a 128 × 128 singular value
     decomposition can take thirty times as long on two threads as on one.
     """
+    limit: AbstractContextManager[object] = _controller(len(sys.modules)).limit(limits=1, user_api="blas")
+    return limit
+
+
+def thread_count() -> int:
+    """Return how many threads the settings of the user allow: as many as BLAS has.
+
+    Environment variables such as ``OMP_NUM_THREADS`` and the limits of threadpoolctl both count; without any there is
+    one for each processor.
+    """
+    return max((library["num_threads"] for library in _controller(len(sys.modules)).info()), default=1)
+
+
+@lru_cache(maxsize=1)
+def _controller(_modules: int) -> Any:
+    """Return a control of the thread pools that are loaded, which takes long to find, for this number of modules."""
     from threadpoolctl import ThreadpoolController
 
-    limit: AbstractContextManager[object] = ThreadpoolController().limit(limits=1, user_api="blas")
-    return limit
+    return ThreadpoolController()
 
 
 _SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

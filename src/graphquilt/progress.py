@@ -19,7 +19,7 @@ class Progress:
     Attributes
     ----------
     stage : str
-        The name of the work, in a word or two: ``"relative transforms"``.
+        The name of the work, in a word or two: ``"overlaps"``.
     done, total : int
         Number of units finished, and of all units (0 where that is not known).
     values : mapping of str to float

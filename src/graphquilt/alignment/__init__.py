@@ -8,7 +8,7 @@ makes the embedding.
 
 from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.components import align_components
-from graphquilt.alignment.hierarchy import align_hierarchical
+from graphquilt.alignment.hierarchy import align_hierarchical, align_statistics_hierarchical
 from graphquilt.alignment.measuring import overlap_statistics
 from graphquilt.alignment.refinement import refine
 from graphquilt.alignment.solve import AlignOptions, align, align_statistics, undetermined_directions
@@ -23,6 +23,7 @@ __all__ = [
     "align_components",
     "align_hierarchical",
     "align_statistics",
+    "align_statistics_hierarchical",
     "centroid",
     "overlap_statistics",
     "refine",

@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.measuring_kernels import add_rows
+from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.arrays import AnyArray, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from graphquilt.errors import CoverError, InputError
 from graphquilt.patches import Patch
 from graphquilt.patches.node_sets import LazySequence
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["centroid", "with_compact_ids"]
 
+Span: TypeAlias = tuple[int, int, int]  # the first node, the one after the last, and the number of all nodes
+
+_BLOCK = 1 << 30  # bytes of sums in memory at a time
+ALL_ONE = np.empty(0)  # stands for weights that are all 1
 SPARSE = 100  # a result with more rows than this for each row of the patches is refused unless n_nodes asks for it
 
 
 def centroid(
-    patches: Sequence[PatchLike],
+    patches: Sequence[PatchLike] | PatchesLike,
     alignment: Alignment,
     *,
     weights: Sequence[npt.ArrayLike] | AnyArray | None = None,
     n_nodes: int | None = None,
     missing: Literal["error", "nan"] = "error",
     out: FloatArray | None = None,
+    progress: ProgressCallback | None = None,
 ) -> FloatArray:
     """Average the aligned positions of each node over the patches that contain it (the paper's last equation).
 
-    Patches are read one after the other, so that only one of them is in memory at a time.
+    Patches are read one after the other, so that only one of them is in memory at a time. Sums are made in double
+    precision for as many nodes at a time as take a gigabyte, and then written, so that ``out`` is filled in order.
 
     Parameters
     ----------
     patches : sequence of Patch or (nodes, coordinates) pairs
+        Where nodes have names, as :func:`align` allows, the rows of the result are in ascending order of the names.
     alignment : Alignment
         ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
     weights : sequence of p numbers or of p arrays (k_i,), optional
@@ -47,6 +57,7 @@ def centroid(
         Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
         The array to write the result to and return, a memory map for example; a new one is float64.
+    progress : callable, optional
 
     Examples
     --------
@@ -56,6 +67,7 @@ def centroid(
     """
     if missing not in ("error", "nan"):
         raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
+    patches = with_numbers(patches)
     if len(patches) != alignment.n_patches:
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
@@ -71,27 +83,68 @@ def centroid(
         raise InputError(f"out holds {result.dtype}; positions need a float type.")
     if result.shape != (n, alignment.dim):
         raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
-    total = result if result.dtype == np.float64 else np.empty(result.shape)
-    total[:] = 0
-    mass = np.zeros(n)
-    for k in range(len(patches)):
-        nodes, X = checked_patch(patches[k], k)
+    step = max(1, _BLOCK // (8 * (alignment.dim + 1)))
+    for first in range(0, n, step):
+        last = min(first + step, n)
+        at_once = last - first == n and result.dtype == np.float64
+        total = np.asanyarray(result, dtype=np.float64) if at_once else np.empty((last - first, alignment.dim))
+        total[:] = 0
+        mass = _add_up(patches, alignment, weights, (first, last, n), total, progress=progress)
+        empty = np.flatnonzero(mass == 0)
+        if len(empty) and missing == "error":
+            count = f"{len(empty)} of {n}" if last - first == n else f"at least {len(empty)} of {n}"
+            raise CoverError(
+                f"{count} nodes are in no patch (or have no weight), the first are {(first + empty[:5]).tolist()}; "
+                "add them to a patch, or pass missing='nan'."
+            )
+        mass[empty] = np.nan
+        total /= mass[:, None]
+        if not at_once:
+            result[first:last] = total
+    return result
+
+
+def _add_up(
+    patches: Sequence[PatchLike],
+    alignment: Alignment,
+    weights: Sequence[npt.ArrayLike] | AnyArray | None,
+    span: Span,
+    total: Float64Array,
+    *,
+    progress: ProgressCallback | None,
+) -> Float64Array:
+    """Add the weighted positions of the nodes of a span to ``total``, and return the sums of their weights."""
+    first, last, n = span
+    mass, p, step = np.zeros(last - first), len(patches), len(total)
+    for k in range(p):
+        places, X, w = _part(patches, k, weights, span)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        w = np.ones(len(nodes)) if weights is None else row_weights(weights[k], k, len(nodes))
-        total[nodes] += w[:, None] * alignment.apply(k, X)
-        mass[nodes] += w
-    empty = np.flatnonzero(mass == 0)
-    if len(empty) and missing == "error":
-        raise CoverError(
-            f"{len(empty)} of {n} nodes are in no patch (or have no weight), the first are {empty[:5].tolist()}; "
-            "add them to a patch, or pass missing='nan'."
-        )
-    mass[empty] = np.nan
-    total /= mass[:, None]
-    if total is not result:
-        result[:] = total
-    return result
+        add_rows(places, alignment.apply(k, X), w, total, mass)
+        report(progress, "centroid", first * p + (k + 1) * step, n * p)
+    return mass
+
+
+def _part(
+    patches: Sequence[PatchLike], k: int, weights: Sequence[npt.ArrayLike] | AnyArray | None, span: Span
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Return the nodes of a patch that lie in a span, counted from its first, with their coordinates and weights.
+
+    Patches in a store are sorted and were checked when the largest id was looked for, and only their part is read.
+    """
+    first, last, n = span
+    between = getattr(patches, "between", None)
+    chosen: slice | AnyArray = slice(None)
+    if between is not None and last - first < n:
+        nodes, X, chosen, length = between(k, first, last)
+    else:
+        nodes, X = checked_patch(patches[k], k)
+        length = len(nodes)
+        if last - first < n:
+            chosen = (nodes >= first) & (nodes < last)
+            nodes, X = nodes[chosen], X[chosen]
+    w = ALL_ONE if weights is None else row_weights(weights[k], k, length)[chosen]
+    return nodes - first if first else nodes, X, w
 
 
 def _largest(patch: PatchLike, k: int) -> int:

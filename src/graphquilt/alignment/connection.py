@@ -14,14 +14,18 @@ subspace iteration. J. Comput. Phys. 219 (2006) 172-184.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from graphquilt.alignment.connection_kernels import apply_connection
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg.eigen import Preconditioner
 from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
 
@@ -29,6 +33,7 @@ __all__ = ["Connection", "fiedler", "polynomial_preconditioner", "scalar_precond
 
 HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
+FEW = 300  # up to this many vertices all eigenvalues of the scalar Laplacian are found at once
 WELL_CONNECTED = 0.05  # the second eigenvalue of the scalar Laplacian above which those steps are enough
 DEGREES = (4, 24)  # the fewest and the most steps of the polynomial preconditioner
 SPARSE_DIM = 16  # up to this dimension a sparse product is faster than one dense product per vertex
@@ -67,24 +72,31 @@ class Connection:
         """The normalised Laplacian of the graph without its rotations, (n, n)."""
         return sp.csr_array(sp.eye_array(self.n) - adjacency(self.edges, self.coupling, self.n))
 
+    @cached_property
+    def incidence(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Where the edges of each vertex start (n + 1,), their numbers, and the vertices at their other ends (2m,).
+
+        The number of edge e at its second vertex, which the transpose of its rotation leads to, is -1 - e.
+        """
+        m, (i, j) = len(self.edges), self.edges.T
+        ends, others = np.r_[i, j], np.r_[j, i]
+        numbers = np.r_[np.arange(m), -1 - np.arange(m)]
+        order = np.argsort(ends, kind="stable")
+        return np.searchsorted(ends[order], np.arange(self.n + 1)), numbers[order], others[order]
+
     def __call__(self, X: FloatArray, out: FloatArray) -> None:
         """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
 
-        Each vertex j takes two products with all its rotations at once: what it gives to its neighbours, and what they
-        give to it.
+        Each block of the result is computed by one thread, so that it does not depend on how many there are.
         """
-        d, c = self.dim, X.shape[1]
-        out[:] = X
-        blocks, result = X.reshape(self.n, d, c), out.reshape(self.n, d, c)
-        coupling = self.coupling.astype(X.dtype)
-        starts = np.searchsorted(self.edges[:, 1], np.arange(self.n + 1))
-        for j in np.flatnonzero(np.diff(starts)):
-            here = slice(starts[j], starts[j + 1])
-            neighbours = self.edges[here, 0]
-            stacked = self.rotations[here].reshape(-1, d).astype(X.dtype, copy=False)
-            weights = coupling[here, None, None]
-            result[neighbours] -= weights * (stacked @ blocks[j]).reshape(-1, d, c)
-            result[j] -= stacked.T @ (weights * blocks[neighbours]).reshape(-1, c)
+        coupling, threads = self.coupling.astype(X.dtype), thread_count()
+        bounds = np.linspace(0, self.n, (4 * threads if threads > 1 else 1) + 1).astype(np.int64).tolist()
+
+        def apply(vertices: tuple[int, int]) -> None:
+            apply_connection(vertices, self.incidence, coupling, self.rotations, X, out)
+
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+            list((pool.map if threads > 1 else map)(apply, pairwise(bounds)))
 
     def sparse(self) -> sp.csr_array:
         """Return L as a sparse matrix (n*d, n*d)."""
@@ -102,19 +114,20 @@ def tree_guess(connection: Connection) -> Float64Array:
     """Multiply the rotations along a maximum spanning tree: a first guess ``(n, d, d)``, exact without noise."""
     n, d = connection.n, connection.dim
     order, parents = spanning_tree(connection.edges, connection.weights, n)
-    relative: dict[tuple[int, int], FloatArray] = {}
-    for (i, j), R in zip(connection.edges.tolist(), connection.rotations, strict=True):
-        relative[i, j], relative[j, i] = R, R.T
+    starts, numbers, others = connection.incidence
     guess = np.empty((n, d, d))
     guess[order[0]] = np.eye(d)
     for child, parent in zip(order[1:].tolist(), parents[order[1:]].tolist(), strict=True):
-        guess[child] = relative[child, parent].astype(np.float64) @ guess[parent]
+        here = slice(starts[child], starts[child + 1])
+        e = int(numbers[here][others[here] == parent][0])
+        R = connection.rotations[e] if e >= 0 else connection.rotations[-1 - e].T
+        guess[child] = R.astype(np.float64) @ guess[parent]
     return guess
 
 
 def fiedler(connection: Connection) -> tuple[float, Float64Array]:
     """Return the second eigenvalue of the scalar Laplacian and its vector ``(n,)``."""
-    if connection.n <= DENSE_LIMIT:
+    if connection.n <= FEW:
         from scipy.linalg import eigh
 
         values, vectors = eigh(connection.scalar.toarray(), subset_by_index=[1, 1], driver="evx")
@@ -194,7 +207,7 @@ def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike)
     if n <= DENSE_LIMIT:
         # The projector on the null space makes the matrix definite and changes nothing else.
         null = np.sqrt(connection.degrees / connection.degrees.sum())
-        dense: FloatArray = np.linalg.inv(scalar.toarray() + np.outer(null, null)).astype(dtype)
+        dense: FloatArray = np.linalg.inv((scalar.toarray() + np.outer(null, null)).astype(dtype))
         return dense.__matmul__
     if second > WELL_CONNECTED:
         return _chebyshev(sp.csr_array(scalar.astype(dtype)).__matmul__, second, HIGHEST, SWEEPS)

@@ -48,14 +48,15 @@ def place_patch(
     numbers, least = [*neighbours.tolist(), number], index.dim + 1
     statistics = measure_overlaps(overlapping, index, local, least=least)
     check_statistics(statistics, local, least=least, names=numbers)
-    measured = relative_transforms(statistics, np.arange(at))
+    measured = relative_transforms(statistics, local)  # all edges begin at the new patch, so their order stays
     share = statistics.sizes / statistics.sizes.sum()
     implied = measured.rotations @ fixed.rotations
     rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
     scale = float(fixed.scales[0])
     if np.any(alignment.scales != alignment.scales[0]):
         # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
-        scale = float(np.exp(share @ np.log(fixed.scales / measured.ratios)))
+        ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
+        scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
     centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
     offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
 

@@ -27,6 +27,7 @@ from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
 from graphquilt.linalg.laplacian import solve_laplacian
 from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = [
     "Rotations",
@@ -49,6 +50,7 @@ GUARDS = 4  # vectors that look for the next eigenvalue; at least as many guard 
 MAX_GUARDS = 32  # and at most as many as this, because each one makes every step slower
 GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
 REWEIGHTINGS = 15
+CHUNK = 2**16  # entries of rotations that are compared at a time: they stay in the cache of the processor
 FAR = 6.0  # spreads above the median: of clean errors hardly one in a million is as large
 CHANCE = 5.0  # and as many standard deviations of what chance alone does to an error that few numbers determine
 NEGLIGIBLE = 1e-3  # an error below this is no reason for doubt
@@ -122,6 +124,7 @@ def synchronize_rotations(
     tol: float = 1e-5,
     start: FloatArray | None = None,
     max_iterations: int = 200,
+    progress: ProgressCallback | None = None,
 ) -> Rotations:
     """Return one rotation per vertex with ``rotations[e]`` close to ``S_i @ S_j.T`` (the paper's equation for M).
 
@@ -162,7 +165,7 @@ def synchronize_rotations(
     with one_blas_thread() if n * d * d <= ONE_THREAD else nullcontext():
         if n * d <= DENSE_SIZE or n <= 3:
             return _dense(connection, tol)
-        return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations)
+        return _iterative(connection, tol=tol, start=start, max_iterations=max_iterations, progress=progress)
 
 
 def _dense(connection: Connection, tol: float) -> Rotations:
@@ -177,7 +180,14 @@ def _dense(connection: Connection, tol: float) -> Rotations:
     return _rotations(connection, Eigenpairs(values, vectors, residuals, 0), max(tol, 1e-10))
 
 
-def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, max_iterations: int) -> Rotations:
+def _iterative(
+    connection: Connection,
+    *,
+    tol: float,
+    start: FloatArray | None,
+    max_iterations: int,
+    progress: ProgressCallback | None,
+) -> Rotations:
     """Solve in up to three stages. A stage begins only if those before it did not reach ``tol``.
 
     1. Single precision, a block of d vectors, the scalar preconditioner. Most problems end here.
@@ -196,7 +206,8 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
         lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
         start = (lengths[:, None, None] * gauge).reshape(n * d, d)
     single = scalar_preconditioner(connection, gauge, second, np.float32)
-    stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE)
+    watch = _Watch(progress, tol)
+    stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE, stop=watch)
     iterations = 0
     if rotation_misfit(connection.edges, connection.rotations, gauge).max() > tol:
         block, goal = start.astype(np.float32, copy=False), max(tol / 2, SINGLE_TOL)
@@ -217,15 +228,28 @@ def _iterative(connection: Connection, *, tol: float, start: FloatArray | None, 
         # All residuals are small, but a vector in the complement has a lower Rayleigh quotient, so one of the d lowest
         # eigenvectors was missed.
         block = np.hstack([block, following.vectors.astype(np.float64)])
-    pairs = _guarded(connection, block, slow, tol=tol, max_iterations=max_iterations)
+    pairs = _guarded(connection, block, slow, watch, max_iterations=max_iterations)
     iterations += pairs.iterations
     if pairs.residuals[:d].max() > tol and n * d <= DENSE_RESCUE:
         return replace(_dense(connection, tol), iterations=iterations)
     return _rotations(connection, pairs._replace(iterations=iterations), tol)
 
 
+class _Watch:
+    """Reports every step of a solve, with the largest residual, and never stops it."""
+
+    def __init__(self, progress: ProgressCallback | None, tol: float) -> None:
+        self.progress, self.tol, self.steps = progress, tol, 0
+
+    def __call__(self, _values: Float64Array, residuals: Float64Array) -> bool:
+        values = {"residual": float(residuals.max(initial=0.0)), "wanted": self.tol}
+        report(self.progress, "rotation steps", self.steps, values=values)
+        self.steps += 1
+        return False
+
+
 def _guarded(
-    connection: Connection, block: FloatArray, slow: Float64Array, *, tol: float, max_iterations: int
+    connection: Connection, block: FloatArray, slow: Float64Array, watch: _Watch, *, max_iterations: int
 ) -> Eigenpairs:
     """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
 
@@ -233,7 +257,7 @@ def _guarded(
     itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
     d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
     """
-    n, d = connection.n, connection.dim
+    n, d, tol = connection.n, connection.dim, watch.tol
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
     width = min(d + min(max(GUARDS, d // 2), MAX_GUARDS), n * d // 3)
     if block.shape[1] < width:
@@ -242,6 +266,7 @@ def _guarded(
 
     def solved(values: Float64Array, residuals: Float64Array) -> bool:
         gap = values[d] - values[d - 1]
+        watch(values, residuals[:d])
         return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
 
     iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)
@@ -305,9 +330,13 @@ def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64A
 
     The distance is the Frobenius norm of the difference over sqrt(d): 0 is agreement, sqrt(2) nothing in common.
     """
-    pairs = enumerate(edges.tolist())
-    misfit = [np.linalg.norm(measured[e] @ rotations[j] - rotations[i]) for e, (i, j) in pairs]
-    return np.asarray(misfit / np.sqrt(measured.shape[1]), dtype=np.float64)
+    m, d, (i, j) = len(edges), measured.shape[1], edges.T
+    misfit, size = np.empty(m), max(1, CHUNK // d**2)
+    for start in range(0, m, size):
+        here = slice(start, start + size)
+        difference = measured[here] @ rotations[j[here]] - rotations[i[here]]
+        misfit[here] = np.sqrt(np.einsum("eij,eij->e", difference, difference) / d)
+    return misfit
 
 
 def reweighted(

@@ -1,4 +1,8 @@
-"""Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level."""
+"""Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level.
+
+Everything happens on the statistics of overlaps: those of two clusters are put together from the statistics of the
+patch edges between them, so that nodes and coordinates are not needed on any level.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.centroids import centroid
-from graphquilt.alignment.components import join_parts, split_patches
+from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.measuring import measure_overlaps, results
 from graphquilt.alignment.overlap import PatchLike, index_patches
-from graphquilt.alignment.relative import edge_errors
-from graphquilt.alignment.solve import AlignOptions, align, compared_pairs, judged
+from graphquilt.alignment.relative import edge_errors, turned
+from graphquilt.alignment.solve import AlignOptions, align_statistics, checked_statistics, compared_pairs, judged
+from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.linalg import adjacency, components
-from graphquilt.patches import Patch
+from graphquilt.linalg import adjacency, components, nearest_orthogonal, unit
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["align_hierarchical"]
+__all__ = ["align_hierarchical", "align_statistics_hierarchical"]
+
+SWEEPS = 5  # of the whole patch graph after the last level
+JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
+CHUNK = 2**18  # entries of d × d matrices worked on at a time
 
 
 def align_hierarchical(
@@ -40,9 +48,60 @@ def align_hierarchical(
 ) -> Alignment:
     """Align many patches level by level: never more than about ``branching`` at a time.
 
-    The patch graph is cut into clusters of about ``branching`` patches. Each cluster is aligned on its own and becomes
-    one patch, the weighted centroid of its members. The clusters are then aligned in the same way. Without noise the
-    result is that of :func:`align`; with noise it is a little less accurate, but the largest problem is small.
+    The coordinates are looked at once, to measure the overlaps; :func:`align_statistics_hierarchical` does the rest.
+
+    Parameters
+    ----------
+    branching, clusters
+        As for :func:`align_statistics_hierarchical`.
+    patches, edges, options, weights, executor, progress
+        As for :func:`align`; the executor also aligns the clusters of a level.
+
+    Examples
+    --------
+    >>> from graphquilt.synthetic import quilt
+    >>> example = quilt(30, 2, seed=0)
+    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-6)
+    True
+    """
+    _check_branching(branching)
+    index = index_patches(patches, weights)
+    pairs = compared_pairs(index, edges)
+    p, least = index.n_patches, options.motions.points_needed(index.dim)
+    labels = _checked_clusters(clusters, p)
+    if p == 1:
+        return Alignment.identity(1, index.dim)
+    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
+    return align_statistics_hierarchical(
+        statistics,
+        pairs,
+        n_patches=p,
+        branching=branching,
+        clusters=labels,
+        options=options,
+        executor=executor,
+        progress=progress,
+    )
+
+
+def align_statistics_hierarchical(
+    statistics: OverlapStatistics,
+    edges: npt.ArrayLike,
+    *,
+    n_patches: int | None = None,
+    names: Sequence[str] | None = None,
+    branching: int = 100,
+    clusters: npt.ArrayLike | None = None,
+    options: AlignOptions = AlignOptions(),
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> Alignment:
+    """Align many patches level by level from the statistics of their overlaps.
+
+    The patch graph is cut into clusters of about ``branching`` patches, and each cluster is aligned on its own. The
+    statistics of two clusters are those of all patch edges between them, put together, and the clusters are aligned in
+    the same way. A few sweeps over all patch edges polish the rotations, and scales and translations are those of all
+    edges. Without noise the result is that of :func:`align_statistics`; the largest problem is small.
 
     Parameters
     ----------
@@ -52,55 +111,50 @@ def align_hierarchical(
         A cluster for each patch on the first level. A cluster whose patches are not connected is split.
     executor : concurrent.futures.Executor, optional
         Aligns the clusters of a level at the same time.
-    patches, edges, options, weights, progress
-        As for :func:`align`, on every level.
+    statistics, edges, n_patches, names, options, progress
+        As for :func:`align_statistics`.
 
     Returns
     -------
     Alignment
         Of all patches. Its eigenvalues and residual are the worst over all levels; an edge between clusters has the
-        undetermined directions of the edge that joins its two clusters. Robust alignment judges the edges of every
-        level, and ``edge_trust`` is its last judgement, of the edges between patches.
-
-    Examples
-    --------
-    >>> from graphquilt.synthetic import quilt
-    >>> example = quilt(30, 2, seed=0)
-    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-6)
-    True
+        undetermined directions of the edge that joins its two clusters.
     """
+    _check_branching(branching)
+    statistics, pairs, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
+    labels = _checked_clusters(clusters, p)
+    if p == 1:
+        return Alignment.identity(1, statistics.dim)
+    level = _Level(statistics, pairs, p, branching, options, executor, progress)
+    if p <= branching and labels is None:
+        return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
+    alignment = _align_level(level, _cut(level) if labels is None else labels)
+    polished = _polished(level, alignment)
+    report(progress, "synchronized", 1, 1)
+    return with_fixed_frame(polished) if options.motions.rotate else polished
+
+
+def _check_branching(branching: int) -> None:
     if not isinstance(branching, int | np.integer) or branching < 2:
         raise InputError(
             f"branching is how many patches are aligned at once, a whole number of at least 2; it is {branching}."
         )
-    index = index_patches(patches, weights)
-    pairs = compared_pairs(index, edges)
-    least = options.motions.points_needed(index.dim)
-    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor)
-    sizes = statistics.sizes
-    row_weights = None if index.weights is None else [index.weights[k] for k in range(index.n_patches)]
-    level = _Level(patches, row_weights, pairs, sizes, branching, options, executor, progress)
-    if clusters is not None and np.shape(clusters) != (index.n_patches,):
-        raise InputError(
-            f"there are {index.n_patches} patches and clusters of shape {np.shape(clusters)}; give one per patch."
-        )
-    alignment = _align_level(level, _cut(level) if clusters is None else np.asarray(clusters))
-    errors = edge_errors(statistics, pairs, alignment)
-    trust = judged(statistics, pairs, errors) if options.robust else np.ones(len(pairs))
-    table = EdgeTable(pairs, errors, sizes * trust, trust, alignment.undetermined)
-    # One level fixes the similarity of the whole; on several, that of the clusters is fixed, not that of the patches.
-    size = float(np.mean(1 / alignment.scales))
-    scales, translations = size * alignment.scales, size * alignment.translations
-    return with_fixed_frame(replace(alignment, scales=scales, translations=translations, edge_table=table))
+
+
+def _checked_clusters(clusters: npt.ArrayLike | None, p: int) -> Int64Array | None:
+    if clusters is None:
+        return None
+    if np.shape(clusters) != (p,):
+        raise InputError(f"there are {p} patches and clusters of shape {np.shape(clusters)}; give one per patch.")
+    return np.asarray(clusters, dtype=np.int64)
 
 
 class _Level(NamedTuple):
-    """The patches of one level (on the first the patches themselves, then clusters), and how to align them."""
+    """The overlaps of one level (on the first those of patches, then those of clusters), and how to align them."""
 
-    patches: Sequence[PatchLike]
-    weights: Sequence[Float64Array] | None
+    statistics: OverlapStatistics
     edges: Int64Array
-    sizes: Float64Array
+    n: int
     branching: int
     options: AlignOptions
     executor: Executor | None
@@ -110,53 +164,159 @@ class _Level(NamedTuple):
 
 def _cut(level: _Level) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
-    n = len(level.patches)
-    if n <= level.branching:
-        return np.zeros(n, dtype=np.int64)
+    if level.n <= level.branching:
+        return np.zeros(level.n, dtype=np.int64)
     from graphquilt.graph import Graph
     from graphquilt.partition import Metis
 
-    graph = Graph(adjacency(level.edges, level.sizes, n))
-    return np.asarray(Metis(n_patches=-(-n // level.branching))(graph), dtype=np.int64)
+    graph = Graph(adjacency(level.edges, level.statistics.sizes, level.n))
+    return np.asarray(Metis(n_patches=-(-level.n // level.branching))(graph), dtype=np.int64)
 
 
 def _align_level(level: _Level, labels: Int64Array) -> Alignment:
     """Align one level and all above it; of each edge the result knows the trust and the undetermined directions."""
-    p, edges, executor, progress = len(labels), level.edges, level.executor, level.progress
+    p, edges = level.n, level.edges
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
-    if labels.max() == 0 or labels.max() == p - 1:
-        options, weights = level.options, level.weights
-        return align(level.patches, edges, options=options, weights=weights, executor=executor, progress=progress)
-    parts = split_patches(level.patches, edges[inside], labels, level.weights)
-    tasks = [(part.patches, part.edges, level.options, part.weights) for part in parts]
-    alignments, patches, totals = [], [], []
-    for alignment, patch, total in results(executor, _align_cluster, tasks):
-        alignments.append(alignment)
-        patches.append(patch)
-        totals.append(total)
-        report(progress, f"clusters of level {level.number}", len(patches), len(parts))
-    lower = join_parts(parts, alignments, edges[inside])
-    pairs, inverse = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
-    which = inverse.ravel()
-    sizes = np.bincount(which, weights=level.sizes[~inside]).astype(np.float64)
-    clusters = level._replace(patches=patches, weights=totals, edges=pairs, sizes=sizes, number=level.number + 1)
-    upper = _align_level(clusters, _cut(clusters))
-    table = EdgeTable.concatenate([lower.edge_table, upper.edge_table.take(which)])
-    table = table.take(np.argsort(np.r_[np.flatnonzero(inside), np.flatnonzero(~inside)]))
-    whole = replace(lower.compose(upper.take(labels)), edge_table=replace(table, pairs=edges))
-    return with_worst_fit(whole, [lower, upper])
+    count = int(labels.max()) + 1
+    if count in (1, p):
+        return align_statistics(level.statistics, edges, n_patches=p, options=level.options, progress=level.progress)
+    lower, worst = _align_clusters(level, labels, count)
+    pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
+    joined = _joined(level.statistics, edges, np.flatnonzero(~inside), which.ravel(), lower=lower, labels=labels)
+    upper_level = level._replace(statistics=joined, edges=pairs, n=count, number=level.number + 1)
+    upper = _align_level(upper_level, _cut(upper_level))
+    undetermined = np.array(lower.undetermined)
+    undetermined[~inside] = upper.undetermined[which.ravel()]
+    whole = lower.compose(upper.take(labels))
+    table = replace(lower.edge_table, undetermined=undetermined)
+    return with_worst_fit(replace(whole, edge_table=table), [*worst, upper])
 
 
-def _align_cluster(
-    patches: Sequence[PatchLike], edges: Int64Array, options: AlignOptions, weights: Sequence[Float64Array] | None
-) -> tuple[Alignment, Patch, Float64Array]:
-    """Return the alignment of one cluster, its weighted centroid as one patch, and the weight of each of its rows."""
-    members = list(patches)
-    alignment = align(members, edges, options=options, weights=weights)
-    nodes = np.unique(np.concatenate([np.asarray(ids) for ids, _ in members]))
-    local = [(np.searchsorted(nodes, ids), X) for ids, X in members]
-    total = np.zeros(len(nodes))
-    for k, (rows, _) in enumerate(local):
-        total[rows] += 1.0 if weights is None else weights[k]
-    return alignment, Patch(nodes, centroid(local, alignment, weights=weights, n_nodes=len(nodes))), total
+def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alignment, list[Alignment]]:
+    """Return the alignment of each cluster in itself, put together, and the ones with the worst figures."""
+    edges, d = level.edges, level.statistics.dim
+    members = [np.flatnonzero(labels == c) for c in range(count)]
+    inside = labels[edges[:, 0]] == labels[edges[:, 1]]
+    rows = [np.flatnonzero(inside & (labels[edges[:, 0]] == c)) for c in range(count)]
+    several = [c for c in range(count) if len(members[c]) > 1]
+    tasks = (
+        (level.statistics.take(rows[c]), np.searchsorted(members[c], edges[rows[c]]), level.options) for c in several
+    )
+    whole = Alignment.identity(level.n, d)
+    undetermined = np.zeros(len(edges), dtype=np.int64)
+    worst: list[Alignment] = []
+    for done, (c, part) in enumerate(zip(several, results(level.executor, _align_cluster, tasks), strict=True)):
+        whole.scales[members[c]], whole.translations[members[c]] = part.scales, part.translations
+        whole.rotations[members[c]] = part.rotations
+        undetermined[rows[c]] = part.undetermined
+        worst = [with_worst_fit(part.take([0]), [part, *worst])]
+        report(level.progress, f"clusters of level {level.number}", done + 1, len(several))
+    ones = np.ones(len(edges))
+    table = EdgeTable(edges, 0 * ones, level.statistics.sizes, ones, undetermined)
+    return replace(whole, edge_table=table, robust=level.options.robust), worst
+
+
+def _align_cluster(statistics: OverlapStatistics, edges: Int64Array, options: AlignOptions) -> Alignment:
+    return align_statistics(statistics, edges, options=options)
+
+
+def _joined(
+    statistics: OverlapStatistics,
+    edges: Int64Array,
+    rows: Int64Array,
+    which: Int64Array,
+    *,
+    lower: Alignment,
+    labels: Int64Array,
+) -> OverlapStatistics:
+    """Put the statistics of the edges ``rows (r,)`` together to those of the pairs of clusters ``which (r,)``.
+
+    All shared nodes of all edges between two clusters count as one overlap. Its spread and product have a part inside
+    the overlaps of the edges, and one between their means.
+    """
+    m, d = int(which.max()) + 1, statistics.dim
+    ends = edges[rows]
+    turn = labels[ends[:, 0]] > labels[ends[:, 1]]  # edges that lead from the second cluster to the first
+    ends[turn] = ends[turn, ::-1]
+    sides = np.where(turn[:, None], [[1, 0]], [[0, 1]])
+    means = np.stack([_moved(statistics, rows, sides[:, s], ends[:, s], lower) for s in range(2)], axis=1)
+    size = unit(means, statistics.spreads[rows] * lower.scales[edges[rows]])
+    means /= size
+    spreads = np.take_along_axis(statistics.spreads[rows], sides, axis=1) * lower.scales[ends] / size
+    weights = statistics.sizes[rows]
+    total = np.bincount(which, weights=weights, minlength=m).astype(np.float64)
+    centres = np.zeros((m, 2, d))
+    np.add.at(centres, which, (weights / total[which])[:, None, None] * means)
+    means -= centres[which]
+    squares = spreads**2 + weights[:, None] * (means**2).sum(axis=2)
+    together = np.stack([np.sqrt(np.bincount(which, weights=squares[:, s], minlength=m)) for s in range(2)], axis=1)
+    products = np.zeros((m, d, d))
+    step = max(1, CHUNK // d**2)
+    for start in range(0, len(rows), step):
+        here = slice(start, start + step)
+        part = statistics.products[rows[here]].astype(np.float64)
+        part[turn[here]] = part[turn[here]].transpose(0, 2, 1)
+        part = lower.rotations[ends[here, 0]].transpose(0, 2, 1) @ part @ lower.rotations[ends[here, 1]]
+        part *= (spreads[here, 0] * spreads[here, 1])[:, None, None]
+        part += weights[here, None, None] * means[here, 0, :, None] * means[here, 1, None, :]
+        np.add.at(products, which[here], part)
+    norms = together[:, 0] * together[:, 1]
+    products /= np.where(norms > 0, norms, 1)[:, None, None]
+    counts = np.bincount(which, weights=statistics.counts[rows], minlength=m).astype(np.int64)
+    return OverlapStatistics(counts, total, size * centres, size * together, products)
+
+
+def _moved(
+    statistics: OverlapStatistics, rows: Int64Array, sides: Int64Array, ends: Int64Array, lower: Alignment
+) -> Float64Array:
+    """Return where the means of overlaps lie in the frames of the clusters, (r, d)."""
+    points = statistics.means[rows, sides]
+    return np.asarray(lower.scales[ends, None] * turned(points, lower.rotations, ends) + lower.translations[ends])
+
+
+def _polished(level: _Level, alignment: Alignment) -> Alignment:
+    """Improve the rotations by sweeps over all edges, and find the scales and translations of all edges."""
+    statistics, edges, p, options = level.statistics, level.edges, level.n, level.options
+    trust, doubt, current = np.ones(len(edges)), np.ones(len(edges)), alignment
+    for judgement in range(1 + (JUDGEMENTS if options.robust else 0)):
+        if options.robust:
+            trust = judged(statistics, edges, edge_errors(statistics, edges, current))
+            if judgement and np.array_equal(trust, current.edge_trust):
+                break
+        if options.motions.scale:
+            scales, doubt = scale_step(statistics, edges, trust, p, robust=options.robust)
+            current = replace(current, scales=scales)
+        if options.motions.rotate:
+            current = replace(current, rotations=_swept(level, current.rotations, trust * doubt))
+        if options.motions.translate:
+            moves = current.scales, current.rotations
+            shift = translation_step(statistics, edges, *moves, trust * doubt, robust=options.robust)
+            current = replace(current, translations=shift)
+        errors = edge_errors(statistics, edges, current)
+        table = EdgeTable(edges, errors, statistics.sizes * trust, trust, alignment.undetermined)
+        current = replace(current, edge_table=table)
+    return current
+
+
+def _swept(level: _Level, rotations: Float64Array, trust: Float64Array) -> Float64Array:
+    """Turn every patch to fit all its neighbours at once, several times (generalised Procrustes analysis).
+
+    A sweep is a step of the power method with the products in the place of rotations: directions in which the points
+    of an overlap hardly extend, which noise decides, count little.
+    """
+    statistics, (p, d, _) = level.statistics, rotations.shape
+    connection = Connection(level.edges, statistics.products, statistics.sizes * trust, p)
+    scaled = np.sqrt(connection.degrees)[:, None, None]
+    current = rotations.astype(statistics.products.dtype)
+    for sweep in range(SWEEPS):
+        X = (scaled * current).astype(current.dtype).reshape(p * d, d)
+        image = np.empty_like(X)
+        connection(X, image)
+        # The image is X - A X; the singular values of a product sum to 1, so that d A X is as large as X.
+        image -= X
+        image *= -d
+        image += X
+        current = nearest_orthogonal(image.reshape(p, d, d)).astype(current.dtype)
+        report(level.progress, "polishing sweeps", sweep + 1, SWEEPS)
+    return current.astype(np.float64)

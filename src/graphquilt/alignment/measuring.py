@@ -5,36 +5,35 @@ Few patches are open at a time, so a lazy sequence that opens a file when it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from functools import lru_cache, partial
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.overlap import (
-    PatchIndex,
-    PatchLike,
-    coordinates,
-    index_patches,
-    shared_rows,
-)
+from graphquilt.alignment.measuring_kernels import measure_pairs
+from graphquilt.alignment.overlap import PatchIndex, PatchLike, coordinates, index_patches
 from graphquilt.alignment.patch_edges import check_overlap
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products
-from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import OverlapError
-from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import centred, unit
+from graphquilt.kernels import one_blas_thread, read_only, thread_count
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["measure_overlaps", "overlap_statistics", "results"]
 
 Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
+OpenPatch: TypeAlias = tuple[IntArray, FloatArray, Float64Array, float]  # ids, coordinates, weights, magnitude
+Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array, FloatArray]
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
+GROUP = 32  # the compiled pass gets this many patches at a time
 RECENT = 32  # how many patches of a lazy sequence stay open for the edges that follow
+MAPS = 2**14  # and how many that are memory maps; the system allows about four times as many
 POINT = 1e-12  # points closer together than this share of their size are one point
 
 
@@ -63,7 +62,7 @@ def overlap_statistics(
     """
     patches = [patch_a, patch_b]
     index = index_patches(patches, weights)
-    if len(shared_rows(index, 0, 1)[0]) == 0:
+    if not np.isin(index.nodes[0], index.nodes[1]).any():
         raise OverlapError("the two patches share no node, so there is nothing to measure. Leave out this pair.")
     return measure_overlaps(patches, index, np.array([[0, 1]]))
 
@@ -77,78 +76,115 @@ def measure_overlaps(
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> OverlapStatistics:
-    """Measure the overlap of the two patches of each of ``edges (m, 2)``; fewer than ``least`` nodes are an error."""
+    """Measure the overlap of the two patches of each of ``edges (m, 2)``; fewer than ``least`` nodes are an error.
+
+    Without an executor the edges are shared among as many threads as the settings of the user allow. Every overlap is
+    measured by one thread, so that the result does not depend on their number.
+    """
     m, d = len(edges), index.dim
-    counts, sizes, means, spreads = np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d)), np.empty((m, 2))
-    products = empty_products(m, d)
+    measured = (np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d)), np.empty((m, 2)), empty_products(m, d))
     # Edges of one patch follow each other, so that it is opened only once or a few times.
     order, done = np.lexsort((edges[:, 0], edges[:, 1])), 0
-    report(progress, "relative transforms", 0, m)
-    for part in _map_chunks(partial(_measure_chunk, least=least), patches, index, edges[order], executor):
-        here = order[done : done + len(part)]
-        counts[here], sizes[here], means[here], spreads[here] = part.counts, part.sizes, part.means, part.spreads
-        products[here] = part.products
-        done += len(part)
-        report(progress, "relative transforms", done, m)
-    return OverlapStatistics(counts, sizes, means, spreads, products)
+    report(progress, "overlaps", 0, m)
+    for part in _measured_chunks(_OpenPatches(patches, index), edges[order], least, executor):
+        here = order[done : done + len(part[0])]
+        for whole, piece in zip(measured, part, strict=True):
+            whole[here] = piece
+        done += len(here)
+        report(progress, "overlaps", done, m)
+    return OverlapStatistics(*measured)
 
 
-def _measure_chunk(patches: Patches, index: PatchIndex, edges: Int64Array, *, least: int) -> OverlapStatistics:
-    m, d = len(edges), index.dim
-    counts, sizes = np.empty(m, dtype=np.int64), np.empty(m)
-    means, spreads, products = np.empty((m, 2, d)), np.empty((m, 2)), np.zeros((m, d, d))
-    opened: Callable[[int], FloatArray] = lru_cache(maxsize=RECENT)(lambda k: coordinates(patches[k]))
-    with one_blas_thread():
-        for e, (i, j) in enumerate(edges.tolist()):
-            rows = shared_rows(index, i, j)
-            counts[e] = len(rows[0])
-            check_overlap(i, j, len(rows[0]), least=least, dim=d)
-            w = None if index.weights is None else index.weights[i][rows[0]] * index.weights[j][rows[1]]
-            sizes[e] = len(rows[0]) if w is None else w.sum()
-            directions = []
-            for side, k in enumerate((i, j)):
-                offsets, means[e, side] = centred(opened(k)[rows[side]], w)
-                scale = unit(offsets)
-                offsets /= scale
-                norm = float(np.linalg.norm(offsets))
-                extent = max(index.magnitudes[k], float(np.abs(means[e, side]).max()))
-                single = norm == 0 or scale <= POINT * extent * np.sqrt(sizes[e]) / norm
-                spreads[e, side] = 0.0 if single else scale * norm
-                directions.append(offsets / (norm or 1.0))
-            if spreads[e].all():
-                products[e] = directions[0].T @ directions[1]
-    return OverlapStatistics(counts, sizes, means, spreads, products)
+def _measure_chunk(opened: _OpenPatches, edges: Int64Array, least: int, threads: int) -> Measured:
+    """Measure the overlaps of some edges in groups that need few patches; each group is measured by one thread."""
+    m, d = len(edges), opened.index.dim
+    measured = (np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, d)), np.zeros((m, 2)), np.zeros((m, d, d)))
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[None]] = deque()
+        for start, stop, numbers in _groups(edges):
+            group = [opened[k] for k in numbers]
+            group += group[-1:] * (GROUP - len(group))
+            ids, X, weights, extents = zip(*group, strict=True)
+            here = slice(start, stop)
+            parts = tuple(array[here] for array in measured)
+            slots = np.searchsorted(numbers, edges[here])
+            measure = partial(measure_pairs, slots, (ids, X, weights), np.array(extents), POINT, parts)
+            if threads == 1:
+                measure()
+                continue
+            waiting.append(pool.submit(measure))
+            if len(waiting) > 2 * threads:  # no more patches are open than the threads need
+                waiting.popleft().result()
+        for future in waiting:
+            future.result()
+    few = np.flatnonzero(measured[0] < least)
+    for e in few[:1].tolist():
+        i, j = edges[e].tolist()
+        check_overlap(i, j, int(measured[0][e]), least=least, dim=d)
+    return measured
 
 
-def _map_chunks(
-    function: Callable[[Patches, PatchIndex, Int64Array], Result],
-    patches: Sequence[PatchLike],
-    index: PatchIndex,
-    edges: Int64Array,
-    executor: Executor | None,
-) -> Iterator[Result]:
-    """Call ``function`` on runs of edges; an executor is sent only the patches that each run needs."""
-    size = max(1, CHUNK // index.dim**2)
+def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield runs of edges with at most ``GROUP`` patches: where each begins and ends, and its patches in order."""
+    start, numbers = 0, set[int]()
+    for e, pair in enumerate(edges.tolist()):
+        if len(numbers) > GROUP - 2 and not numbers.issuperset(pair) and len(numbers.union(pair)) > GROUP:
+            yield start, e, sorted(numbers)
+            start, numbers = e, set()
+        numbers.update(pair)
+    if numbers:
+        yield start, len(edges), sorted(numbers)
+
+
+class _OpenPatches(dict[int, OpenPatch]):
+    """Patches as the compiled pass takes them; the last few stay open, and very many that are memory maps."""
+
+    def __init__(self, patches: Patches, index: PatchIndex) -> None:
+        super().__init__()
+        self.patches, self.index = patches, index
+
+    def __missing__(self, k: int) -> OpenPatch:
+        index, given = self.index, coordinates(self.patches[k])
+        order = index.rows[k]
+        X = np.ascontiguousarray(given if order is None else given[order], dtype=index.dtype)
+        weights = np.empty(0) if index.weights is None else index.weights[k]
+        if len(weights) and order is not None:
+            weights = weights[order]
+        # A map costs no memory, and patches in a list are in memory anyway.
+        free = isinstance(given, np.memmap) or isinstance(self.patches, list | tuple)
+        most = MAPS if free and np.may_share_memory(X, given) else RECENT
+        while len(self) >= most:
+            del self[next(iter(self))]
+        self[k] = (read_only(index.nodes[k]), read_only(X), read_only(weights), index.magnitudes[k])
+        return self[k]
+
+    def needed(self, edges: Int64Array) -> _OpenPatches:
+        """Return what ``edges`` need; a lazy sequence stays as it is, and a worker opens the patches that it needs."""
+        numbers, index = np.unique(edges).tolist(), self.index
+        nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
+        weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
+        patches = self.patches
+        part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
+        magnitudes = {k: index.magnitudes[k] for k in numbers}
+        return _OpenPatches(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
+
+
+def _measured_chunks(
+    opened: _OpenPatches, edges: Int64Array, least: int, executor: Executor | None
+) -> Iterator[Measured]:
+    """Measure runs of edges; an executor is sent only the patches that each run needs."""
+    size = max(1, CHUNK // opened.index.dim**2)
     if executor is not None:
         size = max(1, min(size, -(-len(edges) // 16)))
     chunks = [edges[start : start + size] for start in range(0, len(edges), size)]
     if executor is None:
-        return results(None, function, [(patches, index, chunk) for chunk in chunks])
-    return results(executor, function, [(*_needed(patches, index, chunk), chunk) for chunk in chunks])
-
-
-def _needed(patches: Sequence[PatchLike], index: PatchIndex, edges: Int64Array) -> tuple[Patches, PatchIndex]:
-    """Return what ``edges`` need; a lazy sequence stays as it is, and the worker opens the patches that it needs."""
-    numbers = np.unique(edges).tolist()
-    nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
-    weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
-    part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
-    magnitudes = {k: index.magnitudes[k] for k in numbers}
-    return part, PatchIndex(nodes, rows, index.dim, magnitudes, weights)
+        threads = thread_count()
+        return results(None, _measure_chunk, [(opened, chunk, least, threads) for chunk in chunks])
+    return results(executor, _measure_chunk, [(opened.needed(chunk), chunk, least, 1) for chunk in chunks])
 
 
 def results(
-    executor: Executor | None, function: Callable[..., Result], tasks: Sequence[tuple[object, ...]]
+    executor: Executor | None, function: Callable[..., Result], tasks: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
     """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
     if executor is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.measuring_kernels import row_magnitudes
 from graphquilt.alignment.statistics import LARGEST
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray, refuse_masked
 from graphquilt.errors import InputError
@@ -23,7 +24,6 @@ __all__ = [
     "coordinates",
     "index_patches",
     "row_weights",
-    "shared_rows",
 ]
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
@@ -36,6 +36,7 @@ class PatchIndex:
     nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
     rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
     dim: int
+    dtype: np.dtype[Any]  # of the coordinates as they are measured
     magnitudes: Sequence[float] | Mapping[int, float]  # the median of the largest coordinate of each node of a patch
     weights: Mapping[int, Float64Array] | list[Float64Array] | None = None  # of the rows of each patch
 
@@ -52,7 +53,7 @@ def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike]
     nodes: list[IntArray] = []
     rows: list[IntArray | None] = []
     magnitudes: list[float] = []
-    dim = 0
+    dim, dtype = 0, np.dtype(np.float32)
     for k in range(len(patches)):
         patch = checked_patch(patches[k], k)
         dim = dim or patch.dim
@@ -60,7 +61,10 @@ def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike]
             raise InputError(
                 f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
             )
-        sizes = np.abs(np.asarray(patch.coordinates)).max(axis=1).astype(np.float64)
+        X = patch.coordinates
+        dtype = np.result_type(dtype, X.dtype)
+        sizes = np.empty(len(X))
+        row_magnitudes(X.astype(np.promote_types(X.dtype, np.float32), copy=False), sizes)
         if sizes.max() > LARGEST:
             raise InputError(
                 f"patch {k} has coordinates as large as {sizes.max():.2g}; alignment adds and multiplies them, and can "
@@ -71,7 +75,10 @@ def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike]
         order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
         nodes.append(ids if order is None else ids[order])
         rows.append(order)
-    return PatchIndex(nodes, rows, dim, magnitudes, None if weights is None else checked_weights(weights, patches))
+    if any(ids.dtype != np.int32 for ids in nodes):
+        nodes = [ids.astype(np.int64, copy=False) for ids in nodes]
+    checked = None if weights is None else checked_weights(weights, patches)
+    return PatchIndex(nodes, rows, dim, dtype, magnitudes, checked)
 
 
 def checked_patch(patch: PatchLike, k: int) -> Patch:
@@ -117,16 +124,3 @@ def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
     if not np.all(np.isfinite(w)) or np.any(w < 0):
         raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
     return w
-
-
-def shared_rows(index: PatchIndex, i: int, j: int) -> tuple[IntArray, IntArray]:
-    """Return the rows of patch i and the rows of patch j that belong to the nodes they share, in node order."""
-    a, b = index.nodes[i], index.nodes[j]
-    if len(a) > len(b):
-        return shared_rows(index, j, i)[::-1]
-    place = np.searchsorted(b, a)
-    place[place == len(b)] = 0
-    in_a = np.flatnonzero(b[place] == a)
-    in_b = place[in_a]
-    order_i, order_j = index.rows[i], index.rows[j]
-    return in_a if order_i is None else order_i[in_a], in_b if order_j is None else order_j[in_b]

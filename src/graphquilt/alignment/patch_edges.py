@@ -39,11 +39,17 @@ def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     return array.astype(np.int64)
 
 
-def check_connected(pairs: Int64Array, names: Sequence[object], *, edge: str = "edge") -> None:
-    """Refuse ``pairs (m, 2)`` that do not join all patches, which the error calls by their ``names (p,)``."""
+def check_connected(
+    pairs: Int64Array, names: Sequence[object], *, edge: str = "edge", node_sets: Sequence[IntArray] | None = None
+) -> None:
+    """Refuse ``pairs (m, 2)`` that do not join all patches, which the error calls by their ``names (p,)``.
+
+    With the ``node_sets`` of the patches, the error also names the largest overlap that there is between the groups.
+    """
     labels = components(pairs, len(names))
     if labels.max() > 0:
-        raise DisconnectedError(_apart(labels, names, edge))
+        largest = "" if node_sets is None else _largest_overlap(labels, names, node_sets)
+        raise DisconnectedError(_apart(labels, names, edge, largest))
 
 
 def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
@@ -58,25 +64,43 @@ def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> 
 
 def overlapping_pairs(node_sets: Sequence[IntArray], least: int) -> Int64Array:
     """Return all pairs of patches ``(m, 2)``, i < j, that share at least ``least`` nodes."""
-    # One sparse product of the patch-node incidence with its transpose counts the shared nodes of all pairs.
-    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
-    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
-    ones, shape = np.ones(len(columns), dtype=np.int32), (len(node_sets), len(ids))
-    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
-    shared = sp.triu(incidence @ incidence.T, k=1).tocoo()
+    shared = _shared(node_sets)
     enough = shared.data >= least
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
-def _apart(labels: Int64Array, names: Sequence[object], edge: str) -> str:
+def _shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
+    """Count the shared nodes of all pairs of patches, by one product of the patch-node incidence with its transpose."""
+    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
+    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
+    ones, shape = np.ones(len(columns), dtype=np.int32), (len(node_sets), len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
+    return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))
+
+
+def _largest_overlap(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray]) -> str:
+    shared = _shared(node_sets)
+    between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
+    if between.max(initial=0) == 0:
+        return " No node is in two groups."
+    k = int(between.argmax())
+    most = int(between[k])
+    allows = f", which allows {most - 1} dimensions" if most > 1 else ""
+    return (
+        f" The largest overlap between two groups is that of {names[shared.row[k]]} and {names[shared.col[k]]}: "
+        f"{most} {'node' if most == 1 else 'nodes'}{allows}."
+    )
+
+
+def _apart(labels: Int64Array, names: Sequence[object], edge: str, largest: str) -> str:
     groups = [[names[k] for k in np.flatnonzero(labels == c).tolist()] for c in np.unique(labels)]
     groups.sort(key=len, reverse=True)
     lonely = [group[0] for group in groups if len(group) == 1]
     named = "; ".join("{" + _shortened(group) + "}" for group in groups[:8]) + ("; …" if len(groups) > 8 else "")
     alone = f" Patches with no {edge}: {_shortened(lonely)}." if lonely else ""
     return (
-        f"the patches fall into {len(groups)} groups with no {edge} between them: {named}.{alone} "
+        f"the patches fall into {len(groups)} groups with no {edge} between them: {named}.{alone}{largest} "
         "Add edges or overlaps that join the groups, or align each group on its own."
     )
 

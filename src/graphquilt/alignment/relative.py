@@ -13,19 +13,20 @@ from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import polar
+from graphquilt.linalg.orthogonal import polar_factors
 
-__all__ = ["COLLAPSED", "RelativeTransforms", "check_statistics", "edge_errors", "relative_transforms"]
+__all__ = ["COLLAPSED", "RelativeTransforms", "check_statistics", "edge_errors", "relative_transforms", "turned"]
 
-CHUNK = 2**21  # entries of d × d matrices worked on at a time
+CHUNK = 2**16  # entries of d × d matrices worked on at a time: they stay in the cache of the processor
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
 
 
 class RelativeTransforms(NamedTuple):
-    """How patch i of each of m edges (i, j) must be moved to fit patch j (Horn 1988)."""
+    """How patch i of each of m edges (i, j) must be turned to fit patch j (Horn 1988)."""
 
-    ratios: Float64Array  # (m,) r_ij, the relative scale
-    rotations: FloatArray  # (m, d, d) R_ij, the relative rotation
-    misfits: Float64Array  # (m,) the error left on the overlap when the two patches are fitted to each other alone
+    order: Int64Array  # (m,) of the edges by their second patch, in which the rotation solver wants the rotations
+    rotations: FloatArray  # (m, d, d) R_ij of the edges in this order
+    misfits: Float64Array  # (m,) the error left on each overlap when the two patches are fitted to each other alone
     undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
 
 
@@ -65,29 +66,34 @@ def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least:
         )
 
 
-def relative_transforms(statistics: OverlapStatistics, order: Int64Array) -> RelativeTransforms:
-    """Return the relative transform of each overlap, in the ``order (m,)`` that is asked for."""
+def relative_transforms(statistics: OverlapStatistics, edges: Int64Array) -> RelativeTransforms:
+    """Return the relative rotation of the overlap of each of ``edges (m, 2)``."""
     m, d = len(statistics), statistics.dim
-    spreads = statistics.spreads[order]
-    ratios = np.divide(spreads[:, 0], spreads[:, 1], out=np.ones(m), where=(spreads > 0).all(axis=1))
+    order = np.lexsort((edges[:, 0], edges[:, 1]))
     rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
-    undetermined = np.empty(m, dtype=np.int64)
+    undetermined = np.zeros(m, dtype=np.int64)
     size = max(1, CHUNK // d**2)
     with one_blas_thread():
         for start in range(0, m, size):
-            here = slice(start, start + size)
-            rotations[here], singular_values = polar(statistics.products[order[here]])
-            agreements[here] = singular_values.sum(axis=1)
-            undetermined[here] = (singular_values <= COLLAPSED * singular_values[:, :1]).sum(axis=1)
+            rows = order[start : start + size]
+            products = statistics.products[rows]
+            factors, sound = polar_factors(products)
+            if not sound.all():  # among small singular values are those that are 0 in truth
+                factors[~sound], singular_values = polar(products[~sound])
+                flat = singular_values <= COLLAPSED * singular_values[:, :1]
+                undetermined[rows[~sound]] = flat.sum(axis=1)
+            rotations[start : start + size] = factors
+            # The singular values sum to the trace of the symmetric polar factor.
+            agreements[rows] = np.einsum("eij,eij->e", factors, products)
     # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
     beyond = np.flatnonzero(agreements > 1 + slack(statistics.products))
     if len(beyond):
         raise InputError(
-            f"the numbers of {len(beyond)} overlaps contradict each other, the first is number {order[beyond[0]]}: the "
+            f"the numbers of {len(beyond)} overlaps contradict each other, the first is number {beyond[0]}: the "
             f"singular values of its product sum to {agreements[beyond[0]]:.6g}, and its spreads allow at most 1 "
             "(Cauchy-Schwarz). Measure this overlap again."
         )
-    return RelativeTransforms(ratios, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined)
+    return RelativeTransforms(order, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined)
 
 
 def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Transforms) -> Float64Array:
@@ -104,10 +110,11 @@ def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Tr
         for start in range(0, m, size):
             here = slice(start, start + size)
             R_i, R_j = rotations[i[here]], rotations[j[here]]
-            turned = statistics.products[here] @ R_j
-            agreement[here] = np.einsum("eij,eij->e", turned, R_i)
-            a = np.matmul(statistics.means[here, :1], R_i)[:, 0]
-            b = np.matmul(statistics.means[here, 1:], R_j)[:, 0]
+            agreement[here] = np.einsum("eij,eij->e", statistics.products[here] @ R_j, R_i)
+            a, b = (
+                turned(statistics.means[here, 0], rotations, i[here]),
+                turned(statistics.means[here, 1], rotations, j[here]),
+            )
             between[here] = scales[i[here], None] * a - scales[j[here], None] * b
     between += translations[i] - translations[j]
     distance = np.abs(between).max(axis=1, initial=0.0)
@@ -121,3 +128,12 @@ def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Tr
     squares = (A - B) ** 2 + 2 * A * B * np.maximum(1 - agreement[wide], 0)
     errors[wide] = np.hypot(np.sqrt(squares), np.sqrt(statistics.sizes[wide]) * shifts) / np.hypot(A, B)
     return np.asarray(errors)
+
+
+def turned(points: Float64Array, rotations: Float64Array, numbers: Int64Array) -> Float64Array:
+    """Multiply each of ``points (m, d)`` by that of the ``rotations (p, d, d)`` whose number is given, (m, d)."""
+    result, size = np.empty_like(points), max(1, CHUNK // points.shape[1] ** 2)
+    for start in range(0, len(points), size):
+        here = slice(start, start + size)
+        result[here] = np.matmul(points[here, None], rotations[numbers[here]])[:, 0]
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,9 @@ from graphquilt.alignment.groups import (
     reweighted,
     rotation_misfit,
     synchronize_rotations,
-    synchronize_scales,
-    synchronize_translations,
 )
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
 from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
 from graphquilt.alignment.relative import (
@@ -30,14 +30,23 @@ from graphquilt.alignment.relative import (
     relative_transforms,
 )
 from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, unit
+from graphquilt.linalg import Motions
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["AlignOptions", "align", "align_statistics", "compared_pairs", "judged", "undetermined_directions"]
+__all__ = [
+    "AlignOptions",
+    "align",
+    "align_statistics",
+    "checked_statistics",
+    "compared_pairs",
+    "judged",
+    "undetermined_directions",
+]
 
 JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
@@ -70,7 +79,7 @@ class AlignOptions:
 
 
 def align(
-    patches: Sequence[PatchLike],
+    patches: Sequence[PatchLike] | PatchesLike,
     edges: npt.ArrayLike | None = None,
     *,
     options: AlignOptions = AlignOptions(),
@@ -86,7 +95,9 @@ def align(
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
-        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed.
+        Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed. Nodes
+        may also have names: pairs with text ids, dicts of names to vectors, files of vectors, or a dict of any of
+        these; see :func:`graphquilt.stitch_files`.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions
@@ -114,6 +125,7 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
+    patches = with_numbers(patches)
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
     if index.n_patches == 1:
@@ -155,6 +167,34 @@ def align_statistics(
     >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
     True
     """
+    statistics, given, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
+    if p == 1:
+        return Alignment.identity(1, statistics.dim)
+    measured = relative_transforms(statistics, given)
+    trust = judged(statistics, given, measured.misfits) if options.robust else np.ones(len(given))
+    for judgement in range(1 + JUDGEMENTS):
+        synchronize = partial(_synchronize, options=options, trust=trust, progress=progress)
+        alignment = synchronize(statistics, given, measured, p)
+        errors = edge_errors(statistics, given, alignment)
+        if not options.robust or judgement == JUDGEMENTS:
+            break
+        revised = judged(statistics, given, errors)
+        if np.array_equal(trust, revised):
+            break
+        trust = revised
+    report(progress, "synchronized", 1, 1)
+    return replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+
+
+def checked_statistics(
+    statistics: OverlapStatistics,
+    edges: npt.ArrayLike,
+    *,
+    n_patches: int | None,
+    names: Sequence[str] | None,
+    options: AlignOptions,
+) -> tuple[OverlapStatistics, Int64Array, int]:
+    """Return the statistics with their ``edges (m, 2)``, i < j, and the number of patches, if they can be aligned."""
     p = _patch_count(edges, n_patches, names)
     given = checked_pairs(edges, p)
     if len(given) != len(statistics):
@@ -163,29 +203,8 @@ def align_statistics(
         )
     called: Sequence[object] = range(p) if names is None else names
     check_connected(given, called)
-    if p == 1:
-        return Alignment.identity(1, statistics.dim)
     check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
-    statistics, given = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
-    # Sorted by the second patch: the rotation solver then uses the rotations as they are, without a copy.
-    order = np.lexsort((given[:, 0], given[:, 1]))
-    pairs, back = given[order], np.argsort(order)
-    measured = relative_transforms(statistics, order)
-    trust = np.ones(len(pairs))
-    if options.robust:
-        trust = judged(statistics, given, measured.misfits[back])[order]
-    for judgement in range(1 + JUDGEMENTS):
-        alignment = _synchronize(pairs, statistics, order, measured, p, options=options, trust=trust)
-        errors = edge_errors(statistics, given, alignment)
-        if not options.robust or judgement == JUDGEMENTS:
-            break
-        revised = judged(statistics, given, errors)[order]
-        if np.array_equal(trust, revised):
-            break
-        trust = revised
-    report(progress, "synchronized", 1, 1)
-    table = replace(alignment.edge_table.take(back), errors=errors)
-    return replace(alignment, edge_table=table)
+    return statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1), p
 
 
 def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
@@ -205,8 +224,9 @@ def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array
     """
     names, dim = range(index.n_patches), index.dim
     if edges is None:
-        pairs = overlapping_pairs([index.nodes[k] for k in names], dim + 1)
-        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes")
+        node_sets = [index.nodes[k] for k in names]
+        pairs = overlapping_pairs(node_sets, dim + 1)
+        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes", node_sets=node_sets)
         return pairs
     pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
     check_connected(pairs, names)
@@ -230,69 +250,49 @@ def judged(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Arra
 
 
 def _synchronize(
-    edges: Int64Array,
     statistics: OverlapStatistics,
-    order: Int64Array,
+    edges: Int64Array,
     measured: RelativeTransforms,
     p: int,
     *,
     options: AlignOptions,
     trust: Float64Array,
+    progress: ProgressCallback | None,
 ) -> Alignment:
-    """Find scales, then rotations, then translations, with the ``trust (m,)`` in each edge.
+    """Find scales, then rotations, then translations, with the ``trust (m,)`` in each of ``edges (m, 2)``.
 
-    The overlaps ``order (m,)`` of the statistics belong to ``edges``. Robust options reweight the edges in each step,
-    and an edge that fits badly in one step weighs less in the next. The errors are not known yet and are left at 0.
+    Robust options reweight the edges in each step, and an edge that fits badly in one step weighs less in the next. The
+    errors of the edges are not known yet and are left at 0.
     """
-    ratios, rotations, _, undetermined = measured
-    sizes, means = statistics.sizes[order], statistics.means[order]
-    motions, robust, (i, j) = options.motions, options.robust, edges.T
-    result = replace(Alignment.identity(p, means.shape[2]), robust=robust)
+    motions, robust, sizes = options.motions, options.robust, statistics.sizes
+    result = replace(Alignment.identity(p, statistics.dim), robust=robust)
     weights = trust
     if motions.scale:
-        distortion, doubt = reweighted(
-            lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
-            lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
-            sizes * weights,
-            robust=robust,
-        )
-        weights = weights * doubt
-        # Differs from the paper: r_ij is the ratio of what the patches have, so the estimate must be undone.
-        if not distortion.min() > np.finfo(np.float64).tiny:
-            raise InputError(
-                "the patches differ in scale by a factor beyond 1e300. Divide the coordinates of each patch by their "
-                "largest magnitude first."
-            )
-        result = replace(result, scales=1 / distortion)
+        scales, doubt = scale_step(statistics, edges, trust, p, robust=robust)
+        result, weights = replace(result, scales=scales), weights * doubt
     if motions.rotate:
+        order = measured.order
+        pairs = edges[order]
 
         def rotate(weights: Float64Array, previous: Rotations | None) -> Rotations:
             start = None if previous is None else previous.vectors
-            return synchronize_rotations(edges, rotations, weights=weights, n=p, tol=options.tol, start=start)
+            solve = partial(synchronize_rotations, tol=options.tol, start=start, progress=progress)
+            return solve(pairs, measured.rotations, weights=weights, n=p)
 
         solution, doubt = reweighted(
             rotate,
-            lambda solution: rotation_misfit(edges, rotations, solution.rotations),
-            sizes * weights,
+            lambda solution: rotation_misfit(pairs, measured.rotations, solution.rotations),
+            (sizes * weights)[order],
             robust=robust,
         )
-        weights = weights * doubt
+        weights = weights * doubt[np.argsort(order)]
         result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
         result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
     if motions.translate:
-        moved, scale = result.scales[:, None, None] * result.rotations, unit(means)
-        means = means / scale
-        offsets = np.einsum("ed,edk->ek", means[:, 0], moved[i]) - np.einsum("ed,edk->ek", means[:, 1], moved[j])
-        # Every edge weighs the same here, as in the paper, but for the doubt that the rotations cast on it.
-        translations, _ = reweighted(
-            lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=p),
-            lambda t: np.asarray(np.linalg.norm(t[j] - t[i] - offsets, axis=1)),
-            weights,
-            robust=robust,
-            floor=1e-6 * float(np.abs(means).max()),
-        )
-        result = replace(result, translations=scale * translations)
-    table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, undetermined)
+        moves = result.scales, result.rotations
+        translations = translation_step(statistics, edges, *moves, weights, robust=robust)
+        result = replace(result, translations=translations)
+    table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
     return replace(result, edge_table=table)
 
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.checksums import array_checksum
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays, save_arrays
+from graphquilt.files import load_arrays, save_arrays, temporary_array
 
 __all__ = ["LARGEST", "OverlapStatistics", "checksum", "empty_products", "slack"]
 
 FORMAT = 1
 LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
-SINGLE_ABOVE = 2**27  # products with more entries than this are kept in single precision (1 GiB in double)
+SINGLE_ABOVE = 2**27  # products with more entries than this (1 GiB in double precision) are kept in a file
 CHUNK = 2**22  # entries of products that are checked at a time
 ARRAYS = ("counts", "sizes", "means", "spreads", "products")
 
@@ -181,8 +181,14 @@ class OverlapStatistics:
 
 
 def empty_products(m: int, dim: int) -> FloatArray:
-    """Return an array ``(m, dim, dim)`` for products, in single precision where there are very many."""
-    return np.empty((m, dim, dim), dtype=np.float32 if m * dim**2 > SINGLE_ABOVE else np.float64)
+    """Return an array ``(m, dim, dim)`` for products; very many lie in a temporary file, in single precision.
+
+    They are written once and read twice, in order, so that the memory is better left to the rotation step.
+    """
+    shape = (m, dim, dim)
+    if m * dim**2 <= SINGLE_ABOVE:
+        return np.empty(shape)
+    return temporary_array(shape, np.float32)
 
 
 def slack(products: FloatArray) -> float:

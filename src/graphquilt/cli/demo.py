@@ -52,14 +52,18 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
 
 
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
+    from graphquilt.jobs import Job
+    from graphquilt.report.job_report import write_job_report
     from graphquilt.studies.demo import PATCHES, TITLES, digits_demo
 
     with watching() as progress, workers.executor(PATCHES) as pool:
         figures = digits_demo(out, seed=seed, executor=pool, progress=progress)
+        page = write_job_report(Job.open(out / "job"), out / "report.html", progress=progress)
     if not quiet:
         print(figures["data"])
         for route, title in TITLES.items():
             measured = figures[route]
             print(f"  {title:<30} AUC {measured['auc']:.3f}   accuracy {measured['accuracy']:.3f}")
         print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
-    return figures
+        print(f"Report, to open in a browser: {page.absolute()}")
+    return {**figures, "report": page.name}

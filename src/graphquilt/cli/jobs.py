@@ -1,4 +1,4 @@
-"""The commands that do the work: run, patch, embed, align."""
+"""The commands that do the work: run, patch, embed, align, stitch."""
 
 from __future__ import annotations
 
@@ -160,3 +160,34 @@ def align(
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     show({"job": str(job), **_fit(opened)}, as_json=output.json)
+
+
+@app.command(help_epilogue="Example: graphquilt stitch a.vec b.parquet c.npz --out job")
+def stitch(
+    files: Annotated[
+        tuple[Path, ...],
+        Parameter(
+            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it.", negative=""
+        ),
+    ] = (),
+    *,
+    out: OutFolder = Path("job"),
+    stitching: StitchingFlags = StitchingFlags(),
+    workers: Workers = Workers(),
+    output: Output = Output(),
+) -> None:
+    """Stitch embeddings that exist already, with any ids, into one: a job like any other."""
+    from graphquilt.errors import InputError
+    from graphquilt.jobs import DirectoryStore, JobSettings, foreign_job
+    from graphquilt.jobs.foreign import FOREIGN
+    from graphquilt.jobs.settings import Unknown
+
+    if not files:
+        raise InputError("FILES are missing; graphquilt stitch --help says what they are.")
+    settings = stitching.applied(JobSettings(embedder=Unknown({"name": "files"}, 1), recipe=FOREIGN))
+    job = foreign_job(DirectoryStore(out), list(files), settings.recipe)
+    with watching() as progress, workers.executor(len(files)) as pool:
+        job.stitch(executor=pool, progress=progress)
+    graph = job.patch_graph
+    result = {"job": str(out), "nodes": graph.n_nodes, "patches": graph.n_patches, "dim": job.settings.dim}
+    show(result | _fit(job), as_json=output.json)

@@ -52,7 +52,7 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(word) for word in _words(text)]
     except ValueError:
-        raise InputError(f"dimensions are whole numbers with commas between them; this is '{text}'.") from None
+        raise InputError(f"these are whole numbers with commas between them, not '{text}'.") from None
 
 
 def _report(event: Progress) -> None:
@@ -134,6 +134,36 @@ def ablation(
     with workers.executor(len(cells)) as pool:
         rows = reproduce_ablation(cells, out, executor=pool, progress=_report)
     print(json.dumps(rows) if output.json else ablation_table(rows))
+
+
+@reproduce_app.command
+def federated(
+    *,
+    out: OutFolder = Path("federated"),
+    datasets: Names = "cora,pubmed,coauthor-cs",
+    models: Annotated[str, Parameter(help="propagation, vgae or both; noise and lies with the first.")] = "propagation",
+    parties: Annotated[str, Parameter(help="Numbers of parties, with commas.")] = "3,10",
+    dim: Annotated[int, Parameter(help="Dimensions of the embedding.")] = 16,
+    study: StudyFlags = StudyFlags(splits=20),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Cut a graph among parties: each alone, federated, central and full; noise, caps, and a party that lies."""
+    from graphquilt.studies.federated import federated_cells, reproduce_federated
+    from graphquilt.studies.federated_report import federated_tables
+
+    cells = federated_cells(
+        _words(datasets),
+        _words(models),
+        _numbers(parties),
+        dim=dim,
+        seed=study.seed,
+        splits=study.splits,
+        data=study.data,
+    )
+    with workers.executor(len(cells)) as pool:
+        rows = reproduce_federated(cells, out, executor=pool, progress=_report)
+    print(json.dumps(rows) if output.json else federated_tables(rows))
 
 
 @datasets_app.command(name="list")

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,10 @@ from graphquilt.cli.values import Output, Workers
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from graphquilt.temporal import Flows, ScoringOptions, Snapshots, Window, WindowScores
-    from graphquilt.temporal.watching import WatchState
+    from graphquilt.temporal import Flows, ScoringOptions, Snapshots
+    from graphquilt.temporal.records import AlertOptions
+
+_ALERTS = 3  # the exit code that says that there are alerts
 
 
 @Parameter(name="*")
@@ -95,6 +97,74 @@ class FlowFlags:
         )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AlertFlags:
+    """Which alerts are given, and how."""
+
+    budget: int = 20
+    """At most this many hosts per window."""
+    pairs: int = 5
+    """At most this many connections per window."""
+    min_severity: float = 0.0
+    """Leave out alerts below this severity; 40 is p = 0.01, 60 is p = 0.001, 100 is the highest."""
+    since: str | None = None
+    """Only alerts since this date, or of this last time (7d); earlier windows are only learnt."""
+    allow: Path | None = None
+    """File of hosts that never alert: names, patterns with *, addresses or networks, one per line."""
+    ignore: Path | None = None
+    """File of hosts whose flows are left out, so that they are not learnt either."""
+    merge: int = 7
+    """Alerts of a host this many windows apart are one incident."""
+    format: str = "json"
+    """json, csv or parquet; anomaly takes several with commas, watch prints json or csv."""
+    ecs: bool = False
+    """Write JSON with the field names of the Elastic Common Schema."""
+    exit_code: bool = False
+    """Exit with 3 instead of 0 if there are alerts."""
+
+    def options(self, now: float) -> AlertOptions:
+        """Return which alerts are given; ``now`` is the time that --since 7d is counted from."""
+        from graphquilt.temporal.host_list import read_host_list
+        from graphquilt.temporal.records import AlertOptions
+
+        if self.budget < 1 or self.pairs < 0 or self.merge < 1:
+            raise InputError(
+                f"--budget and --merge are at least 1 and --pairs is at least 0, not {self.budget}, {self.merge} and "
+                f"{self.pairs}."
+            )
+        since = float("-inf") if self.since is None else _moment(self.since, now)
+        return AlertOptions(self.budget, self.pairs, self.min_severity, read_host_list(self.allow), since)
+
+    def kept(self, flows: Any) -> Any:  # an iterable of record batches
+        """Return flows without those of the hosts to ignore."""
+        from graphquilt.temporal.host_list import read_host_list, without_hosts
+
+        hosts = read_host_list(self.ignore)
+        return without_hosts(flows, hosts) if hosts else flows
+
+    def finish(self, n_alerts: int) -> None:
+        """Exit with 3 if there were alerts and the user wants to know."""
+        if self.exit_code and n_alerts:
+            sys.stdout.flush()
+            sys.exit(_ALERTS)
+
+
+def _moment(text: str, now: float) -> float:
+    """Return a date, a time in seconds, or a time before ``now``, in seconds."""
+    import pyarrow as pa
+
+    from graphquilt.temporal.log_times import Clock, read_times
+    from graphquilt.temporal.windows import seconds
+
+    if text[-1:] in "smhdw" and text[:-1].replace(".", "", 1).isdigit():
+        return now - seconds(text)
+    time, good, _ = read_times(pa.array([text]), Clock(), label="--since", place=lambda _row: "--since")
+    if not good[0]:
+        raise InputError(f"--since is a date such as 2024-05-01, or a length of time such as 7d, not {text!r}.")
+    return float(time[0])
+
+
 @app.command(help_epilogue="Example: graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores")
 def anomaly(
     files: Annotated[
@@ -108,16 +178,20 @@ def anomaly(
     figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
     scoring: ScoringFlags = ScoringFlags(),
     reading: FlowFlags = FlowFlags(),
+    alerting: AlertFlags = AlertFlags(),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
-    """Score every node of a temporal network against its own other windows."""
+    """Score every host in every window from the windows before it. Exit code 3, if asked for: there are alerts."""
+    from graphquilt.report.alert_files import parse_formats
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
-    from graphquilt.temporal import score_windows, snapshots
+    from graphquilt.temporal import Tracker, score_windows, snapshots
+    from graphquilt.temporal.watching import flow_settings
 
-    marked, options = parse_marks(mark), scoring.options()
+    marked, options, formats = parse_marks(mark), scoring.options(), parse_formats(alerting.format)
+    alerting.options(0.0)
     flows = reading.read(_logs(files))
-    days = snapshots(flows, scoring.width, directed=not undirected, max_gap=reading.max_gap)
+    days = snapshots(alerting.kept(flows), scoring.width, directed=not undirected, max_gap=reading.max_gap)
     with workers.executor(1) as pool, watching() as progress:
         scores = score_windows(days.windows(), options, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -126,11 +200,17 @@ def anomaly(
         marked=marked,
         nodes=tuple(("source", days.sources.id(name)) for name in node),
         figures=figures,
+        alerts=alerting.options(scores.windows[-1].end if scores.windows else 0.0),
+        merge=alerting.merge,
+        formats=formats,
+        ecs=alerting.ecs,
     )
     parameters = {"width": scoring.width, "protocol": reading.protocol, "directed": not undirected}
     facts = {**_counts(flows, days), "parameters": asdict(options) | parameters}
-    summary = write_report(out, scores, names=days.names, options=pictures, facts=facts)
+    settings = Tracker(options).settings | flow_settings(days.width, reading.protocol)
+    summary = write_report(out, scores, names=days.names, settings=settings, options=pictures, facts=facts)
     print(json.dumps(summary) if output.json else _in_words(summary, out))
+    alerting.finish(int(str(summary["alerts"])))
 
 
 @app.command(help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20")
@@ -143,7 +223,6 @@ def watch(
     ],
     *,
     state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt; a restart goes on.")] = None,
-    budget: Annotated[int, Parameter(help="At most this many alerts per window.")] = 20,
     history: Annotated[int | None, Parameter(help="Windows to remember. [default: the longest lag]")] = None,
     poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
@@ -152,17 +231,22 @@ def watch(
     ] = None,
     scoring: ScoringFlags = ScoringFlags(),
     reading: FlowFlags = FlowFlags(),
+    alerting: AlertFlags = AlertFlags(),
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
-    """Score windows as they arrive, from the past only; print one JSON line per alert."""
+    """Score windows as they arrive, from the past only; print one line per alert. Exit code 3, if asked for: alerts."""
+    from graphquilt.report.alert_files import csv_line, json_line, parse_formats
     from graphquilt.temporal import Tracker, snapshots
+    from graphquilt.temporal.records import window_records
     from graphquilt.temporal.watching import arriving_files, open_state, watch_windows
     from graphquilt.temporal.windows import seconds
 
     if folder != "-" and not Path(folder).is_dir():
         raise InputError(f"{folder} is no folder; give one, or - for standard input.")
-    if budget < 1:
-        raise InputError(f"--budget is at least 1, not {budget}.")
+    if parse_formats(alerting.format) not in (("json",), ("csv",)):
+        raise InputError("watch prints its alerts as --format json or csv; anomaly also writes parquet.")
+    options, n_alerts = alerting.options(time.time()), 0
+    is_csv = alerting.format == "csv"
     tracker = Tracker(scoring.options(), history=history)
     with open_state(state, tracker, width=seconds(scoring.width), protocol=reading.protocol) as memory:
         flows = (
@@ -170,15 +254,24 @@ def watch(
             if folder == "-"
             else arriving_files(folder, partial(reading.read, skip_others=True), state=memory, poll=poll, idle=idle)
         )
-        days = snapshots(flows, scoring.width, max_gap=reading.max_gap)
+        days = snapshots(alerting.kept(flows), scoring.width, max_gap=reading.max_gap)
+        memory.incidents.gap = alerting.merge
         _end_cut_line()
+        if is_csv and not _has_text(sys.stdout):
+            print(csv_line(None))
         for window, scores in watch_windows(days, memory):
-            for line in _alert_lines(memory, days, window, scores, budget):
-                print(json.dumps(line))  # in ASCII, so that no name can command a terminal or lack an encoding
+            explain, settings = memory.tracker.explain, memory.settings
+            records = window_records(
+                scores, days.names, options, settings=settings, incidents=memory.incidents, explain=explain
+            )
+            for record in records:
+                print(csv_line(record) if is_csv else json_line(record, ecs=alerting.ecs))
             _flush()
-            text = f"{len(scores.alerts(budget))} alerts"
+            n_alerts += len(records)
+            text = f"{len(records)} alerts"
             text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
             print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
+    alerting.finish(n_alerts)
 
 
 def _logs(files: list[Path]) -> list[Path]:
@@ -206,6 +299,11 @@ def _end_cut_line() -> None:
                 print()
 
 
+def _has_text(stream: TextIO) -> bool:
+    """Return whether the output is a file that contains something already."""
+    return _is_regular(stream) and os.fstat(stream.fileno()).st_size > 0
+
+
 def _is_regular(stream: TextIO) -> bool:
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
@@ -224,18 +322,6 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
         "late_rows": days.late,
         "empty_windows": days.empty,
     }
-
-
-def _alert_lines(
-    memory: WatchState, days: Snapshots, window: Window, scores: WindowScores, budget: int
-) -> Iterator[dict[str, object]]:
-    from graphquilt.temporal.alerts import alert_id, describe_alert
-
-    tracker = memory.tracker
-    for alert in scores.alerts(budget):
-        explanation = tracker.explain(alert.number, alert.side, alert.node)
-        identity = alert_id(alert, days.names[alert.side][alert.node], memory.settings)
-        yield {"id": identity, "start": window.start, **describe_alert(alert, days.names, explanation)}
 
 
 def _in_words(summary: dict[str, Any], out: Path) -> str:

@@ -250,10 +250,12 @@ class StitchingFlags:
     """Sweeps of Procrustes analysis. [default: the recipe's]"""
     branching: int | None = None
     """Align level by level, this many patches at a time. [default: all at once]"""
+    precision: Literal["float64", "float32", "float16"] | None = None
+    """Type of the embedding. [default: float64]"""
 
     def applied(self, settings: JobSettings) -> JobSettings:
         """Return settings with what the flags change."""
-        changes = _values(self, "robust", "coverage", "refine", "branching")
+        changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
         motions = _values(self, "scale", "rotate", "translate")
         if motions:
             changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)

@@ -32,6 +32,7 @@ Score = Callable[[FloatArray, FloatArray], FloatArray]
 
 _PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cache at d = 128
 _EXACT = 1 << 25  # up to this many scores the ranks are exact; above, scores are counted in bins
+_COUNTED = 1 << 22  # up to this many entries, loops are always counted
 _LISTED = 1 << 23  # up to this many pairs of nodes, all non-edges are listed instead of sampled
 
 
@@ -86,7 +87,7 @@ def reconstruction_auc(
     """
     X = checked_embedding(X, graph.n_nodes)
     rng = np.random.default_rng(seed)
-    total = _count_pairs(graph)
+    total = _count_pairs(graph, exact=max_edges is None or max_edges > graph.n_edges // 8)
     if total == 0:
         raise InputError(f"the graph has {graph.n_nodes} nodes and no edge, so there is nothing to reconstruct.")
     if max_edges is not None and max_edges < 1:
@@ -265,7 +266,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     rng = np.random.default_rng(seed)
     n = graph.n_nodes
     pairs = n * (n - 1) // (1 if graph.directed else 2)
-    left = pairs - _count_pairs(graph)
+    left = pairs - _count_pairs(graph, exact=graph.n_edges > pairs // 8)
     if left <= 0:
         raise InputError(
             f"the graph has {n} nodes and all {pairs} pairs of them are joined: no non-edge is left to compare with."
@@ -350,9 +351,15 @@ def _edge_blocks(graph: Graph) -> Iterator[Int64Array]:
         yield np.empty((0, 2), dtype=np.int64)
 
 
-def _count_pairs(graph: Graph) -> int:
-    """Count the edges without loops; an undirected edge once."""
-    loops = sum(int(np.count_nonzero(rows == columns)) for rows, columns in _entries(graph))
+def _count_pairs(graph: Graph, *, exact: bool) -> int:
+    """Count the edges without loops; an undirected edge once.
+
+    Loops can be found only by reading all edges. Where the count need not be ``exact``, because samples are small
+    beside it, those of a large graph are not looked for.
+    """
+    loops = 0
+    if exact or graph.n_edges <= _COUNTED:
+        loops = sum(int(np.count_nonzero(rows == columns)) for rows, columns in _entries(graph))
     return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
 
 

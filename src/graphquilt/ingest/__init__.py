@@ -3,5 +3,15 @@
 from graphquilt.ingest.conversion import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
 from graphquilt.ingest.edge_files import read_edges
 from graphquilt.ingest.outofcore import build_csr
+from graphquilt.ingest.vector_files import read_vectors
 
-__all__ = ["build_csr", "from_networkx", "from_pyg", "read_edges", "read_mag240m", "to_networkx", "to_pyg"]
+__all__ = [
+    "build_csr",
+    "from_networkx",
+    "from_pyg",
+    "read_edges",
+    "read_mag240m",
+    "read_vectors",
+    "to_networkx",
+    "to_pyg",
+]

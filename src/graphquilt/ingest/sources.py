@@ -29,6 +29,7 @@ __all__ = [
     "edge_columns",
     "edge_ends",
     "edge_source",
+    "open_parquet",
     "plain_columns",
     "read_parquet",
     "signed",
@@ -92,7 +93,7 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
 
 def _parquet_source(files: list[Path], columns: tuple[str | int, ...] | None, batch: int) -> EdgeSource:
     if columns is None:
-        columns = edge_columns(files[0], None, _open_parquet(files[0]).schema_arrow)
+        columns = edge_columns(files[0], None, open_parquet(files[0]).schema_arrow)
 
     def batches() -> Iterator[Batch]:
         for path in files:
@@ -106,11 +107,12 @@ def _parquet_source(files: list[Path], columns: tuple[str | int, ...] | None, ba
                 yield signed(path, u), signed(path, v), weights[0].astype(np.float64) if weights else None
 
     stats = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    n_edges = sum(_open_parquet(path).metadata.num_rows for path in files)
+    n_edges = sum(open_parquet(path).metadata.num_rows for path in files)
     return EdgeSource(n_edges, {"files": stats, "columns": list(columns), "batch": batch}, batches)
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file, and refuse what is not a complete one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -183,7 +185,7 @@ def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) 
     """
     import pyarrow as pa
 
-    file = _open_parquet(path)
+    file = open_parquet(path)
     names = edge_columns(path, columns, file.schema_arrow)
     done = 0
     try:

@@ -24,7 +24,7 @@ from graphquilt.ingest.sources import check_room, text_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_text"]
+__all__ = ["read_text", "text_lines"]
 
 Column = int | str
 IdKind = Literal["auto", "integer", "text"]
@@ -52,7 +52,7 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path, comments: tuple[str, ...] = _COMMENTS) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that is neither blank nor a comment."""
     number = 0
     try:
@@ -62,10 +62,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if len(line) == _LINE:
                     raise FormatError(
                         f"{path}, line {number}: the line has {_LINE} letters or more, so that this is not a file with "
-                        "one edge per line. Give a text file, or a .npy or Parquet file with its own ending."
+                        "one row per line. Give a text file, or a .npy or Parquet file with its own ending."
                     )
                 text = line.strip("\r\n")
-                if text.strip() and not text.lstrip().startswith(_COMMENTS):
+                if text.strip() and not text.lstrip().startswith(comments):
                     yield number, _decoded(path, number, text)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FormatError(f"{path} is cut short or not gzip, after line {number}: {error}. Fetch it again.") from error
@@ -112,7 +112,7 @@ def _is_number(cell: str) -> bool:
 def _layout(
     path: Path, columns: tuple[Column, ...] | None, header: bool | None, delimiter: str | None, ids: IdKind
 ) -> _Layout:
-    sample = list(islice(_lines(path), _SAMPLE))
+    sample = list(islice(text_lines(path), _SAMPLE))
     if not sample:
         raise FormatError(f"{path} is empty: it holds no edges.")
     if delimiter is None:
@@ -222,7 +222,7 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
     weights: list[float] = []
     blocks: list[list[AnyArray]] = []
     longest, where, total = 0, 0, 0
-    for number, text in _lines(path):
+    for number, text in text_lines(path):
         if number <= layout.skip:
             continue
         row = _cells(path, number, text, layout.delimiter)

@@ -1,6 +1,7 @@
 """Jobs: settings, the class that owns a job, and what can be done with one.
 
-``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed`; ``directory``,
+``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed` and ``foreign``
+:func:`stitch_files`; ``directory``,
 ``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``,
 ``export`` and ``nearest`` look at it.
 """
@@ -9,6 +10,7 @@ from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
+from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.plan import Plan, StagePlan, plan_job
@@ -33,8 +35,10 @@ __all__ = [
     "embed",
     "evaluate_job",
     "export_embedding",
+    "foreign_job",
     "job_status",
     "keep_routes",
     "neighbours",
     "plan_job",
+    "stitch_files",
 ]

@@ -132,6 +132,18 @@ class DirectoryStore:
         return Record(arrays, marker["parameters"])
 
     def __setitem__(self, key: str, record: Record) -> None:
+        self._keep(key, record, None)
+
+    def adopt(self, key: str, record: Record, part: Path) -> None:
+        """Keep a record whose one array, a memory map, is in the file ``part`` of this folder, which is renamed."""
+        for array in record.arrays.values():
+            if isinstance(array, np.memmap):
+                with explained(self.path):
+                    array.flush()
+        self._keep(key, record, part)
+
+    def _keep(self, key: str, record: Record, part: Path | None) -> None:
+        """Write a record, whose data may be in the file ``part`` already."""
         marker_path = self._marker_path(key)
         for name, array in record.arrays.items():
             if np.asanyarray(array).dtype.hasobject:
@@ -142,7 +154,9 @@ class DirectoryStore:
         with explained(self.path):
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             self._verified.pop(key, None)
-            if record.arrays:
+            if part is not None:
+                self._place_data(key, record, content, part)
+            elif record.arrays:
                 self._write_data(key, record, content)
             write_text(marker_path, sealed_text(content), durable=record.durable)
             if record.durable:
@@ -157,27 +171,33 @@ class DirectoryStore:
                 write_text(path, sealed_text(_HEAD))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
-        """Put the arrays in their place and complete ``content``; a marker of other arrays is gone by then."""
-        marker_path = self._marker_path(key)
-        path = marker_path.with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
-        with beside(path) as part:
+        """Put the arrays in their place and complete ``content``."""
+        with beside(self._data_path(key, record)) as part:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()
                 if record.durable:
                     os.fsync(file.fileno())
-            content["sha256"] = file_checksum(part)
-            content["file"] = path.name
-            content["bytes"] = part.stat().st_size
-            content["arrays"] = {
-                name: {"shape": list(array.shape), "dtype": array.dtype.str}
-                for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
-            }
-            # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
-            # that write one record at once do not take it from each other.
-            if self._recorded_checksum(key) not in (None, content["sha256"]):
-                marker_path.unlink(missing_ok=True)
-            os.replace(part, path)
+            self._place_data(key, record, content, part)
+
+    def _data_path(self, key: str, record: Record) -> Path:
+        return self._marker_path(key).with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
+
+    def _place_data(self, key: str, record: Record, content: dict[str, Any], part: Path) -> None:
+        """Rename a file with the arrays and complete ``content``; a marker of other arrays is gone by then."""
+        path = self._data_path(key, record)
+        content["sha256"] = file_checksum(part)
+        content["file"] = path.name
+        content["bytes"] = part.stat().st_size
+        content["arrays"] = {
+            name: {"shape": list(array.shape), "dtype": array.dtype.str}
+            for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
+        }
+        # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
+        # that write one record at once do not take it from each other.
+        if self._recorded_checksum(key) not in (None, content["sha256"]):
+            self._marker_path(key).unlink(missing_ok=True)
+        os.replace(part, path)
 
     def _recorded_checksum(self, key: str) -> str | None:
         """Return the checksum in the marker of a record, if there is one."""

@@ -18,7 +18,7 @@ from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
 
-__all__ = ["FORMATS", "export_embedding", "job_ids"]
+__all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
 
 _ROWS = 65_536  # rows in memory at once, and in a row group of Parquet
 _ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec", ".pq": "parquet"}
@@ -87,16 +87,34 @@ def export_embedding(
     path
     """
     path = Path(path)
-    name = format or _ENDINGS.get(path.suffix, path.suffix.removeprefix("."))
-    if name not in FORMATS:
-        raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
+    name = format_of(path, format)
     if dtype not in ("float32", "float64"):
         raise InputError(f"numbers are exported as float32 or float64, not as {dtype!r}.")
     X = job.embedding
-    rows = _Rows(job_ids(job, len(X)), X, np.dtype(dtype), unit)
-    with explained(path.parent):
-        FORMATS[name](path, rows)
+    write_embedding(path, job_ids(job, len(X)), X, format=name, dtype=dtype, unit=unit)
     return path
+
+
+def format_of(path: Path, format: str | None = None) -> str:  # noqa: A002
+    """Return the format that is named, or else the one that the ending of the file stands for."""
+    name = format or _ENDINGS.get(path.suffix, path.suffix.removeprefix("."))
+    if name not in FORMATS:
+        raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
+    return name
+
+
+def write_embedding(
+    path: Path,
+    ids: AnyArray,
+    X: AnyArray,
+    *,
+    format: str,  # noqa: A002
+    dtype: Literal["float32", "float64"],
+    unit: bool = False,
+) -> None:
+    """Write ``ids (n,)`` and coordinates ``X (n, d)`` in one of the FORMATS; see :func:`export_embedding`."""
+    with explained(path.parent):
+        FORMATS[format](path, _Rows(ids, X, np.dtype(dtype), unit))
 
 
 def job_ids(job: Job, n_nodes: int) -> AnyArray:

@@ -10,13 +10,14 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, explained
+from graphquilt.files import beside, check_disk, explained
 from graphquilt.graph import Graph
 from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.directory import DirectoryStore
@@ -350,7 +351,11 @@ class Job:
             record = Record(alignment.to_arrays(), settings.stitching)
             self.store["alignment"] = record
             parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
-            self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
+            embedding = Record({"embedding": X}, {**parameters, **cost})
+            if isinstance(self.store, DirectoryStore):
+                self.store.adopt("embedding", embedding, Path(str(getattr(X, "filename"))))  # noqa: B009
+            else:
+                self.store["embedding"] = embedding
         report(progress, "embedding", 1, 1)
         return alignment
 
@@ -412,14 +417,16 @@ class Job:
         return self.graph
 
     @contextlib.contextmanager
-    def _room(self, shape: tuple[int, int]) -> Iterator[Float64Array | None]:
+    def _room(self, shape: tuple[int, int]) -> Iterator[FloatArray | None]:
         """Lend an array in a file, because the embedding of a large graph does not fit into memory."""
         if not isinstance(self.store, DirectoryStore):
             yield None
             return
-        with beside(self.store.path / "centroid.npy") as part:
-            with explained(self.store.path):
-                out = np.lib.format.open_memmap(part, mode="w+", dtype=np.float64, shape=shape)
+        folder, kind = self.store.path, np.dtype(self.settings.recipe.precision)
+        check_disk(folder, shape[0] * shape[1] * kind.itemsize, "the embedding")
+        with beside(folder / "embedding.npy") as part:
+            with explained(folder):
+                out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
             yield out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -15,7 +15,7 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.source import Source
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline.cutting import Cutting, stored_patch_graph
-from graphquilt.pipeline.description import describe, differences, plain
+from graphquilt.pipeline.description import describe, differences, plain, restored, restored_values
 from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store, store_name
@@ -153,22 +153,22 @@ class JobSettings:
                 f"versions up to {VERSION}. Use the newer graphquilt that made it."
             )
         try:
-            motions = Motions(**_mapping(parameters["motions"]))  # type: ignore[arg-type]
+            motions = Motions(**restored_values(parameters["motions"], Unknown))  # type: ignore[arg-type]
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
                 raise ValueError(f"dim {dim!r} and seed {seed!r} are not both whole numbers from 0")
 
             def embedder(description: object) -> Embedder:
-                return _restored(_mapping(description), lambda text: Unknown(text, dim, motions))  # type: ignore[return-value]
+                return restored(description, lambda text: Unknown(text, dim, motions))  # type: ignore[return-value]
 
             described = parameters["embedder"]
             several = isinstance(described, list)
             return cls(
                 embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
-                cutting=Cutting(**_values(parameters["cutting"])),  # type: ignore[arg-type]
-                recipe=Recipe(**_values(parameters["recipe"])),  # type: ignore[arg-type]
+                cutting=Cutting(**restored_values(parameters["cutting"], Unknown)),  # type: ignore[arg-type]
+                recipe=Recipe(**restored_values(parameters["recipe"], Unknown)),  # type: ignore[arg-type]
                 seed=seed,
-                source=Source(**_values(parameters["source"])),  # type: ignore[arg-type]
+                source=Source(**restored_values(parameters["source"], Unknown)),  # type: ignore[arg-type]
             )
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error
@@ -256,34 +256,3 @@ def check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
 
 def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
     return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-
-
-def _mapping(value: object) -> dict[str, object]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} is not a mapping")
-    return dict(value)
-
-
-def _values(parameters: object) -> dict[str, object]:
-    return {name: _value(value) for name, value in _mapping(parameters).items()}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(_value(item) for item in value)
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return _restored(value, Unknown)
-    return float(value) if value in ("inf", "-inf") else value
-
-
-def _restored(description: Mapping[str, object], unknown: Callable[[Mapping[str, object]], object]) -> object:
-    """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported."""
-    package, _, name = str(description["name"]).rpartition(".")
-    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return unknown(description)
-    names = {field.name for field in dataclasses.fields(kind) if field.init}
-    values = {name: _value(value) for name, value in description.items() if name in names}
-    if any(isinstance(value, Unknown) for value in values.values()):
-        return unknown(description)
-    return kind(**values)

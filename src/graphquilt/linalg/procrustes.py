@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import Float64Array
+from graphquilt.linalg.orthogonal import polar_factors
 
 __all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale", "unit"]
-
-CHUNK = 1024  # matrices of a long stack that are decomposed at a time
 
 
 class Polar(NamedTuple):
@@ -76,10 +75,12 @@ def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
     >>> nearest_orthogonal([[-3.0]]).tolist()
     [[-1.0]]
     """
-    stack = np.asarray(matrices, dtype=np.float64)
-    if stack.ndim != 3 or len(stack) <= CHUNK:
-        return polar(stack).rotation
-    return np.concatenate([polar(stack[k : k + CHUNK]).rotation for k in range(0, len(stack), CHUNK)])
+    given = np.asarray(matrices, dtype=np.float64)
+    stack = given.reshape(-1, *given.shape[-2:])
+    rotations, sound = polar_factors(stack)
+    if not sound.all():
+        rotations[~sound] = polar(stack[~sound]).rotation
+    return np.asarray(rotations, dtype=np.float64).reshape(given.shape)
 
 
 def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:

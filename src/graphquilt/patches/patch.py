@@ -56,20 +56,17 @@ class Patch:
         if X.dtype.itemsize > 8:
             with np.errstate(over="ignore"):  # what a double cannot hold becomes infinite, and is refused below
                 X = X.astype(np.float64)
-        if int(nodes.max()) >= 2**63:
+        ascending = bool((nodes[1:] > nodes[:-1]).all())  # then the ids are unique, and the largest is the last
+        if int(nodes[-1] if ascending else nodes.max()) >= 2**63:
             raise InputError(f"node ids must be below 2**63; found {int(nodes.max())}. Number the nodes 0..n-1.")
         if nodes.dtype.itemsize == 8:
             nodes = nodes.astype(np.int64, copy=False)  # unsigned and signed ids together would become floats
-        if int(nodes.min()) < 0:
+        if int(nodes[0] if ascending else nodes.min()) < 0:
             raise InputError(f"node ids must not be negative; found {int(nodes.min())}.")
-        ids, counts = np.unique(nodes, return_counts=True)
-        if len(ids) < len(nodes):
-            twice = ids[counts > 1]
-            raise InputError(
-                f"{len(twice)} node ids occur more than once, the first is {int(twice[0])}; keep one row per node."
-            )
-        bad = ~np.isfinite(X).all(axis=1)
-        if bad.any():
+        if not ascending:
+            _refuse_repeated(nodes)
+        if not np.isfinite(X).all():
+            bad = ~np.isfinite(X).all(axis=1)
             raise InputError(
                 f"{int(bad.sum())} of {len(X)} rows of coordinates are not finite, the first is that of node "
                 f"{int(nodes[bad.argmax()])}; leave those nodes out of the patch or embed it again."
@@ -85,3 +82,12 @@ class Patch:
     def dim(self) -> int:
         """Number of dimensions."""
         return int(self.coordinates.shape[1])
+
+
+def _refuse_repeated(nodes: IntArray) -> None:
+    ids, counts = np.unique(nodes, return_counts=True)
+    if len(ids) < len(nodes):
+        twice = ids[counts > 1]
+        raise InputError(
+            f"{len(twice)} node ids occur more than once, the first is {int(twice[0])}; keep one row per node."
+        )

@@ -7,15 +7,19 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
+import graphquilt
 from graphquilt.checksums import array_checksum
 
-__all__ = ["describe", "differences", "fingerprint", "plain"]
+__all__ = ["describe", "differences", "fingerprint", "plain", "restored", "restored_values"]
+
+MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
 def fingerprint(*arrays: object, wide: bool = False) -> str:
@@ -128,3 +132,55 @@ def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
 def _brief(value: object) -> str:
     text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:16]}…"
+
+
+def restored(description: object, unknown: MakeUnknown) -> object:
+    """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported.
+
+    Parameters
+    ----------
+    description : mapping
+        What :func:`describe` returned, perhaps read from a file.
+    unknown : callable
+        Gets the description of anything else, and returns what takes its place.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> restored(describe(SVD(4)), dict) == SVD(4)
+    True
+    """
+    fields = _mapping(description)
+    package, _, name = str(fields["name"]).rpartition(".")
+    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return unknown(fields)
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    whole = True
+
+    def incomplete(part: Mapping[str, object]) -> object:
+        nonlocal whole
+        whole = False
+        return part
+
+    values = {name: _value(value, incomplete) for name, value in fields.items() if name in names}
+    return kind(**values) if whole else unknown(fields)
+
+
+def restored_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:
+    """Return plain values by name with tuples for lists, and with the objects of the descriptions among them."""
+    return {name: _value(value, unknown) for name, value in _mapping(parameters).items()}
+
+
+def _value(value: object, unknown: MakeUnknown) -> object:
+    if isinstance(value, list):
+        return tuple(_value(item, unknown) for item in value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return restored(value, unknown)
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not a mapping")
+    return dict(value)

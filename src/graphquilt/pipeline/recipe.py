@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class Recipe:
         Which motions alignment undoes; by default those that the embedder leaves free.
     branching : int, optional
         Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
+    precision : {"float64", "float32", "float16"}
+        The type of the embedding; sums are made in double precision all the same.
     negatives, blend : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
 
@@ -85,6 +87,7 @@ class Recipe:
     robust: bool = False
     motions: Motions | None = None
     branching: int | None = None
+    precision: Literal["float64", "float32", "float16"] = "float64"
     negatives: int | None = None
     blend: float | None = None
 
@@ -96,6 +99,8 @@ class Recipe:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
             object.__setattr__(self, field, int(value))
+        if self.precision not in ("float64", "float32", "float16"):
+            raise InputError(f"precision of a recipe is float64, float32 or float16, not {self.precision!r}.")
         if not 0 <= self.coverage < math.inf:
             raise InputError(f"coverage of a recipe is a number of at least 0, not {self.coverage}.")
 
@@ -188,7 +193,9 @@ class Recipe:
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
-        names = ("robust", "branching", "coverage", "refine", "runs")
+        names = ["robust", "branching", "coverage", "refine", "runs"]
+        if self.precision != "float64":  # jobs of earlier releases do not say
+            names.append("precision")
         motions = dataclasses.asdict(self.align_options(free).motions)
         return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
 

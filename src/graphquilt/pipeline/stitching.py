@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+import numpy as np
+
 from graphquilt.alignment import Alignment, align, align_components, align_hierarchical, centroid, refine
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
@@ -39,7 +41,7 @@ def stitch(
     motions : Motions
         The motions that the embedder leaves free; ``recipe.motions`` wins where it is given.
     recipe : Recipe
-        Its runs, robust, branching, coverage and refine.
+        Its runs, robust, branching, coverage, refine and precision.
     graph : Graph, optional
         Needed where ``recipe.coverage`` is above 0.
     executor : concurrent.futures.Executor, optional
@@ -85,7 +87,9 @@ def stitch(
             progress=progress,
         )
     alignment = refine(patches, alignment, sweeps=recipe.refine, weights=weights, motions=options.motions)
-    return alignment, centroid(patches, alignment, n_nodes=repeated.n_nodes, weights=weights, out=out)
+    n = repeated.n_nodes
+    out = np.empty((n, alignment.dim), dtype=recipe.precision) if out is None else out
+    return alignment, centroid(patches, alignment, n_nodes=n, weights=weights, out=out, progress=progress)
 
 
 def row_weights(repeated: PatchGraph, recipe: Recipe, graph: Graph | None) -> list[Float64Array] | None:

@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from graphquilt.alignment.overlap import checked_patch
-from graphquilt.arrays import IntArray
+from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.patches import LazySequence, Patch
 from graphquilt.pipeline.cutting import stored_patch_graph
@@ -61,16 +63,31 @@ class StoredPatches(LazySequence[Patch]):
         k = self._which[index]
         patch = self._open.get(k)
         if patch is None:
-            try:
-                arrays = self._store[patch_key(k, "embedding")].arrays
-            except KeyError:
-                raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
-            if "embedding" not in arrays:
-                raise FormatError(f"the embedding of patch {k} has no array 'embedding', but {', '.join(arrays)}.")
-            patch = self._open[k] = checked_patch((self._node_sets[k], arrays["embedding"]), k)
+            patch = self._open[k] = checked_patch((self._node_sets[k], self._coordinates(k)), k)
             while len(self._open) > self._keep:
                 self._open.popitem(last=False)
         return patch
+
+    def between(self, index: int, first: int, last: int) -> tuple[IntArray, AnyArray, slice, int]:
+        """Return those nodes of a patch that lie in first..last-1, and their coordinates, without checking the rest.
+
+        Also return which rows of the patch these are, and how many it has.
+        """
+        k = self._which[index]
+        nodes, X = self._node_sets[k], self._coordinates(k)
+        if X.ndim != 2 or len(X) != len(nodes):
+            raise FormatError(f"patch {k} has {len(nodes)} nodes and an embedding of shape {X.shape}.")
+        rows = slice(*(int(place) for place in np.searchsorted(nodes, [first, last])))
+        return nodes[rows], X[rows], rows, len(nodes)
+
+    def _coordinates(self, k: int) -> AnyArray:
+        try:
+            arrays = self._store[patch_key(k, "embedding")].arrays
+        except KeyError:
+            raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
+        if "embedding" not in arrays:
+            raise FormatError(f"the embedding of patch {k} has no array 'embedding', but {', '.join(arrays)}.")
+        return arrays["embedding"]
 
 
 def _reopen(store: Store, version: str, runs: int, options: dict[str, Any]) -> StoredPatches:

@@ -34,6 +34,7 @@ def draw_outliers(
     for panel, (side, count) in zip(panels, counts.items(), strict=True):
         panel.bar(np.arange(len(labels)), count, width=0.8, color=_SOURCE if side == "source" else _DESTINATION)
         panel.set_ylabel(f"outlying\n{side}s")
+        panel.locator_params(axis="y", integer=True)
     return save_figure(figure, path)
 
 
@@ -112,7 +113,9 @@ def _window_panels(
             panel.axvspan(t - 0.5, t + 0.5, color="#fdecea", linewidth=0)
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
-    ticks = range(0, n, max(1, -(-n // 12)))
+    # As many labels as fit beside each other on an axis of about 7 inches.
+    n_labels = max(1, int(7.0 / (0.07 * max(map(len, labels), default=1) + 0.2)))
+    ticks = range(0, n, max(1, -(-n // n_labels)))
     panels[-1].set_xticks(ticks, [labels[t] for t in ticks], fontsize=8)
     panels[-1].set_xlim(-0.7, n - 0.3)
     return figure, panels

@@ -178,6 +178,8 @@ def _columns(path: Path) -> list[pa.Array]:
     try:
         table = _parquet(path) if path.suffix == ".parquet" else _text(path)
         columns = [column.combine_chunks().cast(pa.string()) for column in table.columns[:2]]
+        for column in columns:
+            column.validate(full=True)  # text of a damaged file may not be UTF-8
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise FormatError(f"{path} cannot be read as labels: {str(error)[:300]}") from error
     if not columns or len(columns[0]) == 0:

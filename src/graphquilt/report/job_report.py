@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -189,11 +190,11 @@ def _name_nodes(job: Job, n_nodes: int, views: list[dict[str, object]]) -> None:
         view["ids"] = [str(name)[:80] for name in names.tolist()]
 
 
-def _markers(job: Job, wanted: int) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Yield number and parameters of every patch that is embedded."""
+def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tuple[int, Mapping[str, object]]]:
+    """Yield number and parameters of every patch that is embedded, or that has made an offer."""
     for k in range(wanted):
         try:
-            yield k, job.store[patch_key(k, "embedding")].parameters
+            yield k, job.store[patch_key(k, content)].parameters
         except (KeyError, FormatError):
             continue
 
@@ -208,22 +209,25 @@ def _curves(job: Job, wanted: int) -> list[dict[str, object]]:
 
 def _stages(job: Job, status: JobStatus) -> list[dict[str, object]]:
     """Return seconds and peak memory of each stage, as far as the records have them."""
-    stages: list[dict[str, object]] = []
-    titles = {"patch_graph": "cut the graph into patches", "embedding": "align and average"}
-    for record, title in titles.items():
-        parameters = status.records[record] or {}
-        if "seconds" in parameters:
-            stages.append({"stage": title, **_cost([parameters])})
-    costs = [parameters for _, parameters in _markers(job, status.wanted) if "seconds" in parameters]
-    if costs:
-        stages.insert(min(1, len(stages)), {"stage": "embed the patches", **_cost(costs), "patches": len(costs)})
-    return stages
+    stages = [_stage("cut the graph into patches", [status.records["patch_graph"] or {}])]
+    for step in itertools.count():
+        offers = [parameters for _, parameters in _markers(job, status.wanted, f"offer{step}")]
+        if not offers:
+            break
+        stages.append(_stage(f"shared start, step {step + 1}", offers))
+    stages.append(_stage("embed the patches", [parameters for _, parameters in _markers(job, status.wanted)]))
+    stages.append(_stage("align and average", [status.records["embedding"] or {}]))
+    return [stage for stage in stages if stage]
 
 
-def _cost(costs: list[Mapping[str, object]]) -> dict[str, object]:
-    seconds = [float(str(cost["seconds"])) for cost in costs]
-    memory = [float(str(cost["peak_memory"])) for cost in costs if "peak_memory" in cost]
-    return {"seconds": sum(seconds), "longest": max(seconds), "memory": max(memory) if memory else None}
+def _stage(title: str, records: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Return the cost of a stage that made these records; nothing where they do not say it."""
+    seconds = [value for record in records if isinstance(value := record.get("seconds"), int | float)]
+    memory = [value for record in records if isinstance(value := record.get("peak_memory"), int | float)]
+    if not seconds:
+        return {}
+    cost = {"seconds": sum(seconds), "longest": max(seconds), "memory": max(memory) if memory else None}
+    return {"stage": title, **cost, "patches": len(seconds) if len(records) > 1 else None}
 
 
 def _rows(settings: Mapping[str, object], group: str = "") -> Iterator[tuple[str, str]]:

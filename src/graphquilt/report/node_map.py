@@ -96,7 +96,7 @@ class NodeMap:
         shades = " The shades behind them show where all nodes lie." if self.density is not None else ""
         return (
             f"A random sample of {len(self.rows):,} of the {self.n_nodes:,} nodes is drawn, and only these can be "
-            f"searched.{shades} {self.method}"
+            f"searched; graphquilt neighbours finds those of any node.{shades} {self.method}"
         )
 
     @functools.cached_property

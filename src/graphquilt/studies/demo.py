@@ -18,7 +18,7 @@ from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
 from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.graph import Graph
-from graphquilt.jobs import DirectoryStore, Job, JobSettings
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, keep_routes
 from graphquilt.kernels import one_thread
 from graphquilt.pipeline import Cutting, Recipe, embed_patches
 from graphquilt.progress import ProgressCallback, report
@@ -93,7 +93,9 @@ def digits_demo(
     report(progress, "full training, for comparison", 1, 1)
     with one_thread():
         options = EvaluationOptions(seed=seed)
-        measured = {route: asdict(quality(X, graph, options=options)) for route, X in embeddings.items()}
+        routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
+        keep_routes(job, {"l2g" if route == "stitched" else route: value for route, value in routes.items()})
+        measured = {route: asdict(value) for route, value in routes.items()}
         _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
     stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
     figures = {

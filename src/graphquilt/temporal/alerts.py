@@ -1,11 +1,8 @@
-"""Alerts: which nodes stand out in which window, why, and how an alert is written as JSON."""
+"""Why a node stands out in a window: which of its neighbours are new, and which are gone."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -15,14 +12,11 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Int64Array, IntArray
 from graphquilt.errors import InputError
-from graphquilt.temporal.names import Names
-from graphquilt.temporal.results import Alert
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["Alert", "Explanation", "Pattern", "alert_id", "compare_neighbours", "describe_alert", "explain"]
+__all__ = ["Explanation", "Pattern", "compare_neighbours", "explain"]
 
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
-_LISTED = 20  # neighbours that are named in the description of an alert
 
 
 class Pattern(NamedTuple):
@@ -67,66 +61,6 @@ class Explanation:
     degree: int
     usual_degree: float
     tokens: Int64Array | None = None
-
-
-def alert_id(alert: Alert, node: str, settings: Mapping[str, object]) -> str:
-    """Return 16 hexadecimal digits that depend on the window, the side, the name of the node and the settings only.
-
-    A stream that is stopped at any moment and started again may give the alerts of one window twice; both have the
-    same id, so that a reader can drop the second.
-
-    Examples
-    --------
-    >>> alert_id(Alert(4, "source", 0, 0.001, 60.0, ()), "desk", {"dim": 20})
-    'd1bb1f046292fd9e'
-    """
-    text = json.dumps([alert.number, alert.side, node, settings], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def describe_alert(
-    alert: Alert, names: Mapping[str, Names], explanation: Explanation | None = None
-) -> dict[str, object]:
-    """Return an alert as a dictionary for JSON, with the names of the node and of up to 20 new and gone neighbours.
-
-    ``names`` maps ``"source"`` and ``"destination"`` to the names of their nodes.
-
-    Examples
-    --------
-    >>> names = {"source": Names(["desk"]), "destination": Names(["mail"])}
-    >>> from graphquilt.temporal import Component
-    >>> degree = Component("degree", 9.0, 4.5, 0.0005)
-    >>> record = describe_alert(Alert(4, "source", 0, 0.001, 60.0, (degree,)), names)
-    >>> record["node"], record["pvalue"], record["severity"], record["components"]
-    ('desk', 0.001, 60.0, {'degree': {'value': 9.0, 'z': 4.5, 'pvalue': 0.0005}})
-    """
-    record: dict[str, object] = {
-        "window": alert.number,
-        "side": alert.side,
-        "node": names[alert.side][alert.node],
-        "pvalue": float(f"{alert.pvalue:.3g}"),
-        "severity": round(alert.severity, 1),
-        "components": {
-            name: {
-                "value": float(f"{value:.4g}"),
-                "z": float(f"{z:.4g}") if math.isfinite(z) else None,
-                "pvalue": float(f"{pvalue:.3g}"),
-            }
-            for name, value, z, pvalue in alert.components
-        },
-    }
-    if explanation is not None:
-        other = names[SIDES[1 - SIDES.index(alert.side)]]
-        usual = explanation.usual_degree
-        record |= {
-            "degree": explanation.degree,
-            "usual_degree": usual if math.isfinite(usual) else None,
-            "n_new": len(explanation.new),
-            "n_gone": len(explanation.gone),
-            "new": [other[int(node)] for node in explanation.new[:_LISTED]],
-            "gone": [other[int(node)] for node in explanation.gone[:_LISTED]],
-        }
-    return record
 
 
 def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str = "source") -> Explanation:

@@ -144,6 +144,17 @@ def place_of(flows: pa.RecordBatch, row: int) -> str | None:
     return f"{os.fsdecode(metadata[b'file'])} {metadata[b'unit'].decode()} {int(metadata[b'first']) + row}"
 
 
+def keep_rows(flows: pa.RecordBatch, keep: BoolArray) -> pa.RecordBatch:
+    """Return some rows of flows, with the places that they come from."""
+    metadata = dict(flows.schema.metadata or {})
+    kept = flows.filter(pa.array(keep))
+    if b"first" not in metadata:
+        return kept
+    lines = np.frombuffer(metadata[b"lines"], dtype=np.uint32) if b"lines" in metadata else np.arange(len(flows))
+    lines = int(metadata[b"first"]) + lines.astype(np.int64)
+    return with_places(kept, os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), lines[keep])
+
+
 def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
     """Return a column as a dictionary of strings; an error begins with ``label``."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

@@ -15,6 +15,7 @@ import numpy as np
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import sync_folder
 from graphquilt.locks import folder_lock
+from graphquilt.temporal.incidents import Incidents
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import WindowScores
 from graphquilt.temporal.tracker import Tracker
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from graphquilt.temporal.flows import Flows
 
-__all__ = ["WatchState", "arriving_files", "open_state", "watch_windows"]
+__all__ = ["WatchState", "arriving_files", "flow_settings", "open_state", "watch_windows"]
 
 _FILE = "state.npz"
 _EARLIER_FILE = "tracker.npz"  # of earlier versions, which kept the names of the nodes in another file
@@ -52,6 +53,11 @@ def open_state(
     with folder_lock(folder):
         sync_folder(Path(folder).absolute().parent)
         yield WatchState(folder, fresh, width=width, protocol=protocol)
+
+
+def flow_settings(width: float, protocol: str | None) -> dict[str, object]:
+    """Return how windows are cut, as a state and the ids of alerts have it."""
+    return {"width_in_seconds": width, "protocol": protocol}
 
 
 class WatchState:
@@ -81,18 +87,21 @@ class WatchState:
         The end of that window, in seconds.
     files : dict of str to float
         The latest time in each file that was read to its end.
+    incidents : Incidents
+        The incidents that may still go on.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, fresh: Tracker, *, width: float, protocol: str | None = None
     ) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._flows: dict[str, object] = {"width_in_seconds": width, "protocol": protocol}
+        self._flows = flow_settings(width, protocol)
         self.tracker = fresh
         self.sources, self.destinations = Names(), Names()
         self.last: int | None = None
         self.end = -np.inf
         self.files: dict[str, float] = {}
+        self.incidents = Incidents()
         if self._folder is not None and (self._folder / _FILE).exists():
             self._open(self._folder)
         elif self._folder is not None and (self._folder / _EARLIER_FILE).exists():
@@ -133,6 +142,8 @@ class WatchState:
             raise FormatError(f"{folder / _FILE} does not hold the progress of a watch. Give a new folder.")
         self.tracker, self.last, self.end, self.files = tracker, last, end, files
         self.sources, self.destinations = (Names(words) for words in names)
+        open_ones = tracker.notes.get("incidents", {})
+        self.incidents = Incidents(open_ones=open_ones if isinstance(open_ones, dict) else {"": None})
 
     def save(self, window: Window) -> None:
         """Record that a window is finished."""
@@ -140,6 +151,7 @@ class WatchState:
         if self._folder is None:
             return
         names = {"sources": list(self.sources), "destinations": list(self.destinations)}
+        names["incidents"] = self.incidents.state(window.number)  # type: ignore[assignment]
         self.tracker.notes = {"flows": self._flows, "last": self.last, "end": self.end, "files": self.files, **names}
         self.tracker.save(self._folder / _FILE)
 

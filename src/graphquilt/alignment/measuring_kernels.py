@@ -1,0 +1,166 @@
+"""One compiled pass over an overlap: find the shared nodes, gather their rows, centre them, norms and product."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.kernels import jit, kernel
+
+__all__ = ["add_rows", "measure_pairs", "row_magnitudes"]
+
+
+@kernel("sizes of coordinates", writes=("magnitudes",))
+def row_magnitudes(X: AnyArray, magnitudes: Float64Array) -> None:
+    """Write the largest absolute coordinate of each row of ``X (k, d)``."""
+    for r in range(X.shape[0]):
+        largest = 0.0
+        for c in range(X.shape[1]):
+            largest = max(largest, abs(X[r, c]))
+        magnitudes[r] = largest
+
+
+@kernel("centroids", writes=("total", "mass"))
+def add_rows(nodes: AnyArray, X: Float64Array, weights: Float64Array, total: Float64Array, mass: Float64Array) -> None:
+    """Add the rows of ``X (k, d)`` times their weights, which are all 1 if there are none, to those of their nodes."""
+    for r in range(len(nodes)):
+        node = nodes[r]
+        weight = weights[r] if len(weights) > 0 else 1.0
+        mass[node] += weight
+        for c in range(X.shape[1]):
+            total[node, c] += weight * X[r, c]
+
+
+@kernel("statistics of overlaps", writes=("measured",))
+def measure_pairs(
+    pairs: Int64Array,
+    patches: tuple[tuple[AnyArray, ...], ...],
+    extents: Float64Array,
+    point: float,
+    measured: tuple[AnyArray, ...],
+) -> None:
+    """Measure the overlaps of ``pairs (m, 2)`` of patches: counts, sizes, means, spreads and products, row by row.
+
+    ``patches`` are three tuples with one array for each patch: its ids, which ascend, its coordinates, and the weights
+    of its rows, which are empty where all are 1. Points that are closer together than ``point`` times their size, or
+    times the ``extents`` of the coordinates of their patch, are one point. Of pairs without shared nodes only the count
+    is written.
+    """
+    ids, coordinates, weights = patches
+    counts, sizes, means, spreads, products = measured
+    d = means.shape[2]
+    longest = 0
+    for k in range(pairs.shape[0]):
+        longest = max(longest, min(len(ids[pairs[k, 0]]), len(ids[pairs[k, 1]])))
+    rows = np.empty((2, longest), dtype=np.int64)
+    root, flat = np.empty(longest), np.empty((2, longest * d))
+    for e in range(pairs.shape[0]):
+        i, j = pairs[e, 0], pairs[e, 1]
+        n = _shared(ids[i], ids[j], rows)
+        counts[e] = n
+        if n == 0:
+            continue
+        weighted = len(weights[i]) > 0
+        sizes[e] = _joint_weights(weights[i], weights[j], rows, n, root) if weighted else n
+        for side in range(2):
+            k = pairs[e, side]
+            offsets = flat[side, : n * d].reshape((n, d))
+            _gather(coordinates[k], rows[side], root, weighted, sizes[e], offsets, means[e, side])
+            spreads[e, side] = _normalise(offsets, means[e, side], extents[k], point, sizes[e])
+        if spreads[e, 0] > 0 and spreads[e, 1] > 0:
+            a, b = flat[0, : n * d].reshape((n, d)), flat[1, : n * d].reshape((n, d))
+            np.dot(a.T, b, products[e])
+        else:
+            products[e] = 0.0
+
+
+@jit
+def _shared(a: AnyArray, b: AnyArray, rows: Int64Array) -> int:
+    """Write the places of the ids that both have, which ascend in both; return how many there are."""
+    n, i, j = 0, 0, 0
+    while i < len(a) and j < len(b):
+        if a[i] == b[j]:
+            rows[0, n], rows[1, n] = i, j
+            n += 1
+            i += 1
+            j += 1
+        else:
+            below = a[i] < b[j]
+            i += below
+            j += not below
+    return n
+
+
+@jit
+def _joint_weights(a: Float64Array, b: Float64Array, rows: Int64Array, n: int, root: Float64Array) -> float:
+    """Write the root of the weight of each shared node, the product of its two weights; return their sum."""
+    total = 0.0
+    for r in range(n):
+        weight = a[rows[0, r]] * b[rows[1, r]]
+        total += weight
+        root[r] = math.sqrt(weight)
+    return total
+
+
+@jit
+def _gather(
+    X: AnyArray,
+    rows: Int64Array,
+    root: Float64Array,
+    weighted: bool,
+    size: float,
+    offsets: Float64Array,
+    mean: Float64Array,
+) -> None:
+    """Write the rows of X as offsets from their mean, times the root of their weight, and write the mean."""
+    n, d = offsets.shape
+    mean[:] = 0.0
+    for r in range(n):
+        row = X[rows[r]]
+        for c in range(d):
+            offsets[r, c] = row[c]
+        share = root[r] * root[r] / size if weighted else 1.0
+        for c in range(d):
+            mean[c] += share * offsets[r, c]
+    if not weighted:
+        for c in range(d):
+            mean[c] /= size
+    for r in range(n):
+        weight = root[r] if weighted else 1.0
+        for c in range(d):
+            offsets[r, c] = weight * (offsets[r, c] - mean[c])
+
+
+@jit
+def _normalise(offsets: Float64Array, mean: Float64Array, extent: float, point: float, size: float) -> float:
+    """Divide the offsets by their norm, and return it; a norm that is only rounding errors is 0.
+
+    The offsets are divided by a power of two first, so that their squares neither overflow nor underflow.
+    """
+    n, d = offsets.shape
+    largest = 0.0
+    for r in range(n):
+        for c in range(d):
+            largest = max(largest, abs(offsets[r, c]))
+    if largest == 0.0:
+        return 0.0
+    for c in range(d):
+        extent = max(extent, abs(mean[c]))
+    exponent = min(math.frexp(largest)[1], 1023)
+    unit = math.ldexp(1.0, exponent)
+    total = 0.0
+    for r in range(n):
+        square = 0.0
+        for c in range(d):
+            offsets[r, c] /= unit
+            square += offsets[r, c] * offsets[r, c]
+        total += square
+    norm = math.sqrt(total)
+    if unit <= point * extent * math.sqrt(size) / norm:
+        return 0.0
+    for r in range(n):
+        for c in range(d):
+            offsets[r, c] /= norm
+    return unit * norm

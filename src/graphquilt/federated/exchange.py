@@ -1,0 +1,173 @@
+"""What two parties send each other: the reply to an offer, and the statistics of the nodes that they share.
+
+Without private set intersection: offer of b → reply of a (coordinates) → measurement by b.
+With it: offer of b → answer of a → reply of b (coordinates) → measurement by a.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphquilt.alignment import overlap_statistics
+from graphquilt.arrays import AnyArray, FloatArray
+from graphquilt.errors import FormatError, InputError, OverlapError
+from graphquilt.federated import intersection
+from graphquilt.federated.messages import Message
+from graphquilt.federated.parties import Party, check_offer_facts
+from graphquilt.federated.pseudonyms import checked_pseudonyms, shared_places
+from graphquilt.federated.rounds import Round
+
+__all__ = ["check_shared", "measure", "reply"]
+
+LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares of this are still numbers
+
+
+def reply(party: Party, received: Message) -> Message:
+    """Reply to the offer of another party, or to its answer where the round uses private set intersection.
+
+    Parameters
+    ----------
+    party : Party
+        Who replies.
+    received : Message
+        An ``offer`` or ``answer`` of the partner.
+
+    Returns
+    -------
+    Message
+        A ``reply`` with the pseudonyms and coordinates of the nodes that both may share. With private set
+        intersection an offer gets an ``answer`` first, from which its sender learns what is shared.
+
+    Raises
+    ------
+    OverlapError
+        The two parties share too few nodes.
+    InputError
+        The message is of another round, or for somebody else, or nobody who has the key has written it.
+    """
+    _check_received(party, received, ["offer", "answer"])
+    check_offer_facts(received)
+    partner, own = received.sender, party.pseudonyms
+    if received.kind == "offer" and party.round.psi:
+        answer = intersection.answer_request(own, _array(received, "request"), partner)
+        return _sent(party, "answer", received, answer)
+    if received.kind == "offer":
+        places = shared_places(own, checked_pseudonyms(_array(received, "pseudonyms"), partner))
+    else:
+        setup, response = _array(received, "setup"), _array(received, "response")
+        places = intersection.intersect(own, party.psi_key, setup, response, partner)
+    # Pseudonyms are random numbers, so the lowest are a random choice, and both parties make the same one.
+    caps = [cap for cap in (party.cap, received.facts["cap"]) if cap is not None]
+    places = places[: min(caps, default=len(places))]
+    check_shared(party.round, (party.name, partner), len(places), capped=bool(caps))
+    arrays = {"pseudonyms": own[places], "coordinates": party.coordinates[places]}
+    return _sent(party, "reply", received, arrays)
+
+
+def measure(party: Party, received: Message) -> Message:
+    """Compare a party's own coordinates with those that a partner has sent, and keep only the statistics.
+
+    Parameters
+    ----------
+    party : Party
+        Who measures.
+    received : Message
+        The ``reply`` of the partner.
+
+    Returns
+    -------
+    Message
+        A ``measurement`` for the coordinator: how many nodes are shared, two means, two spreads and one d × d product;
+        no ids, no pseudonyms, no coordinates. Either party of a pair may measure, and both get the same.
+    """
+    _check_received(party, received, ["reply"])
+    check_offer_facts(received)
+    partner = received.sender
+    theirs = checked_pseudonyms(_array(received, "pseudonyms"), partner)
+    places = shared_places(party.pseudonyms, theirs)
+    if len(places) != len(theirs):
+        raise FormatError(
+            f"the reply of {partner} has {len(theirs)} nodes, and {len(theirs) - len(places)} of them were not in the "
+            f"offer of {party.name}. A reply is about nodes that both have offered: ask {partner} to reply again."
+        )
+    check_shared(party.round, (party.name, partner), len(places), capped=party.cap is not None)
+    if party.cap is not None and len(places) > party.cap:
+        raise FormatError(f"the reply of {partner} has {len(places)} nodes, and {party.name} caps them at {party.cap}.")
+    coordinates = _coordinates(received, len(theirs), party.round.dim)
+    sides = {party.name: party.coordinates[places], partner: coordinates}
+    first, second = names = sorted(sides)
+    nodes = np.arange(len(places))
+    try:
+        statistics = overlap_statistics((nodes, sides[first]), (nodes, sides[second]))
+    except InputError as error:
+        raise type(error)(f"{first} and {second} cannot be compared: {error}") from error
+    facts = {
+        "parties": names,
+        "offers": {party.name: party.offer_id, partner: received.facts["offer"]},
+        "noise": {party.name: party.noise, partner: received.facts["noise"]},
+        "motions": vars(party.round.motions),
+        "least": party.round.least,
+    }
+    message = party.round.message("measurement", party.name, facts, statistics.to_arrays())
+    return message.authenticated(party.key)
+
+
+def check_shared(the_round: Round, names: tuple[str, str], shared: int, *, capped: bool) -> None:
+    """Refuse a pair that shares too few nodes, with what to do."""
+    if shared >= the_round.least:
+        return
+    remedies = ["share more nodes (--share all)", *(["raise the cap"] if capped else []), "leave out this pair"]
+    if shared > 1 and the_round.motions.rotate:
+        remedies.append(f"agree on a round of at most {shared - 1} dimensions")
+    raise OverlapError(
+        f"{names[0]} and {names[1]} share {shared} nodes; the round '{the_round.name}' in {the_round.dim} dimensions "
+        f"needs at least {the_round.least}. You can {', '.join(remedies[:-1])}, or {remedies[-1]}."
+    )
+
+
+def _check_received(party: Party, message: Message, kinds: list[str]) -> None:
+    """Refuse what is not for this party, of this round and of somebody who has the key."""
+    party.round.check_message(message, kinds)
+    name = f"the {message.kind} of {message.sender}"
+    if not message.is_authentic(party.key):
+        raise InputError(
+            f"{name} was not written with the key of the round '{party.round.name}', or was changed on its way. Ask "
+            f"{message.sender} for it again, on another way."
+        )
+    if message.sender == party.name:
+        raise InputError(f"this is {party.name}'s own {message.kind}; it is for the other parties.")
+    if message.kind == "offer":
+        return
+    if message.facts.get("to") != party.name:
+        raise InputError(f"{name} is for {str(message.facts.get('to'))[:64]}, and not for {party.name}.")
+    if message.facts.get("replies_to") != party.offer_id:
+        raise InputError(
+            f"{name} was made for another offer of {party.name} than the one in this folder. Send {message.sender} the "
+            "offer that is here, and ask for a new reply."
+        )
+
+
+def _sent(party: Party, kind: str, received: Message, arrays: dict[str, AnyArray]) -> Message:
+    """Return a message to the sender of another, which it names; it repeats what the own offer said."""
+    facts = {**party.offer.facts, "to": received.sender, "replies_to": received.facts["offer"]}
+    return party.round.message(kind, party.name, facts, arrays).authenticated(party.key)
+
+
+def _array(message: Message, name: str) -> AnyArray:
+    if name not in message.arrays:
+        raise FormatError(
+            f"the {message.kind} of {message.sender} has no {name}; it has {', '.join(message.arrays) or 'nothing'}. "
+            f"Ask {message.sender} to make it again."
+        )
+    return message.arrays[name]
+
+
+def _coordinates(message: Message, n_nodes: int, dim: int) -> FloatArray:
+    X = _array(message, "coordinates")
+    sound = X.shape == (n_nodes, dim) and X.dtype.kind == "f" and bool(np.isfinite(X).all())
+    if not sound or float(np.abs(X).max(initial=0)) > LARGEST:
+        raise FormatError(
+            f"the coordinates of {message.sender} are not {dim} finite numbers for each of {n_nodes} nodes; ask "
+            f"{message.sender} to reply again."
+        )
+    return X

@@ -1,0 +1,110 @@
+"""Jobs of patches that were embedded elsewhere: files of vectors, dicts, or pairs of ids and coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+import numpy as np
+
+from graphquilt.alignment.named import Numbered, PatchesLike, numbered_patches
+from graphquilt.alignment.patch_edges import check_connected, overlapping_pairs
+from graphquilt.arrays import FloatArray
+from graphquilt.errors import JobError
+from graphquilt.jobs.embedding import QuiltResult
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.settings import JobSettings, Unknown
+from graphquilt.linalg.motions import Motions
+from graphquilt.patches import PatchGraph
+from graphquilt.pipeline import Recipe
+from graphquilt.pipeline.cutting import keep_patch_graph
+from graphquilt.pipeline.description import fingerprint
+from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.store import Record, Store, locked, store_name
+from graphquilt.progress import ProgressCallback
+
+__all__ = ["FOREIGN", "foreign_job", "stitch_files"]
+
+FOREIGN = Recipe("stitch", start=False, motions=Motions(scale=True))  # nothing is known of how they were embedded
+
+
+def stitch_files(
+    patches: PatchesLike,
+    *,
+    recipe: Recipe = FOREIGN,
+    store: Store | None = None,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> QuiltResult:
+    """Stitch embeddings that exist already, from files or from memory, into one; ``graphquilt stitch`` does the same.
+
+    Parameters
+    ----------
+    patches : sequence or dict of patches
+        Each is the path of a file with ids and vectors (word2vec text, CSV, Parquet, ``.npz``, or ``.npy`` with ids
+        beside it), a dict of names to vectors, or a pair of ids (k,) and coordinates (k, d). Two that share at least
+        d + 1 ids are compared.
+    recipe : Recipe
+        How they are aligned; by default scale, rotation and translation of each are free.
+    store : Store, optional
+        Keeps a job like any other; with a :class:`graphquilt.DirectoryStore` the command line can go on with it.
+    executor, progress
+        As for :func:`graphquilt.embed`.
+
+    Returns
+    -------
+    QuiltResult
+        One row per id, and the ids in ``node_ids``.
+
+    Examples
+    --------
+    >>> one = {"ann": [0.0, 0.0], "bob": [1.0, 0.0], "eve": [0.0, 2.0], "joe": [3.0, 3.0]}
+    >>> two = {name: [5 - 2 * y, 2 * x] for name, (x, y) in one.items() if name != "joe"} | {"kim": [9.0, 9.0]}
+    >>> result = stitch_files([one, two])
+    >>> result.node_ids.tolist(), result.embedding.shape
+    (['ann', 'bob', 'eve', 'joe', 'kim'], (5, 2))
+    """
+    job = foreign_job({} if store is None else store, patches, recipe)
+    alignment = job.stitch(executor=executor, progress=progress)
+    ids = job.store["node_ids"].arrays["node_ids"]
+    return QuiltResult(job.embedding, job.patch_graph, job.patches, alignment, np.asarray(ids))
+
+
+def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) -> Job:
+    """Make a job of embedded patches, or go on with the one that the store has.
+
+    Raises
+    ------
+    JobError
+        The store has a job of other patches.
+    """
+    numbered = numbered_patches(patches)
+    dim = numbered.patches[0].dim
+    edges = _edges(numbered, dim + 1)
+    sets = [np.sort(patch.nodes) for patch in numbered.patches]
+    patch_graph = PatchGraph.from_patches(sets, edges, n_nodes=len(numbered.ids))
+    described: dict[str, object] = {"name": "files", "patches": numbered.names}
+    with locked(store):
+        keep_patch_graph(store, patch_graph, None)
+        store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
+        for k, patch in enumerate(numbered.patches):
+            _keep_embedding(store, k, np.asarray(patch.coordinates)[np.argsort(patch.nodes)], described)
+    return Job.begin(store, JobSettings(embedder=Unknown(described, dim, Motions(scale=True)), recipe=recipe))
+
+
+def _edges(numbered: Numbered, least: int) -> Sequence[Sequence[int]]:
+    """Return the pairs of patches that share at least ``least`` nodes; these must join all patches."""
+    sets = [patch.nodes for patch in numbered.patches]
+    pairs = overlapping_pairs(sets, least)
+    check_connected(pairs, numbered.names, edge=f"overlap of at least {least} ids", node_sets=sets)
+    edges: list[list[int]] = pairs.tolist()
+    return edges
+
+
+def _keep_embedding(store: Store, patch: int, X: FloatArray, described: dict[str, object]) -> None:
+    key, parameters = patch_key(patch, "embedding"), {"embedder": described, "seed": 0}
+    if key in store:
+        if fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
+            raise JobError(f"{store_name(store)} has other coordinates for patch {patch}. Use another folder.")
+        return
+    store[key] = Record({"embedding": X}, parameters)

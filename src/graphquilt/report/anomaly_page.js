@@ -1,0 +1,180 @@
+// The report of a batch run on a network over time.
+"use strict";
+(() => {
+  const { data, byId, make, fill, count, number } = Page;
+  const windows = data.windows, label = (k) => windows[k].label;
+  const SIDES = ["source", "destination"];
+  let chosen = null; // a window, by position
+
+  byId("title").textContent = data.title;
+  byId("lead").textContent = windows.length ? `From ${label(0)} to ${label(windows.length - 1)}. A severity of 60 means p = 0.001: each factor of ten in p is 20 points.` : "There are no windows.";
+  for (const [what, value] of data.facts) byId("facts").append(make("li", {}, make("b", {}, count(value)), make("span", {}, what)));
+
+  // Labels along the windows: as many as fit beside each other.
+  function spots(width) {
+    const longest = Math.max(1, ...windows.map((w) => w.label.length)), room = longest * 6.6 + 18;
+    const every = Math.max(1, Math.ceil(windows.length / Math.max(1, Math.floor((width - 64) / room))));
+    return windows.map((_, k) => k).filter((k) => k % every === 0);
+  }
+  const tip = (element, ...lines) => {
+    element.addEventListener("pointermove", (event) => Page.tooltip.show(event.clientX, event.clientY, ...lines));
+    element.addEventListener("pointerleave", Page.tooltip.hide);
+  };
+  const when = (k) => make("span", { style: "white-space:nowrap" }, label(k));
+  const severity = (value) => make("span", { class: `tag ${value >= 80 ? "bad" : value >= data.unusual ? "fair" : ""}` }, number(value, 3));
+
+  // The timeline: unusual hosts in each window; a click shows the alerts of that window only.
+  byId("timeline-about").textContent = `How many hosts had a severity of at least ${data.unusual} in each window. Click a window to see its alerts.`;
+  const legend = [["var(--source)", "sources"], ["var(--destination)", "destinations"]];
+  if (windows.some((w) => w.marked)) legend.push(["var(--mark)", "marked"]);
+  if (windows.some((w) => w.left_out)) legend.push(["var(--line)", "not embedded"]);
+  fill(byId("timeline-legend"), ...legend.map(([colour, text]) => make("span", {}, make("i", { style: `background:${colour}` }), text)));
+  const timeline = Page.picture(byId("timeline-content"), (width) => {
+    const top = Math.max(1, ...windows.map((w) => w.source + w.destination));
+    const { svg, x, y, top: above, bottom } = Page.frame({ width, height: 210, xs: [-0.5, windows.length - 0.5], ys: [0, top], yLabel: "unusual hosts", label: "unusual hosts in each window", whole: true, xTicks: spots(width), xText: label });
+    const step = x(1) - x(0), wide = Math.max(1, step * 0.72);
+    windows.forEach((w, k) => {
+      const back = k === chosen ? "var(--accent-soft)" : w.marked ? "var(--mark)" : w.left_out ? "var(--line)" : "transparent";
+      const bar = make("g", { class: "bar", tabindex: 0, role: "button", "aria-label": `${w.label}: ${w.source} sources, ${w.destination} destinations` },
+        make("rect", { x: x(k - 0.5), width: step, y: above, height: 210 - bottom - above, fill: back }),
+        make("rect", { x: x(k) - wide / 2, width: wide, y: y(w.source), height: y(0) - y(w.source), fill: "var(--source)" }),
+        make("rect", { x: x(k) - wide / 2, width: wide, y: y(w.source + w.destination), height: y(0) - y(w.destination), fill: "var(--destination)" }));
+      const go = () => { chosen = chosen === k ? null : k; timeline.paint(); narrow(); };
+      bar.addEventListener("click", go);
+      bar.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } });
+      tip(bar, w.label, `${count(w.flows)} flows`, `${count(w.source)} unusual sources, ${count(w.destination)} unusual destinations`, ...(w.left_out ? [`not embedded: ${w.left_out}`] : []));
+      svg.append(bar);
+    });
+    return svg;
+  });
+
+  // The severities of a host in all windows.
+  function severities(host) {
+    const values = windows.map(() => null), { starts } = data.hosts;
+    for (let k = starts[host]; k < starts[host + 1]; k++) values[data.hosts.windows[k]] = data.hosts.severities[k];
+    return values;
+  }
+  const rows = new Map(data.hosts.names.map((name, k) => [`${data.hosts.sides[k]} ${name}`, k]));
+  function history(container, side, name, at = null) {
+    const host = rows.get(`${SIDES.indexOf(side)} ${name}`), values = host === undefined ? [] : severities(host);
+    if (!values.some((v) => v !== null)) { container.append(make("p", { class: "note" }, "Its other windows are not on this page; they are in scores.parquet.")); return; }
+    Page.picture(container, (width) => {
+      const { svg, x, y } = Page.frame({ width, height: 190, xs: [-0.5, windows.length - 0.5], ys: [0, 100], yLabel: `severity as ${side}`, label: `severity of ${name} as ${side}`, xTicks: spots(width), xText: label });
+      svg.append(make("line", { x1: x(-0.5), x2: x(windows.length - 0.5), y1: y(data.unusual), y2: y(data.unusual), stroke: "var(--bad)", "stroke-dasharray": "5 4" }));
+      let path = "", down = false;
+      values.forEach((v, k) => { if (v === null) { down = false; return; } path += `${down ? "L" : "M"}${x(k).toFixed(1)} ${y(v).toFixed(1)}`; down = true; });
+      svg.append(make("path", { d: path, fill: "none", stroke: `var(--${side})`, "stroke-width": 1.5 }));
+      values.forEach((v, k) => {
+        if (v === null) return;
+        const dot = make("circle", { cx: x(k), cy: y(v), r: k === at ? 5.5 : 2.8, fill: v >= data.unusual ? "var(--bad)" : `var(--${side})` });
+        tip(dot, label(k), `severity ${v}`);
+        svg.append(dot);
+      });
+      return svg;
+    });
+  }
+
+  // One alert: its components as bars of severity, then its history and partners.
+  function detail(alert) {
+    const box = byId("alert-detail");
+    fill(box, make("h3", {}, `${alert.node} as ${alert.side}, ${label(alert.window)}`), make("p", { class: "note" }, `p = ${number(alert.pvalue, 2)}, severity ${number(alert.severity, 3)}${alert.repeat > 1 ? `; window ${alert.repeat} of its incident` : ""}`));
+    const lines = alert.components.map((c) => {
+      const height = Math.min(100, -20 * Math.log10(Math.max(c.pvalue ?? 1, 1e-30)));
+      const bar = make("div", { style: `height:8px;border-radius:4px;background:var(--${height >= data.unusual ? "bad" : "accent"});width:${Math.max(1, height)}%`, title: `severity ${number(height, 3)}` });
+      return make("tr", {}, make("td", {}, make("b", {}, c.name), make("div", { class: "empty" }, data.meanings[c.name] || ""), bar), make("td", { class: "number" }, number(c.value, 3)), make("td", { class: "number" }, number(c.z, 2)), make("td", { class: "number" }, number(c.pvalue, 2)));
+    });
+    box.append(make("div", { class: "scroll" }, make("table", { "aria-label": "components of the alert" }, make("thead", {}, make("tr", {}, make("th", {}, "component"), make("th", { class: "number" }, "value"), make("th", { class: "number" }, "z"), make("th", { class: "number" }, "p"))), make("tbody", {}, ...lines))));
+    history(box, alert.side, alert.node, alert.window);
+    if (alert.degree === undefined) { box.append(make("p", { class: "note" }, "The partners of this alert were not compared; only those at the top are.")); return; }
+    const named = (list, all) => (list.length ? list.join(", ") + (all > list.length ? ` … (${count(all)} in all)` : "") : "none");
+    const entries = [["partners", `${count(alert.degree)} (usually ${alert.usual_degree === null ? "unknown" : number(alert.usual_degree, 3)})`], ["new", named(alert.new, alert.n_new)], ["missing", named(alert.gone, alert.n_gone)], ["id", alert.id]];
+    box.append(make("dl", {}, ...entries.flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value)])));
+  }
+  const alerts = Page.table({
+    label: "alerts", rows: data.alerts, pick: detail, sort: 3, descending: true,
+    columns: [
+      { title: "window", value: (a) => label(a.window), show: (a) => when(a.window) },
+      { title: "host", value: (a) => a.node, long: true },
+      { title: "side", value: (a) => a.side, show: (a) => make("span", { class: `tag ${a.side}` }, a.side) },
+      { title: "severity", value: (a) => a.severity, show: (a) => severity(a.severity), numeric: true },
+      { title: "why", value: (a) => a.components.slice(0, 2).map((c) => c.name).join(", ") },
+    ],
+  });
+  byId("alert-table").append(alerts);
+  let side = "", wanted = "";
+  const all = make("button", { type: "button", hidden: true, onclick: () => { chosen = null; timeline.paint(); narrow(); } }, "all windows");
+  const note = make("span", { class: "empty" });
+  function narrow() {
+    const test = (a) => (chosen === null || a.window === chosen) && (!side || a.side === side) && (!wanted || a.node.toLowerCase().includes(wanted));
+    alerts.filter(test);
+    all.hidden = chosen === null;
+    note.textContent = `${count(data.alerts.filter(test).length)} of ${count(data.n_alerts.host)} alerts${chosen === null ? "" : ` · ${label(chosen)}`}`;
+  }
+  const finder = make("input", { type: "search", placeholder: "host", "aria-label": "only hosts whose name contains this", oninput: (event) => { wanted = event.target.value.trim().toLowerCase(); narrow(); } });
+  byId("alert-tools").append(finder, Page.choice("side", [{ value: "", title: "both sides" }, ...SIDES.map((value) => ({ value, title: `${value}s` }))], (value) => { side = value; narrow(); }), all, note);
+  narrow();
+  const first = data.alerts[0];
+  if (first) { alerts.choose(first); detail(first); } else byId("alert-detail").append(make("p", { class: "empty" }, "There is no alert."));
+
+  // Connections and incidents.
+  if (data.pairs.length) byId("pair-table").append(Page.table({
+    label: "connections", rows: data.pairs, sort: 4, descending: true,
+    columns: [
+      { title: "window", value: (p) => label(p.window), show: (p) => when(p.window) },
+      { title: "source", value: (p) => p.source, long: true },
+      { title: "destination", value: (p) => p.destination, long: true },
+      { title: "port", value: (p) => p.port, show: (p) => (p.port === null ? "–" : String(p.port)), numeric: true },
+      { title: "severity", value: (p) => p.severity, show: (p) => severity(p.severity), numeric: true },
+      { title: "flows", value: (p) => p.flows, show: (p) => count(p.flows), numeric: true },
+      { title: "new", value: (p) => (p.is_new ? "never seen before" : "seen before") },
+    ],
+  }));
+  else byId("connections").hidden = true;
+  if (data.incidents.length) byId("incident-table").append(Page.table({
+    label: "incidents", rows: data.incidents, sort: 3, descending: true,
+    columns: [
+      { title: "who", value: (i) => (i.kind === "pair" ? `${i.source} → ${i.destination}` : i.node), long: true },
+      { title: "from", value: (i) => label(i.windows[0]), show: (i) => when(i.windows[0]) },
+      { title: "to", value: (i) => label(i.windows[i.windows.length - 1]), show: (i) => when(i.windows[i.windows.length - 1]) },
+      { title: "severity", value: (i) => i.severity, show: (i) => severity(i.severity), numeric: true },
+      { title: "windows", value: (i) => i.windows.length, show: (i) => count(i.windows.length), numeric: true },
+      { title: "why", value: (i) => (i.kind === "pair" ? i.reason : i.components.join(", ")), long: true },
+    ],
+  }));
+  else byId("incidents").hidden = true;
+
+  // Any host, also those without an alert.
+  const names = [...new Set(data.hosts.names)];
+  byId("hosts-about").textContent = `Search all ${count(data.hosts.n_all)} hosts (a host counts once as source and once as destination), also those without an alert.` + (data.hosts.n_all > data.hosts.names.length ? ` The page has ${count(data.hosts.names.length)} of them; the others are in scores.parquet.` : "");
+  byId("host-tools").append(Page.search("name of a host", (text) => {
+    const word = text.toLowerCase(), hits = [];
+    for (const name of names) { if (name.toLowerCase().includes(word)) hits.push({ text: name, value: name }); if (hits.length === 50) break; }
+    return hits;
+  }, (name) => {
+    const box = byId("host-detail");
+    fill(box, make("h3", {}, name));
+    const own = data.alerts.filter((a) => a.node === name).length;
+    box.append(make("p", { class: "note" }, own ? `It has ${count(own)} alerts on this page.` : "It has no alert on this page."));
+    for (const one of SIDES) if (rows.has(`${SIDES.indexOf(one)} ${name}`)) history(box, one, name);
+  }));
+
+  // The fit of each side, and the windows without positions.
+  for (const verdict of data.fit) byId("fit-content").append(make("div", {}, make("span", { class: `tag ${verdict.kind}` }, `${verdict.side}s: ${verdict.word}`), make("p", { class: "note" }, verdict.text)));
+  if (data.drift_missing) byId("fit-content").append(make("p", { class: "note" }, `The windows could not all be aligned with each other: ${data.drift_missing}`));
+  if (windows.length) Page.picture(byId("fit-content"), (width) => {
+    const { svg, x, y } = Page.frame({ width, height: 170, xs: [-0.5, windows.length - 0.5], ys: [0, 1.2], yLabel: "error of placing the window", label: "error of placing each window", xTicks: spots(width), xText: label });
+    svg.append(make("line", { x1: x(-0.5), x2: x(windows.length - 0.5), y1: y(0.9), y2: y(0.9), stroke: "var(--bad)", "stroke-dasharray": "5 4" }));
+    for (const one of SIDES) windows.forEach((w, k) => {
+      const fit = w.fits[one];
+      if (fit === null || fit === undefined) return;
+      const dot = make("circle", { cx: x(k), cy: y(Math.min(fit, 1.2)), r: 3.2, fill: `var(--${one})` });
+      tip(dot, w.label, `error of the ${one}s: ${number(fit, 2)}`, fit > 0.9 ? "no alert by drift" : "");
+      svg.append(dot);
+    });
+    return svg;
+  });
+  const missing = windows.filter((w) => w.left_out);
+  if (missing.length) byId("left-out-content").append(Page.table({ label: "windows without positions", rows: missing, columns: [{ title: "window", value: (w) => w.label }, { title: "flows", value: (w) => w.flows, show: (w) => count(w.flows), numeric: true }, { title: "reason", value: (w) => w.left_out, long: true }] }));
+  else byId("left-out").hidden = true;
+  Page.navigation();
+})();

@@ -1,0 +1,255 @@
+"""What other programs get: records, incidents, formats, lists of hosts, and exit codes."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from graphquilt.cli import main
+from graphquilt.errors import FormatError, InputError
+from graphquilt.report.alert_files import CSV_COLUMNS, csv_line, json_line, parse_formats, write_alerts
+from graphquilt.report.anomaly_view import fit_in_words
+from graphquilt.synthetic.netflow import netflow
+from graphquilt.temporal import AnomalyScores, Names, ScoringOptions, Tracker, Window, read_flows
+from graphquilt.temporal.ecs import ecs_record
+from graphquilt.temporal.flow_files import place_of
+from graphquilt.temporal.host_list import HostList, read_host_list, without_hosts
+from graphquilt.temporal.incidents import Incidents, merge_incidents
+from graphquilt.temporal.records import AlertOptions, window_records
+
+DAY = 86400.0
+START = 19_723  # the number of the first day of 2024
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """Steady traffic of 40 sources; the last of them talks to everybody on the last day."""
+    rng = np.random.default_rng(0)
+    A = rng.random((40, 60)) < 0.15
+    days = [sp.csr_array((A & (rng.random(A.shape) < 0.9)).astype(float)) for _ in range(12)]
+    last = days[-1].toarray()
+    last[-1] = 1
+    days[-1] = sp.csr_array(last)
+    return [Window(START + k, DAY * (START + k), DAY * (START + k + 1), day, day.nnz) for k, day in enumerate(days)]
+
+
+@pytest.fixture(scope="module")
+def scored(windows):
+    tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))
+    return [tracker.update(window) for window in windows]
+
+
+NAMES = {"source": Names([f"10.0.0.{k}" for k in range(40)]), "destination": Names([f"=srv-{k}" for k in range(60)])}
+
+
+def records_of(scored, options=None, settings=None, gap=7):
+    incidents, options = Incidents(gap), options or AlertOptions()
+    settings = settings or {"dim": 3}
+    return [
+        record
+        for window in scored
+        for record in window_records(window, NAMES, options, settings=settings, incidents=incidents)
+    ]
+
+
+def test_records_have_ids_dates_and_components(scored):
+    records = records_of(scored)
+    assert len({record["id"] for record in records}) == len(records)
+    assert records == records_of(scored), "the same alerts have the same ids"
+    assert not {r["id"] for r in records} & {r["id"] for r in records_of(scored, settings={"dim": 4})}
+    every = records_of(scored, AlertOptions(budget=1000))
+    last = [r for r in every if r["window"] == START + 11 and r.get("side") == "source"]
+    worst = min(last, key=lambda r: r["pvalue"])
+    assert (worst["node"], worst["date"]) == ("10.0.0.39", "2024-01-12T00:00:00Z")
+    assert {"degree", "new pairs"} <= {component["name"] for component in worst["components"]}
+    assert worst["components"][0]["name"] in worst["reason"]
+    assert {r["kind"] for r in records} == {"host", "pair"}
+
+
+def test_options_choose_alerts_and_allowed_hosts_leave_room_for_others(scored):
+    records = records_of(scored, AlertOptions(budget=3, pairs=1, since=DAY * (START + 10)))
+    assert {r["window"] for r in records} == {START + 10, START + 11}
+    assert [r["kind"] for r in records if r["window"] == START + 11] == ["host"] * 3 + ["pair"]
+    allowed = AlertOptions(budget=3, pairs=2, allowed=HostList(["10.0.0.32/29"]))
+    for record in records_of(scored, allowed):
+        assert record.get("node") not in {f"10.0.0.{k}" for k in range(32, 40)}
+        assert record.get("source") not in {f"10.0.0.{k}" for k in range(32, 40)}
+    last = [r for r in records_of(scored, allowed) if r["window"] == START + 11]
+    assert sum(r["kind"] == "host" for r in last) == 3, "the budget is filled with other hosts"
+    severe = records_of(scored, AlertOptions(min_severity=50))
+    assert severe
+    assert min(r["severity"] for r in severe) >= 50
+    assert records_of(scored, AlertOptions(budget=1, pairs=0, allowed=HostList(["*"]))) == []
+
+
+def test_repeats_are_one_incident():
+    incidents = Incidents(gap=3)
+    host = {"kind": "host", "node": "a"}
+    ids = [incidents.add(host, number, 10.0 * number) for number in (1, 2, 2, 5, 9)]
+    assert [repeat for _, repeat in ids] == [1, 2, 2, 3, 1], "two sides in one window are one repeat"
+    assert len({identity for identity, _ in ids[:4]}) == 1
+    assert ids[4][0] != ids[0][0]
+    again = Incidents(gap=3, open_ones=json.loads(json.dumps(incidents.state(10))))
+    assert again.add(host, 10, 100.0) == (ids[4][0], 2), "a restart goes on"
+    assert incidents.state(20) == {}, "what has ended is forgotten"
+    for damaged in ([1.0], ["x", 1, 2], None):
+        with pytest.raises(FormatError, match="incidents of a state are damaged"):
+            Incidents(open_ones={"key": damaged})
+
+
+def test_incidents_contain_each_alert_once(scored):
+    records = records_of(scored)
+    merged = merge_incidents(records)
+    assert sorted(i for incident in merged for i in incident["alerts"]) == sorted(r["id"] for r in records)
+    assert [i["severity"] for i in merged] == sorted((i["severity"] for i in merged), reverse=True)
+    assert any(len(incident["windows"]) > 1 for incident in merged)
+    for incident in merged:
+        assert incident["start"] < incident["end"]
+
+
+def test_every_format_has_the_same_alerts(scored, tmp_path):
+    records = records_of(scored)
+    write_alerts(tmp_path, records, parse_formats("json,csv,parquet"))
+    lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records
+    rows = list(csv.DictReader((tmp_path / "alerts.csv").read_text().splitlines()))
+    assert [row["id"] for row in rows] == [record["id"] for record in records]
+    table = pq.read_table(tmp_path / "alerts.parquet")
+    assert table.column_names == list(CSV_COLUMNS)
+    assert table["id"].to_pylist() == [record["id"] for record in records]
+    first = next(k for k, record in enumerate(records) if record["kind"] == "host")
+    assert table["components"][first].as_py() == records[first]["components"]
+    with pytest.raises(InputError, match="alerts are written as json, csv, parquet"):
+        parse_formats("xml")
+
+
+def test_a_spreadsheet_evaluates_no_name(scored):
+    record = next(r for r in records_of(scored) if r["kind"] == "pair")
+    assert record["destination"].startswith("=")
+    row = next(csv.DictReader(io.StringIO(csv_line(None) + "\n" + csv_line(record))))
+    assert row["destination"] == "'" + record["destination"]
+    assert json.loads(json_line(record | {"node": "\x1b[2J ü"})).get("node") == "\x1b[2J ü"
+    assert json_line({"node": "\x1b ü"}).isascii()
+
+
+def test_ecs_names(scored):
+    for record in records_of(scored):
+        ecs = ecs_record(record)
+        assert ecs["event"]["id"] == record["id"]
+        assert ecs["event"]["kind"] == "alert"
+        assert 0 <= ecs["event"]["severity"] <= 100
+        assert ecs["@timestamp"] == record["date"].replace("Z", ".000Z")
+        end = ecs["source"] if record["kind"] == "pair" else ecs[record["side"]]
+        assert end["address"] == (record["source"] if record["kind"] == "pair" else record["node"])
+        assert ("ip" in end) == end["address"].startswith("10.")
+        assert ecs["graphquilt"]["incident"] == record["incident"]
+
+
+def test_lists_of_hosts(tmp_path):
+    path = tmp_path / "hosts.txt"
+    path.write_text("# scanners\nscan-*  # all of them\n10.1.0.0/16\nfe80::/10\n\nmail\n")
+    hosts = read_host_list(path)
+    assert [h in hosts for h in ("scan-1", "10.1.9.9", "fe80::1", "mail", "10.2.0.1", "mail.x", None)] == [True] * 4 + [
+        False
+    ] * 3
+    assert not HostList()
+    with pytest.raises(InputError, match="neither a host nor a network"):
+        HostList(["10.1.0.0/99"])
+    with pytest.raises(InputError, match="cannot be read"):
+        read_host_list(tmp_path / "absent")
+
+
+def test_flows_of_ignored_hosts_are_left_out_and_places_stay_right():
+    content = "time,source,destination\n" + "".join(f"{k},h{k % 3},d{k % 2}\n" for k in range(9))
+    batches = list(without_hosts(read_flows(io.BytesIO(content.encode())), HostList(["h1", "d1"])))
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert rows == [(0.0, "h0", "d0"), (2.0, "h2", "d0"), (6.0, "h0", "d0"), (8.0, "h2", "d0")]
+    assert place_of(batches[0], 2) == "the input line 8"
+
+
+def test_the_fit_of_each_side_is_said_in_words(scored):
+    from dataclasses import replace
+
+    def words(source, destination):
+        windows = tuple(replace(window, fits={"source": source, "destination": destination}) for window in scored)
+        return [(verdict["word"], verdict["text"]) for verdict in fit_in_words(AnomalyScores(windows, None, None, ()))]
+
+    (good, first), (bad, second) = words(0.2, 0.95)
+    assert (good, bad) == ("Good", "Bad")
+    assert "All 12 windows that were placed can alert by drift" in first
+    assert "In 12 of 12 windows the overlaps do not agree" in second
+    assert "no destination alerts by drift" in second
+    assert [word for word, _ in words(np.nan, 0.5)] == ["None", "Fair"]
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    return netflow(60, 200, 9, campaigns=1, seed=6).write(tmp_path_factory.mktemp("flows"))
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    def run_here(*words):
+        monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        seen = capsys.readouterr()
+        return end.value.code or 0, seen.out, seen.err
+
+    return run_here
+
+
+SMALL = ("--dim", "2", "--lags", "1,7", "--min-observations", "3")
+
+
+def test_batch_and_stream_give_the_same_records(call, days, tmp_path):
+    code, _, said = call("anomaly", days[0].parent, "--out", tmp_path / "out", "--no-figures", *SMALL)
+    assert code == 0, said
+    code, out, said = call("watch", days[0].parent, "--idle", "0", *SMALL)
+    assert code == 0, said
+    batch = {r["id"]: r for r in map(json.loads, (tmp_path / "out" / "alerts.jsonl").read_text().splitlines())}
+    stream = {r["id"]: r for r in map(json.loads, out.splitlines())}
+    assert batch.keys() == stream.keys()
+    for identity, record in batch.items():
+        for key in record.keys() - {
+            "usual_degree",
+            "n_new",
+            "n_gone",
+            "new",
+            "gone",
+        }:  # the batch also knows the future
+            assert record[key] == stream[identity][key], key
+        assert record.keys() <= stream[identity].keys()
+
+
+def test_exit_codes_and_formats_for_cron(call, days, tmp_path):
+    folder = days[0].parent
+    words = ("anomaly", folder, "--no-figures", *SMALL, "--exit-code")
+    assert call(*words, "--out", tmp_path / "a", "--format", "csv,parquet")[0] == 3
+    assert sorted(path.name for path in (tmp_path / "a").glob("alerts*")) == ["alerts.csv", "alerts.parquet"]
+    assert call(*words, "--out", tmp_path / "b", "--since", "9999-01-01")[0] == 0
+    assert (tmp_path / "b" / "alerts.jsonl").read_text() == ""
+    code, out, _ = call("watch", folder, "--idle", "0", *SMALL, "--exit-code", "--format", "csv", "--since", "0")
+    assert code == 3
+    assert out.splitlines()[0] == ",".join(CSV_COLUMNS)
+    code, out, _ = call("watch", folder, "--idle", "0", *SMALL, "--ecs", "--budget", "1", "--pairs", "0")
+    assert (code, json.loads(out.splitlines()[-1])["event"]["module"]) == (0, "graphquilt")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--since", "soon"), "--since is a date such as 2024-05-01"),
+        (("--allow", "absent.txt"), "absent.txt cannot be read"),
+        (("--format", "xml"), "alerts are written as json, csv, parquet"),
+        (("--format", "parquet"), "watch prints its alerts as --format json or csv"),
+        (("--pairs", "-1"), "--pairs is at least 0"),
+    ],
+)
+def test_wrong_flags_are_one_sentence(call, days, change, message):
+    code, _, said = call("watch", days[0].parent, "--idle", "0", *SMALL, *change)
+    assert (code, message in said) == (2, True), said
