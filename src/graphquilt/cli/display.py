@@ -7,13 +7,14 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from graphquilt.graph import Graph
+    from graphquilt.jobs import Advice
     from graphquilt.progress import Progress, ProgressCallback
 
 
@@ -107,6 +108,14 @@ def _is_word(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def show_advice(advice: Sequence[Advice]) -> None:
+    """Print what may help, each with a command to copy on a line of its own."""
+    if advice:
+        print("what to do")
+    for one in advice:
+        print(f"  {one.why}:\n    {one.command}")
 
 
 def resume_command() -> str:

@@ -6,6 +6,7 @@
 ``export`` and ``nearest`` look at it.
 """
 
+from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
@@ -20,6 +21,7 @@ from graphquilt.jobs.status import JobStatus, job_status
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
+    "Advice",
     "DirectoryStore",
     "Evaluation",
     "Job",
@@ -35,6 +37,7 @@ __all__ = [
     "embed",
     "evaluate_job",
     "export_embedding",
+    "fit_advice",
     "foreign_job",
     "job_status",
     "keep_routes",

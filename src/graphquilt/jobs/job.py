@@ -363,15 +363,15 @@ class Job:
         """Return the command that leads to an embedding: patches come before the alignment."""
         done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
         if done < wanted:
-            return f"embed its patches first ({done} of {wanted} are), then align it: {self._command('embed')}"
-        return f"{alignment}: {self._command('align')}"
+            return f"embed its patches first ({done} of {wanted} are), then align it: {self.command('embed')}"
+        return f"{alignment}: {self.command('align')}"
 
-    def _command(self, word: str) -> str:
+    def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job where it has one."""
         if not isinstance(self.store, DirectoryStore):
-            return f"graphquilt {word} JOB"
+            return shlex.join(["graphquilt", word, "JOB", *flags])
         short = os.path.relpath(self.store.path)
-        return f"graphquilt {word} {shlex.quote(self.name if short.startswith('..') else short)}"
+        return shlex.join(["graphquilt", word, self.name if short.startswith("..") else short, *flags])
 
     def embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""

@@ -28,6 +28,7 @@ __all__ = ["job_page", "write_job_report"]
 
 _EDGES = 20_000  # patch edges on the page, the worst first
 _CURVES = 40  # loss curves on the page
+_SETTINGS = 100  # embedders on the page, where every patch has its own
 _PAPER = """@article{jeub2023local2global,
   title   = {{Local2Global}: a distributed approach for scaling representation learning on graphs},
   author  = {Jeub, Lucas G. S. and Colavizza, Giovanni and Dong, Xiaowen and Bazzi, Marya and Cucuringu, Mihai},
@@ -187,7 +188,7 @@ def _name_nodes(job: Job, n_nodes: int, views: list[dict[str, object]]) -> None:
     ids = job_ids(job, n_nodes)
     for view in views:
         names = np.asarray(ids)[np.asarray(view.pop("nodes"))]
-        view["ids"] = [str(name)[:80] for name in names.tolist()]
+        view["ids"] = [text if len(text) <= 40 else f"{text[:39]}…" for text in map(str, names.tolist())]
 
 
 def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tuple[int, Mapping[str, object]]]:
@@ -239,8 +240,10 @@ def _rows(settings: Mapping[str, object], group: str = "") -> Iterator[tuple[str
         if isinstance(value, Mapping) and value:
             yield from _rows(value, full)
         elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            for k, item in enumerate(value):
+            for k, item in enumerate(value[:_SETTINGS]):
                 yield from _rows(item, f"{full}.{k}")
+            if len(value) > _SETTINGS:
+                yield full, f"and {len(value) - _SETTINGS} more"
         else:
             yield full, _words(value)
 
