@@ -375,12 +375,18 @@ def _read_events(folder, path):
 
 def _make_word_maps(folder):
     (folder / "hosts.json").write_text(json.dumps({f"10.0.0.{k}": f"host-{k}" for k in range(9)}))
+    (folder / "allow.txt").write_text("# hosts\nscan-*\n10.1.0.0/16\nfe80::/10\nmail # own\n")
     (folder / "labels.csv").write_text("id,description,label\n" + "".join(f"id-{k},text,attack\n" for k in range(9)))
 
 
 def _read_word_map(folder, path):
     from graphquilt.temporal.flow_files import read_words
+    from graphquilt.temporal.host_list import read_host_list
 
+    if path.suffix == ".txt":
+        hosts = read_host_list(path)
+        assert [host in hosts for host in ("mail", "10.1.2.3", "scan-1")]
+        return
     words = read_words(path, key="id", value="label")
     assert all(isinstance(word, str) for pair in words.items() for word in pair)
 
@@ -951,7 +957,7 @@ READERS = {
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
         Reader("flows in logs of every kind", _make_logs, _read_logs),
         Reader("events of hosts", _make_events, _read_events),
-        Reader("maps of addresses and labels", _make_word_maps, _read_word_map),
+        Reader("addresses, labels and lists of hosts", _make_word_maps, _read_word_map),
         Reader("configuration", _make_config, _read_config, 0.4),
         Reader("graph folder", _make_graph_folder, _read_graph_folder, 2, _seal_folder),
         Reader("job folder", _make_job, _read_job, 0.5, _seal_folder),
