@@ -127,7 +127,7 @@ def measured(method, name, data, folder):
         command += ["--data", data] if data else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            result = {"failed": done.stderr.strip().splitlines()[-1][:200]}
+            result = {"failed": (done.stderr.strip() or f"ended with code {done.returncode}").splitlines()[-1][:200]}
         else:
             result = json.loads(done.stdout.strip().splitlines()[-1])
         file.write_text(json.dumps(result), encoding="utf-8")
@@ -173,6 +173,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("peers"))
     parser.add_argument("--write", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--cell", nargs=2)
     arguments = parser.parse_args()
     if arguments.cell:
@@ -180,9 +181,10 @@ def main():
         return
     arguments.out.mkdir(exist_ok=True)
     results = {(m, s): {"left out": "takes more than an hour"} for m, s in SLOW}
-    results |= {(m, s): {"left out": "not asked for"} for m in METHODS for s in SETS if s not in arguments.sets}
+    asked = {(m, s) for m in arguments.methods for s in arguments.sets}
+    results |= {(m, s): {"left out": "not asked for"} for m in METHODS for s in SETS if (m, s) not in asked}
     for name in arguments.sets:
-        for method in METHODS:
+        for method in arguments.methods:
             if (method, name) not in results:
                 results[method, name] = measured(method, name, arguments.data, arguments.out)
     if arguments.write:

@@ -246,7 +246,8 @@ def test_edge_errors_are_what_they_say():
     spread = np.sum((a - a.mean(axis=0)) ** 2) + np.sum((b - b.mean(axis=0)) ** 2)
     assert alignment.edge_errors[e] == pytest.approx(np.sqrt(np.sum((a - b) ** 2) / spread))
     assert alignment.edge_weights[e] == len(rows_i)
-    assert alignment.worst_edges(1)[0].tolist() == alignment.edges[alignment.edge_errors.argmax()].tolist()
+    worst = alignment.edge_errors.argmax()
+    assert alignment.worst_edges(1) == [(*alignment.edges[worst].tolist(), alignment.edge_errors[worst])]
 
 
 def test_unrelated_patches_have_errors_near_one():

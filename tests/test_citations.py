@@ -1,10 +1,12 @@
 """The synthetic citation graph: the files of MAG240M, with the properties that its description promises."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from graphquilt.datasets.pickles import load_torch
-from graphquilt.errors import InputError, JobError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.ingest import read_mag240m
 from graphquilt.synthetic import citation_graph, citations
 
@@ -108,3 +110,33 @@ def test_too_little_disk_is_said_before_anything_is_written(tmp_path):
     with pytest.raises(JobError, match=r"needs 1\.6e\+10 GB .*disk has .* GB left\. Free .* GB"):
         citation_graph(tmp_path / "graph", 10**9, 10**18)
     assert not (tmp_path / "graph").exists()
+
+
+def test_a_folder_that_is_not_whole_is_said_before_anything_is_built(root, tmp_path):
+    with pytest.raises(FormatError, match=r"is not a folder of OGB-LSC MAG240M: .*edge_index\.npy is missing"):
+        read_mag240m(tmp_path, tmp_path / "graph")
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    labels, features = (copy / "processed" / "paper" / f"node_{name}.npy" for name in ("label", "feat"))
+    whole = labels.read_bytes()
+    np.save(labels, np.load(labels)[:-1])
+    with pytest.raises(FormatError, match=f"not one class for each of {N} papers"):
+        read_mag240m(copy, tmp_path / "graph")
+    labels.write_bytes(whole[:-1])
+    with pytest.raises(FormatError, match="cut short"):
+        read_mag240m(copy, tmp_path / "graph")
+    labels.write_bytes(whole)
+    with pytest.raises(InputError, match="too little to work in"):
+        read_mag240m(copy, tmp_path / "graph", memory=1000)
+    np.save(features, np.load(features)[: N // 2])
+    with pytest.raises(FormatError, match=f"not one class for each of {N // 2} papers"):
+        read_mag240m(copy, tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()
+
+
+def test_too_little_disk_for_the_graph_is_said_before_edges_are_distributed(root, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphquilt.files.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))
+    events = []
+    with pytest.raises(JobError, match=r"building this graph needs 0\.00\d+ GB .* and its disk has 1e-06 GB left"):
+        read_mag240m(root, tmp_path / "graph", progress=events.append)
+    assert {event.stage for event in events} == {"counting edges"}

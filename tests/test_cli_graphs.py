@@ -1,6 +1,7 @@
 """graphquilt ingest: files to graph folders."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -87,10 +88,13 @@ def test_the_mag240m_folder_is_reported_as_it_is_written(ingest, tmp_path):
     np.save(papers / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
     np.save(papers / "node_label.npy", np.arange(50.0) % 3)
     bare = json.loads(ingest(tmp_path / "mag", tmp_path / "g", "--json")[1])
-    assert (bare["features"], bare["labelled"]) == (None, True)
+    assert (bare["features"], bare["labelled"]) == (8, True)
     assert Graph.open(tmp_path / "g").labels.tolist() == (np.arange(50) % 3).tolist()
-    features = ("--features", papers / "node_feat.npy")
+    assert not (tmp_path / "g" / "features.npy").exists()
+    assert Path(Graph.open(tmp_path / "g").features.filename) == papers / "node_feat.npy"
+    features = ("--features", papers / "node_feat.npy", "--copy-features")
     assert json.loads(ingest(tmp_path / "mag", tmp_path / "h", *features, "--json")[1])["features"] == 8
+    assert (tmp_path / "h" / "features.npy").exists()
 
 
 def test_the_largest_component_out_of_core_is_the_one_in_memory(ingest, tmp_path):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "docs/how-to", "docs/how-it-works")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 # Other tests run these pages, with the files that they speak of: test_foreign_patches.py, test_anomaly.py and
-# test_federated_cli.py.
+# test_federated_processes.py.
 PAGES = [page for page in PAGES if page not in {"docs/job-format.md", "docs/anomaly.md", "docs/federated.md"}]
 # What a page takes as given: names that its blocks use, and the packages that they need.
 GIVEN = {
@@ -41,6 +41,12 @@ X, y = np.load("x.npy"), np.load("labels.npy")
 import graphquilt as gq
 gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
 """,
+    "docs/report.md": """
+from pathlib import Path
+import graphquilt as gq
+gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
+Path("labels.csv").write_text("id,team\\n" + "".join(f"{k},team {k % 4}\\n" for k in range(1200)))
+""",
     "docs/recipes.md": """
 import numpy as np
 import graphquilt as gq
@@ -53,6 +59,7 @@ PACKAGES = {
     "docs/evaluation.md": ["torch"],
     "docs/patches.md": ["matplotlib"],
     "docs/recipes.md": ["torch"],
+    "docs/report.md": ["matplotlib"],
 }
 # A block after a line "<!-- not run: the reason -->" is left alone.
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\s*)?^( *)```(\w*)\n(.*?)^\2```$", re.M | re.S)

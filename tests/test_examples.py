@@ -17,7 +17,9 @@ SCRIPTS = {
     "larger_than_memory.py": (["--nodes", "20000"], []),
     "new_nodes.py": ([], []),
     "pyg_encoder.py": (["--epochs", "60"], ["torch_geometric", "sklearn"]),
+    "three_departments.py": ([], []),
     "walks_of_another_library.py": ([], ["gensim", "sklearn"]),
+    "week_of_zeek_logs.py": ([], []),
     "word_vectors.py": ([], []),
 }
 

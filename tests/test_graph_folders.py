@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from graphquilt.checksums import sealed_text
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph
+from graphquilt.graph import Graph, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.ingest import build_csr, outofcore
@@ -260,3 +260,80 @@ def test_times_in_the_future_make_no_writer_wait(tmp_path, monkeypatch):
         os.utime(path, (time.time() + 10**8,) * 2)
     attach(tmp_path, labels=np.arange(40))
     assert Graph.open(tmp_path).labels[7] == 7
+
+
+@pytest.fixture
+def referring(tmp_path):
+    """Return a graph folder whose features are in a file elsewhere, and that file."""
+    rng = np.random.default_rng(0)
+    A = sp.random_array((60, 60), density=0.1, rng=rng, format="csr")
+    Graph(sp.csr_array(A + A.T), labels=np.arange(60) % 3).save(tmp_path / "graph")
+    np.save(tmp_path / "x.npy", rng.normal(size=(60, 5)).astype(np.float16))
+    attach(tmp_path / "graph", features=tmp_path / "x.npy")
+    return tmp_path / "graph", tmp_path / "x.npy"
+
+
+def test_features_by_reference_stay_where_they_are(referring, tmp_path):
+    folder, file = referring
+    graph = Graph.open(folder)
+    assert np.array_equal(graph.features, np.load(file))
+    assert not (folder / "features.npy").exists()
+    attach(folder, labels=np.arange(60) % 2)
+    again = Graph.open(folder)
+    assert (again.features.filename, again.labels.max()) == (str(file), 1)
+    assert graph_fingerprint(again) == graph_fingerprint(graph)
+    again.save(tmp_path / "copy")
+    assert np.array_equal(np.load(tmp_path / "copy" / "features.npy"), np.load(file))
+
+
+def test_a_file_of_features_is_known_by_size_time_and_samples(referring, monkeypatch):
+    folder, file = referring
+    with monkeypatch.context() as patch:
+        patch.setattr(references, "_sampled_checksum", None)  # an unchanged file is not read
+        Graph.open(folder)
+    os.utime(file, (1, 1))
+    Graph.open(folder)
+    np.save(file, np.zeros((60, 5), dtype=np.float16))
+    with pytest.raises(FormatError, match=r"x\.npy is not the file that it was when the graph in .* was made"):
+        Graph.open(folder)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(FormatError, match="cut short or damaged"):
+        Graph.open(folder)
+    file.unlink()
+    with pytest.raises(FormatError, match=r"has its features in .*x\.npy', which cannot be read"):
+        Graph.open(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"indices": {"path": "/x.npy", "stamp": [1, 2]}},
+        {"features": {"path": "x.npy"}},
+        {"features": {"path": 7}},
+        {"features": {"path": "/a\0b"}},
+        {"features": {"path": "/\ud800"}},
+        {"features": {"stamp": [1, -2]}},
+        {"features": {"stamp": None}},
+    ],
+)
+def test_a_forged_reference_is_refused(referring, change):
+    folder, _ = referring
+    content = json.loads((folder / "graph.json").read_text())
+    for name, values in change.items():
+        content["arrays"][name] |= values
+    (folder / "graph.json").write_text(sealed_text(content))
+    with pytest.raises(FormatError, match=r"only features can|is not a graph's description|its name is no text"):
+        Graph.open(folder)
+
+
+def test_features_by_reference_with_the_wrong_rows(referring):
+    folder, file = referring
+    np.save(file.with_name("short.npy"), np.zeros((59, 5)))
+    with pytest.raises(InputError, match="60 nodes and the features have 59 rows"):
+        attach(folder, features=file.with_name("short.npy"))
+    np.save(file.with_name("flat.npy"), np.zeros(60))
+    with pytest.raises(InputError, match="one per node"):
+        attach(folder, features=file.with_name("flat.npy"))
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        attach(folder, features=file.with_name("none.npy"))
+    assert np.array_equal(Graph.open(folder).features, np.load(file))

@@ -301,9 +301,7 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
     with pytest.raises(gq.errors.JobError, match=r"does not belong to its alignment.*: graphquilt align "):
         export_embedding(still, tmp_path / "out.csv")
     job = with_recipe(still, motions=None)
-    with pytest.raises(
-        gq.errors.JobError, match=r"was aligned with .*translate false \(now true\).*graphquilt align"
-    ):
+    with pytest.raises(gq.errors.JobError, match=r"was aligned with .*translate false \(now true\).*graphquilt align"):
         export_embedding(job, tmp_path / "out.csv")
     job.stitch()
     assert np.array_equal(job.embedding, X)

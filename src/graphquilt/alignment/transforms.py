@@ -183,9 +183,11 @@ class Alignment:
         scales, rotations, translations = self.scales[rows], self.rotations[rows], self.translations[rows]
         return Alignment(scales, rotations, translations, EdgeTable.empty(), np.r_[np.ones(self.dim), -1.0])
 
-    def worst_edges(self, n: int = 5) -> Int64Array:
-        """Return the n edges with the largest error after alignment, worst first, (n, 2)."""
-        return self.edges[np.argsort(-self.edge_errors, kind="stable")[:n]]
+    def worst_edges(self, n: int = 5) -> list[tuple[int, int, float]]:
+        """Return the n edges with the largest error after alignment as (patch, patch, error), worst first."""
+        worst = np.argsort(-self.edge_errors, kind="stable")[:n]
+        pairs, errors = self.edges[worst].tolist(), self.edge_errors[worst].tolist()
+        return [(i, j, error) for (i, j), error in zip(pairs, errors, strict=True)]
 
     def summary(self) -> str:
         """Say in plain words how good the fit is, what is doubtful and what to change."""

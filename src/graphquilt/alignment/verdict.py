@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from graphquilt.arrays import BoolArray, Int64Array
 
 if TYPE_CHECKING:
+    from graphquilt.alignment.edge_table import EdgeTable
     from graphquilt.alignment.transforms import Alignment
 
-__all__ = ["culprits", "verdict"]
+__all__ = ["culprits", "grade", "verdict"]
+
+Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
@@ -22,6 +25,8 @@ THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycle
 def verdict(fit: Alignment) -> str:
     """Say how good the fit is, what is doubtful and what to change, one sentence per line."""
     lines = [f"{fit.n_patches} patches in {fit.dim} dimensions, compared on {len(fit.edges)} overlaps."]
+    if fit.n_patches == 1:
+        return f"One patch in {fit.dim} dimensions: there is nothing to align."
     if len(fit.edges) == 0:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
     lines.append(_errors(fit))
@@ -45,26 +50,58 @@ def verdict(fit: Alignment) -> str:
     return "\n".join(lines)
 
 
+def grade(fit: Alignment) -> Grade:
+    """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
+
+    Examples
+    --------
+    >>> from graphquilt.alignment import Alignment
+    >>> grade(Alignment.identity(3, 2))
+    'unknown'
+    """
+    errors = _trusted(fit).errors
+    if len(errors) == 0:
+        return "unknown"
+    if errors.max() <= FAIR:
+        return "good" if errors.max() <= GOOD else "fair"
+    return "bad" if (errors > FAIR).sum() > len(errors) / 2 else "doubtful"
+
+
+def _trusted(fit: Alignment) -> EdgeTable:
+    """Return the edges that are not doubted, or all of them where all are."""
+    trusted = fit.edge_table.trust >= 1
+    return fit.edge_table.take(trusted) if trusted.any() else fit.edge_table
+
+
 def _errors(fit: Alignment) -> str:
-    table, these = fit.edge_table, "the overlaps"
-    if 0 < (table.trust >= 1).sum() < len(table):
-        table, these = table.take(table.trust >= 1), "the overlaps that are trusted"
+    table, word = _trusted(fit), grade(fit)
+    these = "the overlaps" if len(table) == len(fit.edges) else "the overlaps that are trusted"
     errors, worst_first = table.errors, table.pairs[np.argsort(-table.errors, kind="stable")]
     middle, worst, m = float(np.median(errors)), float(errors.max()), len(errors)
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
     bad = int((errors > FAIR).sum())
-    if worst <= GOOD:
+    if word == "good":
         return f"Good: {these} agree. {figures}"
-    if bad == 0:
+    if word == "fair":
         return f"Fair: {these} agree roughly. {figures} The worst is {_named(worst_first[:1])}."
     # No advice may depend on how the patches were embedded, which is not known here.
-    if bad > m / 2:
-        word, advice = "Bad", "Most patches do not agree: use larger overlaps, fewer dimensions or another embedder."
+    if word == "bad":
+        remedy = "Most patches do not agree: use larger overlaps, fewer dimensions or another embedder."
+        advice = f"{_worst_patch(table)} {remedy}"
     elif fit.robust:
-        word, advice = "Doubtful", "Embed these patches again, or drop these edges."
+        advice = "Embed these patches again, or drop these edges."
     else:
-        word, advice = "Doubtful", "Embed these patches again, drop these edges, or align with robust=True (--robust)."
-    return f"{word}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
+        advice = "Embed these patches again, drop these edges, or align with robust=True (--robust)."
+    return f"{word.capitalize()}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
+
+
+def _worst_patch(table: EdgeTable) -> str:
+    """Name the patch whose overlaps have the largest mean error."""
+    ends, errors = table.pairs.ravel(), np.repeat(table.errors, 2)
+    degrees = np.bincount(ends)
+    means = np.bincount(ends, weights=errors) / np.maximum(degrees, 1)
+    k = int(means.argmax())
+    return f"Patch {k} agrees least with its neighbours ({means[k]:.2g} on average)."
 
 
 def _misfits(fit: Alignment) -> list[str]:

@@ -1,7 +1,8 @@
 """The command line: parse, call, print. The only package that prints or draws a progress bar.
 
 Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
-2 the input is wrong (one sentence, no traceback); 1 a bug (with its traceback); 130 stopped with Ctrl-C.
+2 the input is wrong (one sentence, no traceback); 3 the fit is bad and ``--strict`` does not accept it; 1 a bug (with
+its traceback); 130 stopped with Ctrl-C.
 
 The flags of a command are the fields of the frozen values that it takes (``values``).
 """

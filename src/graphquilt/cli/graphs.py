@@ -41,6 +41,8 @@ class ReadingFlags:
     """What separates columns of text files. [default: guessed]"""
     memory: str | None = None
     """Build out of core within this much memory, as 2G: .npy, Parquet, MAG240M."""
+    copy_features: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Out of core: copy the features into the graph's folder, which else refers to their file."""
 
 
 @app.command(help_epilogue="Example: graphquilt ingest edges.csv graph --features x.npy")
@@ -104,17 +106,13 @@ def _out_of_core(
                 columns=origin.columns,
                 progress=progress,
             )
-        if graph.features is not None and features is None:
-            logging.warning(
-                "The features (%s × %s) were left where they are; to have them in %s too, add "
-                "--features %s/…/node_feat.npy.",
-                *graph.features.shape,
-                out,
-                edges,
-            )
+        features = graph.features if features is None else features
         labels = graph.labels if labels is None else labels
         if not origin.largest_component:
-            attach(out, features=features, labels=labels)
+            file = None if reading.copy_features else getattr(features, "filename", None)
+            if file is not None:
+                logging.info("The features stay in %s; --copy-features copies them.", file)
+            attach(out, features=features if file is None else Path(file), labels=labels)
             return Graph.open(out)
         whole = Graph.open(place).with_attributes(features=features, labels=labels)
         largest = save_largest_component(whole, out, progress=progress)

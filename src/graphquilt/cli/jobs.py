@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import show, watching
+from graphquilt.cli.display import show, show_advice, watching
 from graphquilt.cli.values import (
     CuttingFlags,
     EmbedderFlags,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from graphquilt.jobs import Job
     from graphquilt.progress import ProgressCallback
 
+Strict = Annotated[bool, Parameter(negative="", help="Exit with code 3 if the fit is bad or doubtful.")]
 Edges = Annotated[Path, Parameter(help="A file of edges, or a graph folder.")]
 
 
@@ -73,6 +75,23 @@ def _fit(job: Job) -> dict[str, object]:
     }
 
 
+def _show_fit(result: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
+    """Print the result of a job, what to do if the fit is bad, and leave with code 3 if ``strict`` forbids it."""
+    from graphquilt.alignment.verdict import grade
+    from graphquilt.jobs import fit_advice
+
+    advice, word = fit_advice(job), grade(job.alignment)
+    if output.json:
+        show(result | _fit(job) | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
+    else:
+        show(result | _fit(job), as_json=False)
+        show_advice(advice)
+    if strict and word in ("bad", "doubtful"):
+        print(f"graphquilt: the fit is {word}, which --strict does not accept (exit code 3).", file=sys.stderr)
+        sys.stdout.flush()
+        raise SystemExit(3)
+
+
 @app.command(help_epilogue="Example: graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job")
 def run(
     edges: Edges,
@@ -84,6 +103,7 @@ def run(
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
+    strict: Strict = False,
     output: Output = Output(),
 ) -> None:
     """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
@@ -95,8 +115,8 @@ def run(
     graph = job.graph
     assert graph is not None
     result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
-    result |= {"dim": job.settings.dim, "recipe": training.name, "runs": training.runs}
-    show(result | _fit(job), as_json=output.json)
+    result |= {"weighted": graph.weights is not None, "dim": job.settings.dim, "recipe": training.name}
+    _show_fit(result | {"runs": training.runs}, job, strict=strict, output=output)
 
 
 @app.command(help_epilogue="Example: graphquilt patch graph --patches 10000 --partition fennel --overlap 512:2048")
@@ -150,6 +170,7 @@ def align(
     *,
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
+    strict: Strict = False,
     output: Output = Output(),
 ) -> None:
     """Align the embedded patches of a job and average them into one embedding."""
@@ -159,7 +180,7 @@ def align(
     opened = opened.revise(stitching.applied(opened.settings))
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
-    show({"job": str(job), **_fit(opened)}, as_json=output.json)
+    _show_fit({"job": str(job)}, opened, strict=strict, output=output)
 
 
 @app.command(help_epilogue="Example: graphquilt stitch a.vec b.parquet c.npz --out job")
@@ -174,6 +195,7 @@ def stitch(
     out: OutFolder = Path("job"),
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
+    strict: Strict = False,
     output: Output = Output(),
 ) -> None:
     """Stitch embeddings that exist already, with any ids, into one: a job like any other."""
@@ -190,4 +212,4 @@ def stitch(
         job.stitch(executor=pool, progress=progress)
     graph = job.patch_graph
     result = {"job": str(out), "nodes": graph.n_nodes, "patches": graph.n_patches, "dim": job.settings.dim}
-    show(result | _fit(job), as_json=output.json)
+    _show_fit(result, job, strict=strict, output=output)

@@ -135,6 +135,8 @@ class CuttingFlags:
     """How patch edges are chosen: resistance, or conductance (for thousands of patches). [default: resistance]"""
     growth: float | None = None
     """How many times its cluster a patch may hold. [default: 10]"""
+    each_component: bool | None = None
+    """Align each component of the graph alone, where the embedder has no shared start."""
     degree_limit: int | None = None
     """Largest number of neighbours of one patch. [default: as many as its growth allows]"""
     passes: int | None = None
@@ -162,6 +164,8 @@ class CuttingFlags:
             changes["overlap"] = _overlap(self.overlap)
         if self.edge_weight is not None:
             changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
+        if self.each_component is not None:
+            changes["components"] = "each" if self.each_component else None
         limits = _values(self, "growth") | ({} if self.degree_limit is None else {"degree": self.degree_limit})
         if limits:
             changes["limits"] = changed(cutting.limits, limits)

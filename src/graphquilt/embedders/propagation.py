@@ -32,8 +32,9 @@ OFFERED = 50  # rows that a patch without a survey offers
 WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
 HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
 SMALLEST_HALF = 2.0**-14  # numbers below this are slow to turn into half precision, and do not count in unit rows
-FEWEST, MOST = 256, 1000  # clusters of a graph, where the embedder does not say how many
-SIGNAL = 10**8  # entries of a signal of memberships that the number of clusters keeps to
+FEWEST, USUAL = 256, 1000  # clusters of a graph, where the embedder does not say how many
+CLUSTER = 50  # nodes of a cluster, of which larger graphs have more than usual,
+SIGNAL = 2 * 10**8  # as long as the signal of memberships has no more entries than this
 PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
 
 Weighted: TypeAlias = Sequence[tuple[float, Signal]]
@@ -51,8 +52,9 @@ class Propagation:
         The weight of the cluster memberships beside the features. A graph without features is embedded by its
         memberships alone.
     clusters : int, optional
-        Number of clusters; at most a quarter of the number of nodes are made. By default 1000, and fewer in graphs of
-        more than 100 000 nodes, down to 256: more tell neighbours apart better, and cost as much more.
+        Number of clusters; at most a quarter of the number of nodes are made. By default 1000, one per 50 nodes from
+        50 000 to 100 000 nodes, and then fewer again, down to 256: more tell neighbours apart better, and cost as much
+        more.
     steps, restart : int, float
         The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
     sample : int
@@ -222,7 +224,9 @@ class Propagation:
         """Return how many clusters the signal has: as many as the start, or those for a whole graph of n_nodes."""
         if self.start is not None:
             return len(self.start["directions"]) - feature_width(graph)
-        return max(FEWEST, min(MOST, SIGNAL // max(n_nodes, 1))) if self.clusters is None else self.clusters
+        if self.clusters is not None:
+            return self.clusters
+        return max(FEWEST, min(max(USUAL, n_nodes // CLUSTER), SIGNAL // max(n_nodes, 1)))
 
     def _signals(self, graph: Graph, rows: Int64Array, surroundings: Surroundings | None) -> Weighted:
         """Return these rows of the signals of the graph, with their weights."""

@@ -64,10 +64,11 @@ class Walk:
         """Return H for the signal that is 1 in the column of each node's cluster, the columns from first to last."""
         inside = np.flatnonzero((cluster >= first) & (cluster < last))
         columns = cluster[inside] - first
-        H = np.empty((len(cluster), last - first), dtype=np.float32)
+        H = np.zeros((len(cluster), last - first), dtype=np.float32)
         membership_step(self.csr, self.scale, self.restart, self.rows[0], cluster, first, H)
         H[inside, columns] += self.restart
-        spare, nothing = np.empty_like(H), np.empty((0, 0), dtype=np.float32)
+        # Zeros, because the restart is also added to rows that a step does not compute.
+        spare, nothing = np.zeros_like(H), np.empty((0, 0), dtype=np.float32)
         for rows in self.rows[1:]:
             propagation_step(self.csr, self.scale, self.restart, rows, nothing, H, spare)
             spare[inside, columns] += self.restart

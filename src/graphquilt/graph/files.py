@@ -8,7 +8,7 @@
     indices.npy       int32 where the ids fit, else int64 (m,)
     weights.npy       float (m,), only if the edges carry weights
     features.npy      (n, f); or features_data.npy, features_indices.npy, features_indptr.npy and
-                      features_shape.npy for sparse ones
+                      features_shape.npy for sparse ones; or none, where graph.json names the file that has them
     labels.npy        (n,)          node_ids.npy  (n,)
     checked.json      size, times and inode that the files of a large graph had when they were checked last
 
@@ -46,6 +46,7 @@ from graphquilt.checksums import (
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import beside, explained, map_array, write_text
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
+from graphquilt.graph.references import check_reference, is_reference, open_reference, reference
 from graphquilt.graph.sparse import sparse_of
 from graphquilt.graph.structure import Features, Graph
 
@@ -102,23 +103,32 @@ def save(graph: Graph, folder: str | PathLike[str]) -> None:
         _write(graph, target, _arrays(graph), {})
 
 
-def attach(folder: str | PathLike[str], *, features: Features | None = None, labels: AnyArray | None = None) -> None:
-    """Add features or labels to a graph on disk without writing its edges again."""
+def attach(
+    folder: str | PathLike[str], *, features: Features | Path | None = None, labels: AnyArray | None = None
+) -> None:
+    """Add features or labels to a graph on disk without writing its edges again.
+
+    Features that are the path of a ``.npy`` file stay there: the folder then holds a reference to that file.
+    """
     graph = open_graph(folder)
-    for name, values in (("features", features), ("labels", labels)):
-        if values is not None and values.shape[0] != graph.n_nodes:
-            raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     target = Path(folder)
+    elsewhere = {"features": reference(features)} if isinstance(features, Path) else {}
+    rows = {} if features is None else {"features": open_array(features) if isinstance(features, Path) else features}
+    for name, values in (rows if labels is None else {**rows, "labels": labels}).items():
+        if values.shape[0] != graph.n_nodes:
+            raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
+    known = _description(target)["arrays"]
     replaced = ("features",) * (features is not None) + ("labels",) * (labels is not None)
     left = {
-        name: _entry(values, graph.checksums.get(name) or array_checksum(values))
+        name: known.get(name) or _entry(values, graph.checksums.get(name) or array_checksum(values))
         for name, values in _arrays(graph, as_saved=False).items()
         if not (replaced and name.startswith(replaced))
     }
     with explained(target):
         # What is replaced is not part of the graph while it is written, so that a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
-        _write(graph, target, ({} if labels is None else {"labels": labels}) | _feature_arrays(features), left)
+        arrays = {} if elsewhere or features is None else _feature_arrays(rows["features"])
+        _write(graph, target, ({} if labels is None else {"labels": labels}) | arrays, left | elsewhere)
 
 
 def _write(
@@ -127,7 +137,7 @@ def _write(
     """Write the arrays, and then the description, which also lists those that are ``present``."""
     entries = {**present, **{name: _write_array(target / f"{name}.npy", values) for name, values in arrays.items()}}
     write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=entries)
-    remember(target, {name: str(entry["sha256"]) for name, entry in entries.items()})
+    remember(target, {name: str(entry["sha256"]) for name, entry in entries.items() if not is_reference(entry)})
 
 
 def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
@@ -229,12 +239,14 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
     source = Path(folder)
     description = _description(source)
     entries: dict[str, Any] = description["arrays"]
-    arrays = {name: open_array(source / f"{name}.npy") for name in entries}
-    marks = {name: stamp(source / f"{name}.npy") for name in entries}
+    elsewhere = {name: entry for name, entry in entries.items() if is_reference(entry)}
+    arrays = {name: open_array(source / f"{name}.npy") for name in entries if name not in elsewhere}
+    marks = {name: stamp(source / f"{name}.npy") for name in arrays}
+    referenced = {name: open_reference(source, entry, verify=verify) for name, entry in elsewhere.items()}
     now = time.time_ns()
     checksums = remembered = {} if verify else _remembered(source, marks)
     try:
-        _check_shapes(arrays, description)
+        _check_shapes({**arrays, **referenced}, description)
         if not checksums:
             _log.info("checking the graph in %s (%d bytes)", source, sum(values.nbytes for values in arrays.values()))
             checksums = _check_content(arrays)
@@ -242,7 +254,8 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
         raise
     except InputError as error:
         raise FormatError(f"the graph in {source} cannot be used: {error} {_REMEDY}.") from error
-    for name, entry in entries.items():
+    for name in arrays:
+        entry = entries[name]
         if entry is not None and entry["sha256"] != checksums[name]:
             raise FormatError(
                 f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
@@ -250,6 +263,8 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
             )
     if not remembered:
         _remember(source, marks, checksums, now)
+    checksums = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
+    arrays |= referenced
     return Graph.__new__(Graph)._set(
         (arrays["indptr"], arrays["indices"], arrays.get("weights")),
         arrays.get("features", sparse_features(arrays, "features")),
@@ -301,6 +316,9 @@ def _description(source: Path) -> dict[str, Any]:
             f"{path} is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}. The arrays of "
             f"a graph are indptr and indices, and perhaps {', '.join(_NAMES[2:])}. {_REMEDY}."
         )
+    moved = [name for name, entry in names.items() if is_reference(entry) and name != "features"]
+    if moved:
+        raise FormatError(f"{path} says that {moved[0]} lies elsewhere; only features can. {_REMEDY}.")
     sizes = [content.get("n_nodes"), content.get("n_edges")]
     if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
         raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
@@ -310,7 +328,9 @@ def _description(source: Path) -> dict[str, Any]:
 
 
 def _is_entry(entry: object) -> bool:
-    return is_array_entry(entry) and isinstance(entry, dict) and is_checksum(entry.get("sha256"))
+    if not (is_array_entry(entry) and isinstance(entry, dict) and is_checksum(entry.get("sha256"))):
+        return False
+    return not is_reference(entry) or check_reference(entry)
 
 
 def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]) -> None:

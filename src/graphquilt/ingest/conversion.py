@@ -16,6 +16,7 @@ from graphquilt.ingest.assembly import Columns, assemble
 from graphquilt.ingest.outofcore import build_csr
 from graphquilt.progress import ProgressCallback
 
+_EDGES = "paper___cites___paper/edge_index.npy"
 __all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_numpy", "to_pyg"]
 
 _LARGEST_LABEL = 2.0**31  # more classes than any data set has
@@ -149,27 +150,34 @@ def read_mag240m(
     if not (root / "processed").is_dir():
         root = next((child for child in sorted(root.glob("*")) if (child / "processed").is_dir()), root)
     processed = root / "processed"
-    edges = open_array(processed / "paper___cites___paper" / "edge_index.npy")
-    features = open_array(processed / "paper" / "node_feat.npy")
+    for name in (_EDGES, "paper/node_feat.npy"):
+        if not (processed / name).is_file():
+            raise FormatError(f"{folder} is not a folder of OGB-LSC MAG240M: processed/{name} is missing.")
+    edges, features = open_array(processed / _EDGES), open_array(processed / "paper" / "node_feat.npy")
     if edges.ndim != 2 or edges.shape[0] != 2 or features.ndim != 2:
         raise FormatError(f"{processed}: edge_index has shape {edges.shape} and node_feat {features.shape}.")
+    labels = _paper_labels(processed / "paper" / "node_label.npy", len(features))
     target = Path(out)
     if (target / DESCRIPTION).is_file():
         graph = Graph.open(target)
     else:
         graph = build_csr(edges, target, n_nodes=len(features), memory=memory, progress=progress)
-    labels, path = None, processed / "paper" / "node_label.npy"
-    if path.is_file():
-        labels = np.asarray(open_array(path))
-        if labels.dtype.kind == "f":
-            labels = np.where(np.isnan(labels), -1, labels)
-            if np.abs(labels).max(initial=0) > _LARGEST_LABEL:
-                raise FormatError(
-                    f"{path} holds labels up to {np.abs(labels).max()}, which are no classes. Get it again."
-                )
-            labels = labels.astype(np.int64)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise FormatError(
-                f"{path} holds {labels.dtype} of shape {labels.shape}, not one class per paper. Get it again."
-            )
     return graph.with_attributes(features=features, labels=labels)
+
+
+def _paper_labels(path: Path, n_papers: int) -> AnyArray | None:
+    """Return the class of each paper, -1 where it has none; None where there is no file of classes."""
+    if not path.is_file():
+        return None
+    labels = np.asarray(open_array(path))
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+        if np.abs(labels).max(initial=0) > _LARGEST_LABEL:
+            raise FormatError(f"{path} holds labels up to {np.abs(labels).max()}, which are no classes. Get it again.")
+        labels = labels.astype(np.int64)
+    if labels.shape != (n_papers,) or labels.dtype.kind not in "iu":
+        raise FormatError(
+            f"{path} holds {labels.dtype} of shape {labels.shape}, not one class for each of {n_papers} papers. Get it "
+            "again."
+        )
+    return labels

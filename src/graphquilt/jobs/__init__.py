@@ -6,10 +6,12 @@
 ``export`` and ``nearest`` look at it.
 """
 
+from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
+from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
@@ -20,9 +22,11 @@ from graphquilt.jobs.status import JobStatus, job_status
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
+    "Advice",
     "DirectoryStore",
     "Evaluation",
     "Job",
+    "JobProgress",
     "JobSettings",
     "JobStatus",
     "Neighbours",
@@ -35,6 +39,8 @@ __all__ = [
     "embed",
     "evaluate_job",
     "export_embedding",
+    "fit_advice",
+    "follow_job",
     "foreign_job",
     "job_status",
     "keep_routes",

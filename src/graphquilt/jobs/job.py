@@ -43,7 +43,7 @@ from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Job"]
+__all__ = ["Job", "short_path"]
 
 _log = logging.getLogger(__name__)
 
@@ -363,15 +363,14 @@ class Job:
         """Return the command that leads to an embedding: patches come before the alignment."""
         done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
         if done < wanted:
-            return f"embed its patches first ({done} of {wanted} are), then align it: {self._command('embed')}"
-        return f"{alignment}: {self._command('align')}"
+            return f"embed its patches first ({done} of {wanted} are), then align it: {self.command('embed')}"
+        return f"{alignment}: {self.command('align')}"
 
-    def _command(self, word: str) -> str:
+    def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job where it has one."""
         if not isinstance(self.store, DirectoryStore):
-            return f"graphquilt {word} JOB"
-        short = os.path.relpath(self.store.path)
-        return f"graphquilt {word} {shlex.quote(self.name if short.startswith('..') else short)}"
+            return shlex.join(["graphquilt", word, "JOB", *flags])
+        return shlex.join(["graphquilt", word, short_path(self.name), *flags])
 
     def embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""
@@ -428,6 +427,12 @@ class Job:
             with explained(folder):
                 out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
             yield out
+
+
+def short_path(path: str) -> str:
+    """Return a path as one would type it here: relative to the current folder where it lies inside."""
+    short = os.path.relpath(path)
+    return path if short.startswith("..") else short
 
 
 def _alignment_fingerprint(record: Record) -> str:

@@ -277,8 +277,8 @@ def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
         f"Keep the largest ({patches[order[0]]} patches): take graph.largest_component() before partitioning "
-        '(--largest-component); or pass components="each" and use align_components to align each alone, with their '
-        "placement arbitrary."
+        '(--largest-component); or pass components="each" (--each-component) to align each alone, with their placement '
+        "arbitrary; or use an embedder with a shared start (--embedder propagation), which puts all in one frame."
     )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -100,6 +101,9 @@ class Cutting:
         By what patch edges are chosen.
     limits : Limits
         Bounds on the growth of a patch.
+    components : {"each"}, optional
+        Cut a graph in several components although their patches have motions to undo: each component is then aligned
+        alone, and where one lies relative to another is arbitrary. Where nothing is free, it is not needed.
 
     Examples
     --------
@@ -114,12 +118,15 @@ class Cutting:
     overlap: tuple[int, int] | None = None
     edge_weight: Resistance | Conductance = Resistance()
     limits: Limits = Limits()
+    components: Literal["each"] | None = None
 
     def __post_init__(self) -> None:
         n = 1 if self.n_patches is None else self.n_patches
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"n_patches is a whole number of at least 1, not {n!r}.")
         object.__setattr__(self, "n_patches", None if self.n_patches is None else int(n))
+        if self.components not in (None, "each"):
+            raise InputError(f"components of a cutting is None or 'each', not {self.components!r}.")
         if self.overlap is not None:
             object.__setattr__(self, "overlap", (int(self.overlap[0]), int(self.overlap[1])))
 
@@ -196,6 +203,7 @@ def cut(
     assert cutting.overlap is not None
     assert cutting.degree is not None
     with measured() as cost:
+        _announce_components(graph, cutting, motions)
         labels = _labels(graph, cutting, settings, store, progress)
         report(progress, "partition", 1, 1)
         patches = patch_graph(
@@ -205,7 +213,7 @@ def cut(
             overlap=cutting.overlap,
             edge_weight=cutting.edge_weight,
             limits=cutting.limits,
-            components="error" if motions.free else "each",
+            components="error" if motions.free and cutting.components is None else "each",
             seed=seed,
             progress=progress,
         )
@@ -213,6 +221,24 @@ def cut(
         patches.check_dim(dim)
     _write_patch_graph(store, patches, graph, {**settings, **cost})
     return patches
+
+
+def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> None:
+    """Say at once, before the long work, what becomes of a graph in several components, and what else can be done."""
+    sizes = np.bincount(graph.components()) if graph.n_nodes else np.ones(1, dtype=np.int64)
+    if len(sizes) == 1:
+        return
+    if not motions.free or cutting.n_patches == 1:
+        fate = "all are embedded in one frame. To keep only the largest: --largest-component"
+    elif cutting.components == "each":
+        fate = "each is aligned alone, so that where one lies relative to another is arbitrary"
+    else:
+        fate = (
+            "no alignment relates one to another. Keep only the largest (--largest-component), align each alone "
+            "(--each-component), or embed all in one frame (--embedder propagation)"
+        )
+    message = "the graph has %d components, and the largest has %d of %d nodes: %s."
+    _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
 
 
 def _labels(

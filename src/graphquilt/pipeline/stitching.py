@@ -68,7 +68,7 @@ def stitch(
     repeated = patch_graph.repeat(recipe.runs)
     weights = row_weights(repeated, recipe, graph)
     options = recipe.align_options(motions)
-    if repeated.placement_arbitrary and not options.motions.free:
+    if repeated.placement_arbitrary:
         alignment, _ = align_components(
             patches, repeated.edges, options=options, weights=weights, executor=executor, progress=progress
         )

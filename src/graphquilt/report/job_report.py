@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files import explained, write_text
-from graphquilt.jobs import Job, JobStatus, job_status
+from graphquilt.jobs import Job, JobStatus, fit_advice, job_status
 from graphquilt.jobs.export import job_ids
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.records import patch_key
@@ -28,6 +29,7 @@ __all__ = ["job_page", "write_job_report"]
 
 _EDGES = 20_000  # patch edges on the page, the worst first
 _CURVES = 40  # loss curves on the page
+_SETTINGS = 100  # embedders on the page, where every patch has its own
 _PAPER = """@article{jeub2023local2global,
   title   = {{Local2Global}: a distributed approach for scaling representation learning on graphs},
   author  = {Jeub, Lucas G. S. and Colavizza, Giovanni and Dong, Xiaowen and Bazzi, Marya and Cucuringu, Mihai},
@@ -71,14 +73,15 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
     name = Path(job.name).name or job.name
     data: dict[str, object] = {
         "name": name,
-        "folder": job.name,
+        "folder": shlex.quote(job.name),  # for commands to copy
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": graphquilt.__version__,
         "facts": _facts(job, status),
         "fit": status.fit,
+        "advice": [] if _alignment(job) is None else [(one.why, one.command) for one in fit_advice(job)],
         "embedded": status.embedded,
         "wanted": status.wanted,
-        "next": "" if status.next == "nothing" else f"{status.next} {job.name}",
+        "next": "" if status.next == "nothing" else f"{status.next} {shlex.quote(job.name)}",
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
         "cite": [_software(), _PAPER],
@@ -187,7 +190,7 @@ def _name_nodes(job: Job, n_nodes: int, views: list[dict[str, object]]) -> None:
     ids = job_ids(job, n_nodes)
     for view in views:
         names = np.asarray(ids)[np.asarray(view.pop("nodes"))]
-        view["ids"] = [str(name)[:80] for name in names.tolist()]
+        view["ids"] = [text if len(text) <= 40 else f"{text[:39]}…" for text in map(str, names.tolist())]
 
 
 def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tuple[int, Mapping[str, object]]]:
@@ -239,8 +242,10 @@ def _rows(settings: Mapping[str, object], group: str = "") -> Iterator[tuple[str
         if isinstance(value, Mapping) and value:
             yield from _rows(value, full)
         elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            for k, item in enumerate(value):
+            for k, item in enumerate(value[:_SETTINGS]):
                 yield from _rows(item, f"{full}.{k}")
+            if len(value) > _SETTINGS:
+                yield full, f"and {len(value) - _SETTINGS} more"
         else:
             yield full, _words(value)
 

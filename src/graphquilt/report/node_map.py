@@ -20,7 +20,7 @@ from graphquilt.report.projection import Plane, blocks, nearest, principal_plane
 __all__ = ["MapOptions", "NodeMap", "node_map"]
 
 NEIGHBOURS = 5
-_BYTES = 5_200_000  # of a map in a page
+_BYTES = 6_000_000  # of a map in a page
 _GRID = 192  # cells of the density on each side
 _SHADED = 2_000_000  # rows that the density is counted from
 _UMAP = 20_000  # nodes on a map by UMAP, which takes minutes for more

@@ -43,7 +43,7 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "error left on an overlap": {
             "median": float(np.median(alignment.edge_errors)),
             "worst": float(alignment.edge_errors.max()),
-            "worst edges": alignment.worst_edges(3).tolist(),
+            "worst edges": alignment.worst_edges(3),
         },
         "eigenvalues": [round(float(value), 6) for value in alignment.eigenvalues],
         "spectral gap": alignment.spectral_gap,

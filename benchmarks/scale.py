@@ -1,0 +1,194 @@
+"""CPU, memory and disk of every stage between the files of a citation graph and its patches, at several sizes.
+
+    python benchmarks/scale.py FOLDER --papers 1200000 --citations 12800000 --patches 100 --json docs/results/scale.json
+    python benchmarks/scale.py FOLDER --papers 1200000 --citations 12800000 --patches 100 --stages fennel patches
+
+The files are made in FOLDER first, unless they are there. Each stage runs in a process of its own, and its figures are
+in the JSON file as soon as it ends, so that a run that was stopped goes on where it was: stages that the file has are
+left out, unless they are named. Times are CPU seconds of one thread, without compilation; memory is the peak of
+anonymous memory above what the process had before, so that mapped files do not count.
+
+The size of MAG240M: --papers 121751666 --citations 1297748926 --patches 10000 --features 16, on a disk with 75 GB left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numba
+import numpy as np
+
+import graphquilt as gq
+from graphquilt.files import write_text
+from graphquilt.graph.largest import save_largest_component
+from graphquilt.ingest import read_mag240m
+from graphquilt.patches import LazySequence
+from graphquilt.synthetic import citation_graph, random_rotations
+from measuring import PeakMemory, alone, machine
+
+STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
+DIM = 128
+
+
+@numba.njit
+def gather(indptr, indices, labels):
+    """Look up the label of every neighbour once: what no pass over the graph can do without."""
+    total = 0
+    for u in range(len(indptr) - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            total += labels[indices[e]]
+    return total
+
+
+class Coordinates(LazySequence):
+    """Random coordinates for the patches of a patch graph, made when they are asked for."""
+
+    def __init__(self, node_sets):
+        self.node_sets = node_sets
+
+    def __len__(self):
+        return len(self.node_sets)
+
+    def _item(self, k):
+        nodes = self.node_sets[k]
+        return nodes, np.random.default_rng(k).standard_normal((len(nodes), DIM), dtype=np.float32)
+
+
+class Timed:
+    """CPU seconds and peak memory of a block."""
+
+    def __enter__(self):
+        self.memory = PeakMemory().__enter__()
+        self.start = time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.cpu = time.process_time() - self.start
+        self.memory.__exit__()
+        self.figures = {"cpu_s": round(self.cpu, 2), "gib": round(self.memory.gib, 3)}
+
+
+def generate(row, folder):
+    sizes = {"n_features": row["features"], "n_classes": 153, "labelled": row["labelled"]}
+    citation_graph(tempfile.mkdtemp(), 4000, 8000, n_features=8)
+    with Timed() as timed:
+        root = citation_graph(folder, row["papers"], row["citations"], **sizes)
+    return timed.figures | {"bytes": sum(path.stat().st_size for path in root.rglob("*") if path.is_file())}
+
+
+def ingest(_, folder):
+    warm = Path(tempfile.mkdtemp())
+    citation_graph(warm, 4000, 8000, n_features=8)
+    read_mag240m(warm, warm / "graph")
+    shutil.rmtree(folder / "graph", ignore_errors=True)
+    edges = next(folder.glob("**/edge_index.npy")).stat().st_size
+    most = 0
+
+    def look(_):
+        nonlocal most
+        most = max(most, sum(path.stat().st_size for path in (folder / "graph").rglob("*") if path.is_file()))
+
+    with Timed() as timed:
+        graph = read_mag240m(folder, folder / "graph", memory=4 << 30, progress=look)
+    disk = {"disk_with_edge_file_over_edge_file": round((edges + most) / edges, 3)}
+    return timed.figures | disk | {"nodes": graph.n_nodes, "entries": graph.n_edges}
+
+
+def warm_graph(n=6000):
+    """Return a small graph on disk, whose arrays have the types of a large one."""
+    place = Path(tempfile.mkdtemp())
+    citation_graph(place, n, 6 * n, n_features=8)
+    read_mag240m(place, place / "graph")
+    return gq.Graph.open(place / "graph")
+
+
+def fennel(row, folder):
+    small = warm_graph()
+    labels = gq.Fennel(4)(small)
+    gather(np.asarray(small.indptr), np.asarray(small.indices), labels.astype(np.int32))
+    graph = gq.Graph.open(folder / "graph")
+    with Timed() as timed:
+        labels = gq.Fennel(row["patches"], passes=2)(graph)
+    np.save(folder / "labels.npy", labels)
+    short = labels.astype(np.int32)
+    with Timed() as once:
+        gather(np.asarray(graph.indptr), np.asarray(graph.indices), short)
+    ratio = timed.cpu / 2 / once.cpu
+    sizes = np.bincount(labels)
+    return timed.figures | {
+        "gather_cpu_s": round(once.cpu, 2),
+        "pass_over_gather": round(ratio, 2),
+        "largest_over_mean": round(float(sizes.max() / sizes.mean()), 4),
+    }
+
+
+def largest_component(_, folder):
+    save_largest_component(warm_graph(), tempfile.mkdtemp())
+    graph = gq.Graph.open(folder / "graph")
+    with Timed() as timed:
+        part = save_largest_component(graph, folder / "largest")
+    shutil.rmtree(folder / "largest")
+    return timed.figures | {"nodes": part.n_nodes, "entries": part.n_edges}
+
+
+def patches(_, folder):
+    small = warm_graph()
+    gq.patch_graph(small, gq.Fennel(4)(small), degree=2, overlap=(60, 200), edge_weight=gq.Conductance())
+    graph = gq.Graph.open(folder / "graph")
+    labels = np.load(folder / "labels.npy", mmap_mode="r")
+    with Timed() as timed:
+        quilt = gq.patch_graph(graph, labels, degree=20, overlap=(512, 2048), edge_weight=gq.Conductance())
+    quilt.save(folder / "patches.npz")
+    facts = quilt.summary()
+    names = ("n_patches", "n_patch_edges", "node_oversampling", "edge_oversampling", "largest_growth")
+    return timed.figures | {name: facts[name] for name in names}
+
+
+def centroid(_, folder):
+    quilt = gq.PatchGraph.load(folder / "patches.npz")
+    p = quilt.n_patches
+    still = gq.Alignment.identity(p, DIM)
+    turns = random_rotations(1, DIM, np.random.default_rng(0))
+    alignment = gq.Alignment.from_arrays(still.to_arrays() | {"rotations": np.repeat(turns, p, axis=0)})
+    out = np.lib.format.open_memmap(folder / "X.npy", mode="w+", dtype=np.float32, shape=(quilt.n_nodes, DIM))
+    made = Coordinates(quilt.node_sets)
+    gq.centroid([made[0]], gq.Alignment.identity(1, DIM), missing="nan", n_nodes=quilt.n_nodes, out=out)
+    with Timed() as timed:
+        gq.centroid(made, alignment, n_nodes=quilt.n_nodes, out=out)
+    (folder / "X.npy").unlink()
+    return timed.figures | {"dim": DIM, "includes": "making random coordinates"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    for name, default in (("papers", 1_200_000), ("citations", 12_800_000), ("patches", 100), ("features", 768)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--labelled", type=float, default=0.0115)
+    parser.add_argument("--stages", nargs="+", choices=STAGES)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
+    parser.add_argument("--row", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.kind:
+        stage = globals()[options.kind.replace(" ", "_")]
+        print(json.dumps(stage(options.row, Path(options.row["folder"]))))
+        return
+    row = {name: getattr(options, name) for name in ("papers", "citations", "patches", "features", "labelled")}
+    path = options.json or options.folder / "figures.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    key = f"{options.papers} papers, {options.citations} citations"
+    figures = results.setdefault(key, {"settings": row, "machine": machine(), "stages": {}})
+    for stage in options.stages or STAGES:
+        if options.stages or stage not in figures["stages"]:
+            figures["stages"][stage] = alone(__file__, stage, row | {"folder": str(options.folder)})
+            write_text(path, json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""When a fit is bad, or a graph falls apart: what to do, as a command to copy, and an exit code for scripts."""
+
+import json
+import logging
+import shlex
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.alignment.verdict import grade
+from graphquilt.cli import display, main
+from graphquilt.errors import DisconnectedError
+from graphquilt.jobs import Job, fit_advice, follow_job
+from graphquilt.progress import Progress
+from toy_embedders import Toy, job_of_patches, ring_of_patches
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def friends(tmp_path):
+    """A random graph with names and weights, whose patches share little but chance."""
+    rng = np.random.default_rng(0)
+    rows = [f"user {u},user {v},{rng.random():.3f}" for u in range(500) for v in rng.integers(0, 500, 4)]
+    (tmp_path / "my friends.csv").write_text("\n".join(["person,friend,weight", *rows]))
+    return "my friends.csv"
+
+
+def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
+    words = ["run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1]
+    code, out, err = command(*words, "--out", "job", "--json", "--strict")
+    result = json.loads(out)
+    assert result["weighted"] is True
+    assert result["verdict"] in ("bad", "doubtful")
+    assert (code, f"the fit is {result['verdict']}, which --strict does not accept" in err) == (3, True)
+    assert command(*words, "--out", "job")[0] == 0
+    code, out, _ = command("align", "job", "--workers", 1, "--strict")
+    assert code == 3
+    assert {one["command"] for one in result["advice"]} <= {line.strip() for line in out.splitlines()}
+    fixed = [one["command"] for one in result["advice"] if "--embedder propagation" in one["command"]]
+    assert fixed == [
+        "graphquilt run 'my friends.csv' --dim 24 --patches 6 --embedder propagation --out job-propagation"
+    ]
+    code, out, _ = command(*shlex.split(fixed[0])[1:], "--workers", 1, "--strict", "--json")
+    assert (code, json.loads(out)["verdict"], json.loads(out)["advice"]) == (0, "good", [])
+
+
+def test_advice_keeps_what_the_job_was_made_with(friends, command, tmp_path):
+    flags = ["--dim", 24, "--patches", 6, "--columns", "person,friend", "--largest-component", "--seed", 3]
+    words = ["run", friends, "-e", "toy_embedders:Toy", *flags, "--workers", 1]
+    assert command(*words, "--out", "job")[0] == 0
+    advice = fit_advice(Job.open("job"))
+    fewer = next(one.command for one in advice if one.why == "Cut fewer, larger patches")
+    assert "--columns person,friend --largest-component --dim 24 --patches 3 --seed 3" in fewer
+
+
+def test_in_memory_the_advice_is_a_call():
+    rng = np.random.default_rng(0)
+    edges = rng.integers(0, 300, (2, 900))
+    store = {}
+    gq.embed(edges, 16, embedder=Toy(16), n_patches=4, store=store)
+    job = Job.open(store)
+    job.graph = gq.read_edges(edges)
+    calls = [one.command for one in fit_advice(job)]
+    assert "gq.embed(graph, dim=16, n_patches=2)" in calls
+
+
+def test_the_grade_is_the_first_word_of_the_verdict():
+    for noise in (0.0, 0.4, 5.0):
+        rng = np.random.default_rng(1)
+        X = rng.standard_normal((40, 2))
+        patches = [(np.arange(40), X + noise * rng.standard_normal((40, 2))) for _ in range(4)]
+        fit = gq.align(patches)
+        assert fit.summary().splitlines()[1].lower().startswith(grade(fit))
+        if grade(fit) == "bad":
+            assert "agrees least with its neighbours" in fit.summary()
+    assert grade(fit) == "bad"
+    assert gq.align(patches[:1]).summary() == "One patch in 2 dimensions: there is nothing to align."
+
+
+@pytest.fixture
+def rings(tmp_path):
+    lines = [f"{name}{k},{name}{(k + 1) % 60}" for name in "ab" for k in range(60)]
+    (tmp_path / "rings.csv").write_text("\n".join(lines))
+    return tmp_path / "rings.csv"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "all are embedded in one frame. To keep only the largest: --largest-component"),
+        ({"embedder": gq.SVD(2), "cutting": gq.Cutting(1)}, "all are embedded in one frame"),
+        ({"embedder": gq.SVD(2), "cutting": gq.Cutting(4, components="each")}, "each is aligned alone"),
+    ],
+)
+def test_several_components_are_announced_with_the_choice(rings, options, said, caplog):
+    with caplog.at_level(logging.WARNING):
+        result = gq.embed(rings, 2, **options)
+    assert np.isfinite(result.embedding).all()
+    first = caplog.records[0].getMessage()
+    assert first.startswith("the graph has 2 components, and the largest has 60 of 120 nodes: ")
+    assert said in first
+
+
+def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog):
+    with pytest.raises(DisconnectedError, match=r"--largest-component\); or .*--each-component"):
+        gq.embed(rings, 2, embedder=gq.SVD(2), n_patches=4)
+    assert "align each alone (--each-component), or embed all in one frame" in caplog.text
+    words = ["run", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
+    assert command(*words, "--out", "whole")[0] == 2
+    for k, flag in enumerate(("--each-component", "--largest-component")):
+        assert command(*words, flag, "--out", f"job{k}")[0] == 0
+    assert Job.open("job0").embedding.shape == (120, 2)
+    assert Job.open("job1").embedding.shape == (60, 2)
+
+
+def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
+    assert command("run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
+    assert command("evaluate", "job", "--max-edges", 200)[0] == 0
+    code, out, _ = command("inspect", "job", "--verify")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split(":")[0].lower() == grade(Job.open("job").alignment)
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 or line.strip().startswith("graphquilt ") for line in lines)
+    assert len(command("inspect", "job", "--all")[1].splitlines()) > 24
+
+
+def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
+    graph, patch_graph = ring_of_patches(8)
+    job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(2, seconds=0.3))
+    with gq.Processes(2) as pool:
+        work = threading.Thread(target=job.embed, kwargs={"executor": pool})
+        work.start()
+        seen = list(follow_job(Job.open(tmp_path / "job"), interval=0.05))
+        work.join()
+    assert (seen[0].per_minute, seen[0].wanted) == (None, 8)
+    assert (seen[-1].done, seen[-1].seconds_left) == (8, 0)
+    assert 1 <= seen[-1].workers <= 2
+    assert any(one.per_minute and one.seconds_left for one in seen)
+    code, out, _ = command("inspect", tmp_path / "job", "--follow")
+    assert (code, out.splitlines()[0]) == (0, "8 of 8 patches, 0 workers")
+
+
+def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):
+    clock = iter([0.0, 3.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(clock))
+    with display.watching() as progress:
+        for done in (1, 2, 3):
+            progress(Progress("patches", done, 9))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" patches: ")[2] for line in lines] == ["2 of 9"]
