@@ -375,12 +375,18 @@ def _read_events(folder, path):
 
 def _make_word_maps(folder):
     (folder / "hosts.json").write_text(json.dumps({f"10.0.0.{k}": f"host-{k}" for k in range(9)}))
+    (folder / "allow.txt").write_text("# hosts\nscan-*\n10.1.0.0/16\nfe80::/10\nmail # own\n")
     (folder / "labels.csv").write_text("id,description,label\n" + "".join(f"id-{k},text,attack\n" for k in range(9)))
 
 
 def _read_word_map(folder, path):
     from graphquilt.temporal.flow_files import read_words
+    from graphquilt.temporal.host_list import read_host_list
 
+    if path.suffix == ".txt":
+        hosts = read_host_list(path)
+        assert [host in hosts for host in ("mail", "10.1.2.3", "scan-1")]
+        return
     words = read_words(path, key="id", value="label")
     assert all(isinstance(word, str) for pair in words.items() for word in pair)
 
@@ -819,12 +825,12 @@ def _fixed_secrets():
     return stack
 
 
-def _parties():
+def _parties(*, psi=False):
     import graphquilt as gq
     from graphquilt import federated
 
     with _fixed_secrets():
-        made, key, _ = federated.invite("night-1", gq.SVD(2))
+        made, key, _ = federated.invite("night-1", gq.SVD(2), psi=psi)
         parts = (np.arange(16), np.arange(8, 24))
         offers = zip("ab", parts, strict=True)
         return [federated.offer(_graph().subgraph(part), made, key, party=name) for name, part in offers]
@@ -877,6 +883,33 @@ def _read_message(folder, path):
         assert np.isfinite(federated.apply(a, message)[1]).all()
 
 
+def _make_party(folder):
+    party = _parties()[0]
+    with _fixed_secrets():
+        party.save(folder / "home")
+
+
+def _read_party(folder, path):
+    from graphquilt.federated import Party
+
+    party = Party.load(folder / "home")
+    assert party.embedding.shape == (len(party.ids), party.round.dim)
+    assert party.rows.size == 0 or party.ids[party.rows].shape == party.pseudonyms.shape
+
+
+def _make_request(folder):
+    with mock.patch("graphquilt.federated.intersection.new_key", return_value=b"\1" * 32):
+        _parties(psi=True)[1].offer.save(folder / "offer.npz")
+
+
+def _read_request(folder, path):
+    from graphquilt import federated
+
+    if not hasattr(_read_request, "party"):
+        _read_request.party = _parties(psi=True)[0]
+    assert set(federated.reply(_read_request.party, federated.Message.load(path)).arrays) == {"setup", "response"}
+
+
 def _seal_messages(files):
     """Make checksums and authentication of messages right again, as a party that lies does."""
     from graphquilt.federated.messages import Message
@@ -924,7 +957,7 @@ READERS = {
         Reader("flows in Parquet", _make_flow_parquet, _read_flows),
         Reader("flows in logs of every kind", _make_logs, _read_logs),
         Reader("events of hosts", _make_events, _read_events),
-        Reader("maps of addresses and labels", _make_word_maps, _read_word_map),
+        Reader("addresses, labels and lists of hosts", _make_word_maps, _read_word_map),
         Reader("configuration", _make_config, _read_config, 0.4),
         Reader("graph folder", _make_graph_folder, _read_graph_folder, 2, _seal_folder),
         Reader("job folder", _make_job, _read_job, 0.5, _seal_folder),
@@ -940,6 +973,10 @@ READERS = {
         Reader("vectors with ids", _make_vectors, _read_vectors, 3),
         Reader("alignment", _make_alignment, _read_alignment, 2),
         Reader("round and key", _make_round, _read_round, 0.5, _seal_key),
+        Reader("party folder", _make_party, _read_party, 0.5),
+        Reader(
+            "request for intersection", _make_request, _read_request, 0.3, _seal_messages, "private_set_intersection"
+        ),
         Reader("messages of parties", _make_messages, _read_message, 2, _seal_messages),
         Reader("overlap statistics", _make_statistics, _read_statistics, 2, _seal_statistics),
     )

@@ -4,16 +4,18 @@ import json
 import logging
 import shlex
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
 from graphquilt.alignment.verdict import grade
-from graphquilt.cli import main
+from graphquilt.cli import display, main
 from graphquilt.errors import DisconnectedError
-from graphquilt.jobs import Job, fit_advice
-from toy_embedders import Toy
+from graphquilt.jobs import Job, fit_advice, follow_job
+from graphquilt.progress import Progress
+from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
 @pytest.fixture
@@ -125,3 +127,41 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
         assert command(*words, flag, "--out", f"job{k}")[0] == 0
     assert Job.open("job0").embedding.shape == (120, 2)
     assert Job.open("job1").embedding.shape == (60, 2)
+
+
+def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
+    assert command("run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
+    assert command("evaluate", "job", "--max-edges", 200)[0] == 0
+    code, out, _ = command("inspect", "job", "--verify")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split(":")[0].lower() == grade(Job.open("job").alignment)
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 or line.strip().startswith("graphquilt ") for line in lines)
+    assert len(command("inspect", "job", "--all")[1].splitlines()) > 24
+
+
+def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
+    graph, patch_graph = ring_of_patches(8)
+    job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(2, seconds=0.3))
+    with gq.Processes(2) as pool:
+        work = threading.Thread(target=job.embed, kwargs={"executor": pool})
+        work.start()
+        seen = list(follow_job(Job.open(tmp_path / "job"), interval=0.05))
+        work.join()
+    assert (seen[0].per_minute, seen[0].wanted) == (None, 8)
+    assert (seen[-1].done, seen[-1].seconds_left) == (8, 0)
+    assert 1 <= seen[-1].workers <= 2
+    assert any(one.per_minute and one.seconds_left for one in seen)
+    code, out, _ = command("inspect", tmp_path / "job", "--follow")
+    assert (code, out.splitlines()[0]) == (0, "8 of 8 patches, 0 workers")
+
+
+def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):
+    clock = iter([0.0, 3.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(clock))
+    with display.watching() as progress:
+        for done in (1, 2, 3):
+            progress(Progress("patches", done, 9))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" patches: ")[2] for line in lines] == ["2 of 9"]

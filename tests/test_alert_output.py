@@ -226,6 +226,19 @@ def test_batch_and_stream_give_the_same_records(call, days, tmp_path):
         assert record.keys() <= stream[identity].keys()
 
 
+def test_watch_finds_logs_in_folders_of_days(call, days, tmp_path):
+    for path in days[:4]:
+        folder = tmp_path / "logs" / path.stem
+        folder.mkdir(parents=True)
+        (folder / "conn.log").write_bytes(path.read_bytes())
+        (folder / "notes.log").write_text("nothing\n")
+    words = ("watch", tmp_path / "logs", "--idle", "0", "--state", tmp_path / "state", *SMALL)
+    code, out, said = call(*words)
+    assert (code, "window 3 " in said) == (0, True), said
+    assert out
+    assert call(*words)[1] == "", "nothing is read twice"
+
+
 def test_exit_codes_and_formats_for_cron(call, days, tmp_path):
     folder = days[0].parent
     words = ("anomaly", folder, "--no-figures", *SMALL, "--exit-code")

@@ -9,7 +9,7 @@ import graphquilt as gq
 from browser import chromium, opened, under
 from extras import needs
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.jobs import compare_job
+from graphquilt.jobs import compare_job, fit_advice
 from graphquilt.report.job_map import write_map
 from graphquilt.report.job_report import write_job_report
 from graphquilt.report.node_map import MapOptions
@@ -50,7 +50,7 @@ def canvas_bits(page, selector):
     return page.locator(selector).evaluate("canvas => canvas.toDataURL()")
 
 
-def test_the_page_has_everything_and_an_id_cannot_run_a_script(browser, report):
+def test_the_page_has_everything_and_an_id_cannot_run_a_script(browser, job, report):
     with opened(browser, report) as result:
         page = result.page
         assert page.locator("h1").inner_text() == "blocks"
@@ -58,6 +58,8 @@ def test_the_page_has_everything_and_an_id_cannot_run_a_script(browser, report):
         assert links[:3] == ["Verdict", "Map", "Patch graph"]
         assert {"Patches", "Training", "Evaluation", "Time and memory", "Settings", "Cite"} <= set(links)
         assert page.locator("#words .word").inner_text().split(":")[0] in ("Good", "Fair", "Doubtful", "Bad")
+        advice = [(one.why, one.command) for one in fit_advice(job)]
+        assert page.locator("#words .copy pre").all_inner_texts() == [command for _, command in advice]
         assert page.locator("#evaluation table").inner_text().count("aligned") == 2
         assert page.locator("#cost tbody tr").count() == 3
         assert page.locator("#training path").count() == 12  # six patches, each with a line and what is pointed at

@@ -128,7 +128,7 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
-    assert gq("inspect", job)[1].count("not yet") == 1  # SVD makes no survey
+    assert gq("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
 
 
 def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
@@ -137,7 +137,7 @@ def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
     assert gq("evaluate", other)[0] == 0
     assert "earlier" not in gq("inspect", other)[1]
     assert gq("align", other, "--no-translate")[0] == 0
-    assert "of an earlier embedding auc" in " ".join(gq("inspect", other)[1].split())
+    assert "of an earlier embedding, auc" in " ".join(gq("inspect", other)[1].split())
 
 
 def test_another_graph_in_the_folder_of_the_job_is_found(edges, gq, tmp_path):

@@ -195,6 +195,19 @@ def test_one_party_that_lies_is_found(blocks, lie):
     assert federated.align(measurements(parties)).doubtful == ()
 
 
+def test_nobody_is_accused_where_nothing_fits(blocks):
+    parties, _ = offers(blocks, 3, gq.Propagation(4))
+    rng = np.random.default_rng(0)
+
+    def scramble(sender, message):
+        X = message.arrays["coordinates"]
+        return with_arrays(message, coordinates=X[rng.permutation(len(X))])
+
+    result = federated.align(measurements(parties, change=scramble))
+    assert result.alignment.edge_errors.min() > 0.9
+    assert result.doubtful == ()
+
+
 def test_values_survive_the_disk(four, measured, tmp_path):
     party = four[0][0]
     party.save(tmp_path / "a")

@@ -122,7 +122,7 @@ def test_a_file_for_somebody_else(federate, four):
     four[2].save("c")
     federated.reply(four[0], four[1].offer).save("a-to-b")
     assert "is for bank-b, and not for bank-c" in federate("measure", "c", "a-to-b", "--out", "stats")
-    assert "takes an offer or an answer" in federate("reply", "c", "a-to-b", "--out", "c-to-a")
+    assert "is no file for this step, which takes an offer" in federate("reply", "c", "a-to-b", "--out", "c-to-a")
     four[2].offer.save("own")
     assert "bank-c's own offer" in federate("reply", "c", "own", "--out", "c-to-c")
 
@@ -140,6 +140,13 @@ def test_a_damaged_file(federate, four):
     assert "b-offer" in federate("reply", "a", "b-offer", "--out", "a-to-b")
     assert "cannot be read" in federate("reply", "a", "nothing", "--out", "a-to-b")
     assert "not the folder of a party" in federate("reply", ".", "b-offer", "--out", "a-to-b")
+
+
+def test_an_answer_in_a_round_without_private_set_intersection(four):
+    a, b, *_ = four
+    answer = replace(federated.reply(a, b.offer), kind="answer").authenticated(a.key)
+    with pytest.raises(InputError, match="the answer of bank-a is no file for this step"):
+        federated.reply(b, answer)
 
 
 def test_the_key_of_another_round(federate, four, earlier, blocks):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def watching() -> Iterator[ProgressCallback | None]:
-    """Draw the progress of long work; nothing at all where standard error is not a terminal."""
+    """Draw the progress of long work; where standard error is not a terminal, print a line now and then."""
     if not sys.stderr.isatty():
-        yield None
+        yield LogLines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -39,6 +39,20 @@ def watching() -> Iterator[ProgressCallback | None]:
     ]
     with Bars(*columns, console=Console(stderr=True)) as bars:
         yield Watcher(bars)
+
+
+class LogLines:
+    """A line on standard error every ten seconds, for logs; short work leaves none."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, event: Progress) -> None:
+        """Print one event, unless another was printed just before."""
+        if time.monotonic() - self.last >= 10:
+            self.last = time.monotonic()
+            share = f"{event.done} of {event.total}" if event.total else f"{event.done}"
+            print(f"graphquilt: {time.strftime('%H:%M:%S')} {event.stage}: {share}", file=sys.stderr, flush=True)
 
 
 class Watcher:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import graph_facts, show, watching
+from graphquilt.cli.display import graph_facts, show, show_advice, watching
 from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+
+if TYPE_CHECKING:
+    from graphquilt.jobs import Job, JobStatus
 
 
 @app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
@@ -64,20 +68,27 @@ def inspect(
     verify: Annotated[
         bool, Parameter(help="Compare every file with its checksum; the exit code is 1 if there is damage.")
     ] = False,
+    all: Annotated[bool, Parameter(negative="", help="Show every setting and record.")] = False,  # noqa: A002
+    follow: Annotated[bool, Parameter(negative="", help="Watch the patches until all are embedded.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Report what a job holds, how it was made, and what comes next; or what a graph folder holds."""
+    """Say how good a job is, what it holds, and what comes next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
 
     if (job / "graph.json").is_file() and not (job / "quilt.json").exists():
         _inspect_graph(job, verify=verify, output=output)
         return
-    status = asdict(job_status(Job.open(job), verify=verify))
-    damaged = bool(status["damaged"])
+    if follow:
+        _follow(Job.open(job))
+    opened = Job.open(job)
+    status = job_status(opened, verify=verify)
+    damaged = bool(status.damaged)
     if output.json:
-        show(status, as_json=True)
+        show(asdict(status), as_json=True)
+    elif all:
+        _show_status(asdict(status))
     else:
-        _show_status(status)
+        _show_screen(status, opened)
     if damaged:
         raise SystemExit(1)
 
@@ -90,6 +101,56 @@ def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
     if verify:
         result["checksums"] = unverified(folder) or "everything matches"
     show(result, as_json=output.json)
+
+
+def _follow(job: Job) -> None:
+    """Show workers, patches per minute and the time left: on one line of a terminal, or as lines of a log."""
+    from graphquilt.jobs import follow_job
+
+    terminal = sys.stdout.isatty()
+    for now in follow_job(job, interval=1.0 if terminal else 10.0):
+        pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
+        left = "" if now.seconds_left is None else f", {_duration(now.seconds_left)} left"
+        line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
+        print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
+    if terminal:
+        print()
+
+
+def _show_screen(status: JobStatus, job: Job) -> None:
+    """Print what fits on a screen of 80 × 24, the verdict first."""
+    import textwrap
+
+    from graphquilt.jobs.job import short_path
+
+    sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
+    for sentence in sentences or [f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."]:
+        print(textwrap.fill(textwrap.shorten(sentence, 320, placeholder=" …"), 80))
+    settings, patches = job.settings, status.patches or {}
+    path = settings.source.path
+    facts: dict[str, object] = {"job": short_path(status.job)}
+    facts["edges"] = "were never a file" if path is None else short_path(path)
+    facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
+    facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
+    facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
+    evaluation = status.records.get("evaluation")
+    if evaluation is not None:
+        facts["evaluation"] = {
+            name: value for name, value in evaluation.items() if isinstance(value, float) or name == "of"
+        }
+    for name in ("damaged", "unverified"):
+        if getattr(status, name) is not None:
+            facts[name] = getattr(status, name)
+    facts["next"] = status.next if status.next == "nothing" else job.command(status.next.removeprefix("graphquilt "))
+    show(facts, as_json=False)
+    show_advice(status.advice[:2])
+    print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _short_name(embedder: object) -> str:
+    one = embedder[0] if isinstance(embedder, list) else embedder
+    name = str(one.get("name")).removeprefix("graphquilt.") if isinstance(one, dict) else str(one)
+    return f"{len(embedder)} of {name} and others" if isinstance(embedder, list) else name
 
 
 def _show_status(status: dict[str, Any]) -> None:

@@ -75,6 +75,8 @@ class FlowFlags:
     """Names of hosts by address: a JSON object, or CSV."""
     columns: str | None = None
     """Names of all columns, with commas, if the files have no header."""
+    grace: str | None = None
+    """How long a window waits for late flows: 2h, 1d … [default: a 24th of the width]"""
     max_gap: int = 10_000
     """Windows without flows in a row; a flow beyond a longer gap is an error."""
     strict: bool = False
@@ -191,7 +193,9 @@ def anomaly(
     marked, options, formats = parse_marks(mark), scoring.options(), parse_formats(alerting.format)
     alerting.options(0.0)
     flows = reading.read(_logs(files))
-    days = snapshots(alerting.kept(flows), scoring.width, directed=not undirected, max_gap=reading.max_gap)
+    days = snapshots(
+        alerting.kept(flows), scoring.width, directed=not undirected, grace=reading.grace, max_gap=reading.max_gap
+    )
     with workers.executor(1) as pool, watching() as progress:
         scores = score_windows(days.windows(), options, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -254,7 +258,7 @@ def watch(
             if folder == "-"
             else arriving_files(folder, partial(reading.read, skip_others=True), state=memory, poll=poll, idle=idle)
         )
-        days = snapshots(alerting.kept(flows), scoring.width, max_gap=reading.max_gap)
+        days = snapshots(alerting.kept(flows), scoring.width, grace=reading.grace, max_gap=reading.max_gap)
         memory.incidents.gap = alerting.merge
         _end_cut_line()
         if is_csv and not _has_text(sys.stdout):
@@ -329,10 +333,8 @@ def _in_words(summary: dict[str, Any], out: Path) -> str:
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
         f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
         f"{summary['empty_windows']} empty",
-        *(
-            f"{side}s: {sum(summary['outliers'][side])} times in a window with a severity of at least 60"
-            for side in summary["outliers"]
-        ),
+        f"{summary['alerts']} alerts in {summary['incidents']} incidents"
+        + (f", the highest severity is {summary['highest_severity']:g}" if summary["alerts"] else ""),
         f"written to {out}: open report.html",
     ]
     return "\n".join(lines)

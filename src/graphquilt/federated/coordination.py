@@ -65,7 +65,8 @@ class FederatedAlignment:
     transforms : mapping of str to Message
         By party: for that party.
     doubtful : tuple of str
-        Parties most of whose pairs have an error of at least 0.9, which is no better than unrelated coordinates.
+        Parties most of whose pairs have an error of at least 0.9, which is no better than unrelated coordinates, while
+        the others fit each other better.
     """
 
     parties: tuple[str, ...]
@@ -145,7 +146,10 @@ def align(
     )
     results = tuple(_results(fit, pairs.values()))
     unrelated = np.array([pair.error >= UNRELATED for pair in results])
-    doubtful = tuple(names[k] for k, _ in culprits(edges, unrelated)[0])
+    blamed = [k for k, _ in culprits(edges, unrelated)[0]]
+    # Where the others do not fit each other either, nobody is to blame more than they are.
+    others = fit.edge_errors[~np.isin(edges, blamed).any(axis=1)]
+    doubtful = tuple(names[k] for k in blamed) if len(others) and np.median(others) < UNRELATED else ()
     offers = {name: offer for measurement in checked for name, offer in measurement.offers.items()}
     transforms = {
         name: _transform(first, numbers[name], name=name, offer=offers[name], fit=fit, results=results)

@@ -45,7 +45,7 @@ def reply(party: Party, received: Message) -> Message:
     InputError
         The message is of another round, or for somebody else, or nobody who has the key has written it.
     """
-    _check_received(party, received, ["offer", "answer"])
+    _check_received(party, received, ["offer", "answer"] if party.round.psi else ["offer"])
     check_offer_facts(received)
     partner, own = received.sender, party.pseudonyms
     if received.kind == "offer" and party.round.psi:

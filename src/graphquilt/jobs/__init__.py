@@ -11,6 +11,7 @@ from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
+from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
@@ -25,6 +26,7 @@ __all__ = [
     "DirectoryStore",
     "Evaluation",
     "Job",
+    "JobProgress",
     "JobSettings",
     "JobStatus",
     "Neighbours",
@@ -38,6 +40,7 @@ __all__ = [
     "evaluate_job",
     "export_embedding",
     "fit_advice",
+    "follow_job",
     "foreign_job",
     "job_status",
     "keep_routes",

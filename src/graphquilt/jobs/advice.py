@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass
 
 from graphquilt.alignment.verdict import grade
 from graphquilt.embedders import Propagation
-from graphquilt.jobs.job import Job
+from graphquilt.jobs.job import Job, short_path
 from graphquilt.jobs.settings import JobSettings, Unknown
 
 __all__ = ["Advice", "fit_advice"]
@@ -56,12 +55,12 @@ def _again(job: Job, why: str, ending: str, **changes: int | str) -> Advice:
         values = {name: value for name, value in values.items() if name != "embedder"}
         named = ", ".join(f"{name}={value}" for name, value in values.items())
         return Advice(why, f"gq.embed(graph, {named})")
-    words = ["graphquilt", "run", _short(settings.source.path), *_source_flags(settings)]
+    words = ["graphquilt", "run", short_path(settings.source.path), *_source_flags(settings)]
     words += ["--dim", str(values["dim"]), "--patches", str(values["n_patches"])]
     embedder = values.get("embedder") or _embedder_word(settings)
     words += [] if embedder is None else ["--embedder", str(embedder)]
     words += ["--seed", str(settings.seed)] if settings.seed else []
-    return Advice(why, shlex.join([*words, "--out", f"{_short(job.name)}-{ending}"]))
+    return Advice(why, shlex.join([*words, "--out", f"{short_path(job.name)}-{ending}"]))
 
 
 def _embedder_word(settings: JobSettings) -> str | None:
@@ -78,13 +77,7 @@ def _source_flags(settings: JobSettings) -> list[str]:
         flags += ["--columns", ",".join(map(str, source.columns))]
     for name in ("features", "labels"):
         path = getattr(source, name)
-        flags += [] if path is None else [f"--{name}", _short(path)]
+        flags += [] if path is None else [f"--{name}", short_path(path)]
     flags += ["--directed"] if source.directed else []
     flags += ["--largest-component"] if source.largest_component else []
     return flags
-
-
-def _short(path: str) -> str:
-    """Return a path as one would type it here."""
-    short = os.path.relpath(path)
-    return path if short.startswith("..") else short

@@ -43,7 +43,7 @@ from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Job"]
+__all__ = ["Job", "short_path"]
 
 _log = logging.getLogger(__name__)
 
@@ -370,8 +370,7 @@ class Job:
         """Return a command to copy, with the folder of the job where it has one."""
         if not isinstance(self.store, DirectoryStore):
             return shlex.join(["graphquilt", word, "JOB", *flags])
-        short = os.path.relpath(self.store.path)
-        return shlex.join(["graphquilt", word, self.name if short.startswith("..") else short, *flags])
+        return shlex.join(["graphquilt", word, short_path(self.name), *flags])
 
     def embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""
@@ -428,6 +427,12 @@ class Job:
             with explained(folder):
                 out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
             yield out
+
+
+def short_path(path: str) -> str:
+    """Return a path as one would type it here: relative to the current folder where it lies inside."""
+    short = os.path.relpath(path)
+    return path if short.startswith("..") else short
 
 
 def _alignment_fingerprint(record: Record) -> str:

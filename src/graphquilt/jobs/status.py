@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphquilt.alignment import Alignment
+from graphquilt.alignment.verdict import grade
 from graphquilt.errors import FormatError, JobError
+from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
 from graphquilt.pipeline.description import fingerprint
@@ -38,6 +41,10 @@ class JobStatus:
         How many patches there are to be.
     fit : list of str
         How good the alignment is, in sentences.
+    verdict : str
+        The same in one word; "unknown" as long as there is none. See :func:`graphquilt.alignment.verdict.grade`.
+    advice : list of Advice
+        What to do where the fit is bad.
     damaged : list of str or None
         What does not match its checksum; None where nobody looked.
     unverified : list of str or None
@@ -53,6 +60,8 @@ class JobStatus:
     embedded: int
     wanted: int
     fit: list[str]
+    verdict: str
+    advice: list[Advice]
     damaged: list[str] | None
     unverified: list[str] | None
     next: str
@@ -74,9 +83,12 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
             records["evaluation"] = {"of": "an earlier embedding", **evaluation}
     alignment, cut = records["alignment"], records["patch_graph"]
     whole = cut is not None and "damaged" not in cut
-    fit = []
+    fit, word, advice = [], "unknown", []
     if alignment is not None and "damaged" not in alignment:
-        fit = Alignment.from_arrays(job.store["alignment"].arrays).summary().splitlines()
+        aligned = Alignment.from_arrays(job.store["alignment"].arrays)
+        fit, word = aligned.summary().splitlines(), grade(aligned)
+        with contextlib.suppress(JobError, FormatError):
+            advice = fit_advice(job)
     damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
     return JobStatus(
         job=job.name,
@@ -86,6 +98,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         embedded=job.embedded() if whole else 0,
         wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
         fit=fit,
+        verdict=word,
+        advice=advice,
         damaged=damaged + [text for key in _keys(job, whole) for text in _damage(job.store, key)] if verify else None,
         unverified=unverified if verify else None,
         next=_next(job) if whole else "graphquilt patch",

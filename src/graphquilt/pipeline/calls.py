@@ -162,7 +162,8 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         outcome = Outcome(facts | cost, losses, arrays)
         if call.store is None:
             return outcome
-        call.store[patch_key(call.patch, call.content)] = outcome.record(call.parameters)
+        made = {**call.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
+        call.store[patch_key(call.patch, call.content)] = outcome.record(made)
         return Outcome(outcome.facts)
     except (JobError, MissingExtraError) as error:
         return Outcome(error=str(error), kind="fatal")

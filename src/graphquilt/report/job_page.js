@@ -26,6 +26,8 @@
     box.append(make("p", { class: "word" }, kind ? `${word}: ${rest.slice(0, end)}` : rest.slice(0, end)));
     const others = [rest.slice(end).trim(), ...lines].filter(Boolean);
     box.append(make("ul", {}, ...others.map((text) => make("li", {}, text))));
+    if (data.advice.length) box.append(make("h3", { class: "advice" }, "What may help, the most promising first"));
+    for (const [why, command] of data.advice) box.append(make("p", { class: "note" }, `${why}:`), Page.copy(command));
     if (data.next) box.append(make("p", { class: "note" }, "The embedding does not belong to these settings. This command makes it again:"), Page.copy(data.next));
   }
   verdict();

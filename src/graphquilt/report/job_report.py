@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files import explained, write_text
-from graphquilt.jobs import Job, JobStatus, job_status
+from graphquilt.jobs import Job, JobStatus, fit_advice, job_status
 from graphquilt.jobs.export import job_ids
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.records import patch_key
@@ -72,14 +73,15 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
     name = Path(job.name).name or job.name
     data: dict[str, object] = {
         "name": name,
-        "folder": job.name,
+        "folder": shlex.quote(job.name),  # for commands to copy
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": graphquilt.__version__,
         "facts": _facts(job, status),
         "fit": status.fit,
+        "advice": [] if _alignment(job) is None else [(one.why, one.command) for one in fit_advice(job)],
         "embedded": status.embedded,
         "wanted": status.wanted,
-        "next": "" if status.next == "nothing" else f"{status.next} {job.name}",
+        "next": "" if status.next == "nothing" else f"{status.next} {shlex.quote(job.name)}",
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
         "cite": [_software(), _PAPER],

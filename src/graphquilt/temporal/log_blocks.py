@@ -69,6 +69,7 @@ def name_of(item: Input) -> str:
 def listed_files(folder: Path) -> list[Path]:
     """Return the files below a folder in order of their names; not those that are hidden or still being written."""
     try:
+        os.listdir(folder)  # an error here would only be an empty list below
         paths = sorted(folder.rglob("*"))
     except OSError as error:
         raise InputError(f"{folder} cannot be read: {error.strerror}.") from None

@@ -140,7 +140,10 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         {"name": name, "value": _short(value, 4), "z": _short(z, 4), "pvalue": _short(pvalue, 3)}
         for name, value, z, pvalue in alert.components
     ]
-    reasons = [f"{name} (z {z:.1f}, p {pvalue:.2g})" for name, _, z, pvalue in alert.components[:_NAMED]]
+    reasons = [
+        f"{name} ({f'z {z:.1f}, ' if math.isfinite(z) else ''}p {pvalue:.2g})"
+        for name, _, z, pvalue in alert.components[:_NAMED]
+    ]
     return {
         "kind": "host",
         "side": alert.side,

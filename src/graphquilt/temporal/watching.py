@@ -16,6 +16,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import sync_folder
 from graphquilt.locks import folder_lock
 from graphquilt.temporal.incidents import Incidents
+from graphquilt.temporal.log_blocks import listed_files
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import WindowScores
 from graphquilt.temporal.tracker import Tracker
@@ -180,7 +181,7 @@ def arriving_files(
     poll: float = 5.0,
     idle: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the record batches of the files in a folder, and of files that arrive later, in order of their names.
+    """Give the record batches of the files in and below a folder, and of those that arrive later, by their names.
 
     Parameters
     ----------
@@ -199,19 +200,17 @@ def arriving_files(
     done: set[Path] = set()
     waited = 0.0
     while True:
-        try:
-            new = sorted(path for path in Path(folder).iterdir() if _is_complete(path) and path not in done)
-        except OSError as error:
-            raise InputError(f"{folder} cannot be read: {error.strerror}.") from None
+        new = [path for path in listed_files(Path(folder)) if path not in done]
         for path in new:
             done.add(path)
-            if state.files.get(path.name, np.inf) < state.end:
+            name = str(path.relative_to(folder))
+            if state.files.get(name, np.inf) < state.end:
                 continue
             latest = -np.inf
             for batch in read(path):
                 latest = max(latest, float(np.max(batch.column("time").to_numpy(), initial=-np.inf)))
                 yield batch
-            state.files[path.name] = latest
+            state.files[name] = latest
         waited = 0.0 if new else waited + poll
         if idle is not None and (idle == 0 or waited > idle):
             return
@@ -223,10 +222,6 @@ def _are_names(words: object, tracker: Tracker, axis: int) -> bool:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return False
     return len(set(words)) == len(words) >= tracker.shape[axis]
-
-
-def _is_complete(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".") and path.suffix not in {".part", ".tmp"}
 
 
 def _text(value: object) -> str:
