@@ -1,4 +1,4 @@
-"""A graph folder is checked like a job: damage is found when it is opened, and nothing outside it is read."""
+"""A graph folder is checked like a job: damage is found when it is opened, and nothing outside it is read but features by reference."""
 
 import json
 import os
