@@ -11,10 +11,25 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.evaluate import alert_quality
+from graphquilt.linalg.ranking import roc_auc
 from graphquilt.synthetic.netflow import BEHAVIOURS, Netflow
 from graphquilt.temporal import SIDES, Window, snapshots
+from planted_changes import KINDS, Messages, plant_changes
 
-__all__ = ["Labelled", "Scores", "darpa_windows", "judge", "netflow_windows", "touched"]
+__all__ = [
+    "Labelled",
+    "Scores",
+    "darpa_windows",
+    "email_windows",
+    "empty_scores",
+    "enron_windows",
+    "false_share",
+    "judge",
+    "macro_auc",
+    "netflow_windows",
+    "precision",
+    "touched",
+]
 
 Scores = dict[str, Float64Array]
 
@@ -31,11 +46,17 @@ class Labelled:
         The kind of attack, or ``"all"``, to one CSR pattern per window of the pairs that are attacks.
     first : int
         Position of the first window that is judged; the detectors only learn from those before it.
+    flows : arrays (m,)
+        Time, source and destination of every flow, in order of time.
+    tick : float
+        The resolution of time for detectors that need one, in seconds.
     """
 
     windows: list[Window]
     attacks: Mapping[str, list[sp.csr_array]]
     first: int
+    flows: tuple[Float64Array, Int64Array, Int64Array]
+    tick: float
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,7 +78,10 @@ def netflow_windows(network: Netflow) -> Labelled:
             if kind != "all":
                 rows &= truth.behaviour == BEHAVIOURS.index(kind)
             days.append(_pattern(truth.source[rows], truth.destination[rows], shape))
-    return Labelled(windows, attacks, network.first_red_day)
+    pairs = [network.pairs(day) for day in range(network.n_days)]
+    time = np.repeat(86400.0 * np.arange(network.n_days), [len(source) for source, _ in pairs])
+    flows = (time, *(np.concatenate(ids).astype(np.int64) for ids in zip(*pairs, strict=True)))
+    return Labelled(windows, attacks, network.first_red_day, flows, 86400.0)
 
 
 def darpa_windows(path: str | Path, width: str) -> Labelled:
@@ -78,7 +102,40 @@ def darpa_windows(path: str | Path, width: str) -> Labelled:
     for window in windows:
         rows = attack & (number == window.number)
         attacks.append(_pattern(source[rows], destination[rows], (n, n)))
-    return Labelled(windows, {"all": attacks}, len(windows) // 4)
+    return Labelled(windows, {"all": attacks}, len(windows) // 4, (seconds, source, destination), 60.0)
+
+
+def email_windows(path: str | Path, *, seed: int) -> Labelled:
+    """Cut email-Eu-core into weeks, and plant changes from the middle on; see ``planted_changes``."""
+    source, destination, seconds = np.loadtxt(path, dtype=np.int64).T
+    order = np.argsort(seconds, kind="stable")
+    return _planted(Messages(seconds[order].astype(np.float64), source[order], destination[order]), seed)
+
+
+def enron_windows(path: str | Path, *, seed: int) -> Labelled:
+    """Cut the Enron mail of 184 people into weeks, without loops, and plant changes from the middle on."""
+    columns = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=(0, 1, 2), dtype=None, encoding="utf-8")
+    stamps = np.array([str(time).replace(" ", "T")[:19] for time in columns["f0"]], dtype="datetime64[s]")
+    seconds = stamps.astype(np.int64)
+    source, destination = columns["f1"].astype(np.int64), columns["f2"].astype(np.int64)
+    keep = (source != destination) & (seconds > np.datetime64("1998-01-01", "s").astype(np.int64))
+    order = np.flatnonzero(keep)[np.argsort(seconds[keep], kind="stable")]
+    time = (seconds[order] - seconds[order[0]]).astype(np.float64)
+    return _planted(Messages(time, source[order], destination[order]), seed)
+
+
+def _planted(messages: Messages, seed: int) -> Labelled:
+    width = 604800.0
+    first = int(messages.time[-1] // width) // 2
+    changed, truth = plant_changes(messages, width, first=first, seed=seed)
+    n = 1 + int(max(changed.source.max(), changed.destination.max()))
+    windows = [_grown(window, n) for window in snapshots([tuple(changed)], width).windows()]
+    attacks: dict[str, list[sp.csr_array]] = {}
+    for kind, rows in (("all", np.concatenate(truth)), *zip(KINDS, truth, strict=True)):
+        keys = [rows[rows[:, 0] == window.number, 1] for window in windows]
+        attacks[kind] = [_pattern(key >> 32, key & 0xFFFFFFFF, (n, n)) for key in keys]
+    start = next(t for t, window in enumerate(windows) if window.number >= first)
+    return Labelled(windows, attacks, start, tuple(changed), 3600.0)
 
 
 def judge(
@@ -162,6 +219,50 @@ def _grown(window: Window, n: int) -> Window:
     A = sp.csr_array(window.matrix)
     A.resize((n, n))
     return replace(window, matrix=A)
+
+
+def empty_scores(data: Labelled) -> Scores:
+    """Return scores that are all NaN."""
+    n_sources, n_destinations = data.shape
+    T = len(data.windows)
+    return {"source": np.full((n_sources, T), np.nan), "destination": np.full((n_destinations, T), np.nan)}
+
+
+def macro_auc(scores: Scores, data: Labelled) -> float:
+    """Return the mean over judged windows of the ROC AUC of pairs, where a window has attacks and others."""
+    values = []
+    for t in range(data.first, len(data.windows)):
+        A = data.windows[t].matrix
+        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+        best = np.nan_to_num(np.fmax(scores["source"][rows, t], scores["destination"][A.indices, t]), nan=-1e300)
+        attack = _is_in(rows.astype(np.int64) * A.shape[1] + A.indices, data.attacks["all"][t])
+        if attack.any() and not attack.all():
+            values.append(roc_auc(best[attack], best[~attack]))
+    return float(np.mean(values))
+
+
+def precision(scores: Scores, data: Labelled, budget: int) -> float:
+    """Return the share of attacks or attacked hosts among the ``budget`` highest scores of both sides per window."""
+    hits = alerts = 0
+    for t in range(data.first, len(data.windows)):
+        marks = data.attacks["all"][t]
+        value = np.concatenate([scores[side][:, t] for side in SIDES])
+        truth = np.concatenate([touched(marks, side) for side in SIDES])
+        scored = np.flatnonzero(~np.isnan(value))
+        top = scored[np.argsort(-value[scored], kind="stable")[:budget]]
+        hits, alerts = hits + int(truth[top].sum()), alerts + len(top)
+    return hits / max(alerts, 1)
+
+
+def false_share(scores: Scores, data: Labelled, limit: float) -> float:
+    """Return the share of host-windows without an attack whose score lies above ``limit``."""
+    above = count = 0
+    for t in range(data.first, len(data.windows)):
+        for side in SIDES:
+            value = scores[side][:, t]
+            normal = ~np.isnan(value) & ~touched(data.attacks["all"][t], side)
+            above, count = above + int((value[normal] > limit).sum()), count + int(normal.sum())
+    return above / count
 
 
 def _is_in(key: Int64Array, marks: sp.csr_array) -> BoolArray:

@@ -190,7 +190,7 @@ def test_drift_scores_are_the_unrolled_route(traffic):
     whole = score_windows(windows(matrices), ScoringOptions(dim=4, lags=(1, 7), background=0.5))
     np.testing.assert_allclose(whole.drift.sides["destination"].standardised, Z, rtol=1e-4, atol=1e-4)
     alerts = whole.alerts(budget=5)
-    assert len(alerts) == 5 * 35
+    assert len(alerts) == 5 * 33
     assert [a.pvalue for a in alerts] == sorted(a.pvalue for a in alerts)
 
 
@@ -317,7 +317,7 @@ def test_too_few_windows_to_align(traffic):
         drift_scores(windows([sp.csr_array(np.eye(4))] * 3), ScoringOptions(dim=30, lags=(1,)))
     scores = score_windows(windows([sp.csr_array(np.eye(4))] * 3), ScoringOptions(dim=30, lags=(1,)))
     assert "0 windows could be embedded" in scores.drift_missing
-    assert len(scores.alerts(2)) == 6
+    assert len(scores.windows) == 3
 
 
 def test_an_executor_changes_nothing(traffic):

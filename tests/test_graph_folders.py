@@ -300,7 +300,7 @@ def test_a_file_of_features_is_known_by_size_time_and_samples(referring, monkeyp
     with pytest.raises(FormatError, match="cut short or damaged"):
         Graph.open(folder)
     file.unlink()
-    with pytest.raises(FormatError, match=r"has its features in .*x\.npy, which cannot be read"):
+    with pytest.raises(FormatError, match=r"has its features in .*x\.npy', which cannot be read"):
         Graph.open(folder)
 
 
@@ -310,6 +310,8 @@ def test_a_file_of_features_is_known_by_size_time_and_samples(referring, monkeyp
         {"indices": {"path": "/x.npy", "stamp": [1, 2]}},
         {"features": {"path": "x.npy"}},
         {"features": {"path": 7}},
+        {"features": {"path": "/a\0b"}},
+        {"features": {"path": "/\ud800"}},
         {"features": {"stamp": [1, -2]}},
         {"features": {"stamp": None}},
     ],
@@ -320,7 +322,7 @@ def test_a_forged_reference_is_refused(referring, change):
     for name, values in change.items():
         content["arrays"][name] |= values
     (folder / "graph.json").write_text(sealed_text(content))
-    with pytest.raises(FormatError, match=r"only features can|is not a graph's description"):
+    with pytest.raises(FormatError, match=r"only features can|is not a graph's description|its name is no text"):
         Graph.open(folder)
 
 

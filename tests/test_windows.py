@@ -239,3 +239,53 @@ def test_arrays_that_are_no_flows(flows):
 def test_options_that_no_window_has(options):
     with pytest.raises(InputError):
         snapshots([], **options)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60),
+    size=st.integers(1, 60),
+    overlap=st.integers(1, 4),
+)
+def test_counts_and_peaks_are_what_a_dictionary_says(rows, size, overlap):
+    rows = sorted(rows)
+    days = snapshots(batches(rows, size), width=144, overlap=overlap)
+    first = int(rows[0][0] // days.step)
+    windows = list(days.windows())
+    for window in windows:
+        inside = [row for row in rows if window.start <= row[0] < window.end]
+        assert window.number >= first
+        assert window.rows == len(inside)
+        pairs = list(zip(*map(np.ndarray.tolist, window.matrix.nonzero()), strict=True))
+        assert window.counts.tolist() == [sum(row[1:] == pair for row in inside) for pair in pairs]
+        for k, side in enumerate(("source", "destination"), 1):
+            for node, peak in enumerate(window.peaks[side].tolist()):
+                times = [int((row[0] - window.start) * 10 + 1e-6) for row in inside if row[k] == node]
+                assert peak == max(map(times.count, times), default=0)
+    latest = [int(row[0] // days.step) for row in rows]
+    expected = sum(number - back >= first for number in latest for back in range(overlap))
+    assert sum(window.rows for window in windows) == expected, "every flow lies in so many windows"
+
+
+def test_the_port_of_most_flows_is_kept(tmp_path):
+    pq.write_table(
+        pa.table(
+            {
+                "time": [0.0, 1, 2, 3, 4],
+                "srcdevice": ["a", "a", "a", "b", "a"],
+                "dstdevice": ["x", "x", "x", "x", "y"],
+                "dstport": [80, 445, 445, 22, 53],
+            }
+        ),
+        tmp_path / "flows.parquet",
+    )
+    window = next(snapshots(read_flows(tmp_path / "flows.parquet")).windows())
+    assert window.ports.tolist() == [445, 53, 22]
+    assert window.counts.tolist() == [3, 1, 1]
+    plain = next(snapshots([(np.zeros(1), np.zeros(1, int), np.zeros(1, int))]).windows())
+    assert plain.ports is None
+
+
+def test_an_overlap_below_one():
+    with pytest.raises(InputError, match="overlap is 1 or more"):
+        snapshots([], overlap=0)

@@ -51,7 +51,8 @@ def check_reference(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry that names a file elsewhere is whole."""
     mark = entry.get("stamp")
     is_stamp = isinstance(mark, list) and len(mark) == 2 and all(map(is_size, mark))
-    return isinstance(entry["path"], str) and Path(entry["path"]).is_absolute() and is_stamp
+    path = entry["path"]
+    return isinstance(path, str) and "\0" not in path and Path(path).is_absolute() and is_stamp
 
 
 def open_reference(folder: Path, entry: Mapping[str, Any], *, verify: bool = False) -> AnyArray:
@@ -65,9 +66,10 @@ def open_reference(folder: Path, entry: Mapping[str, Any], *, verify: bool = Fal
                 f"{path} is not the file that it was when the graph in {folder} was made: its content has changed. "
                 "Bring it back, or make the graph again."
             )
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "its name is no text"
         raise FormatError(
-            f"the graph in {folder} has its features in {path}, which cannot be read ({error.strerror or error}). "
+            f"the graph in {folder} has its features in {entry['path']!r}, which cannot be read ({problem}). "
             "Bring the file back, or make the graph again."
         ) from error
     return array

@@ -14,6 +14,7 @@ from graphquilt.temporal.log_formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import COMPONENTS, Alert, Component, HostTable, PairAlert, PairTable, WindowScores
 from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
+from graphquilt.temporal.tokens import TokenWindows, WindowTokens
 from graphquilt.temporal.tracker import Tracker
 from graphquilt.temporal.windows import SIDES, Snapshots, Window, snapshots
 
@@ -39,9 +40,11 @@ __all__ = [
     "ScoringOptions",
     "SideScores",
     "Snapshots",
+    "TokenWindows",
     "Tracker",
     "Window",
     "WindowScores",
+    "WindowTokens",
     "deviations",
     "drift_scores",
     "embed_window",

@@ -22,6 +22,7 @@ from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn
 from graphquilt.temporal.lags import first_few, lag_edges
 from graphquilt.temporal.results import Alert, WindowScores
 from graphquilt.temporal.scores import ScoringOptions, deviations, leave_one_out_zscore, threshold
+from graphquilt.temporal.tokens import TokenWindows, WindowTokens
 from graphquilt.temporal.tracker import Tracker
 from graphquilt.temporal.windows import SIDES, Window
 
@@ -129,6 +130,7 @@ def score_windows(
     options: ScoringOptions | None = None,
     *,
     history: int | None = None,
+    tokens: TokenWindows | None = None,
     keep: int | None = 10_000,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
@@ -141,6 +143,8 @@ def score_windows(
         For example ``snapshots(...).windows()``; read once, in order.
     history : int, optional
         As in :class:`graphquilt.temporal.Tracker`.
+    tokens : TokenWindows, optional
+        What device logs say of the sources in each window.
     keep : int or None
         Of each window, the ``keep`` hosts of each side and pairs with the smallest p-values are kept; None keeps all.
     executor : concurrent.futures.Executor, optional
@@ -151,8 +155,8 @@ def score_windows(
     scored: list[WindowScores] = []
     patterns: list[Pattern] = []
     embedded: list[_Embedded] = []
-    for window, result in _embedded(windows, options, executor):
-        scores = tracker.update(window, result)
+    for window, found, result in _embedded(windows, options, executor, tokens):
+        scores = tracker.update(window, found, embedded=result)
         scored.append(scores if keep is None else scores.lowest(keep))
         patterns.append(Pattern.of(window.matrix))
         embedded.append(_Embedded(window.number, window.start, result))
@@ -190,7 +194,7 @@ def drift_scores(
     """
     options = options or ScoringOptions()
     embedded: list[_Embedded] = []
-    for window, result in _embedded(windows, options, executor):
+    for window, _, result in _embedded(windows, options, executor, None):
         embedded.append(_Embedded(window.number, window.start, result))
         if isinstance(result, str):
             warn_left_out(window.number, result)
@@ -230,20 +234,21 @@ def _aligned(embedded: Sequence[_Embedded], options: ScoringOptions, progress: P
 
 
 def _embedded(
-    windows: Iterable[Window], options: ScoringOptions, executor: Executor | None
-) -> Iterator[tuple[Window, EmbeddedWindow | str]]:
-    """Embed windows in order; a window that cannot be embedded gives the reason."""
-    waiting: deque[tuple[Window, Future[EmbeddedWindow | str]]] = deque()
+    windows: Iterable[Window], options: ScoringOptions, executor: Executor | None, tokens: TokenWindows | None
+) -> Iterator[tuple[Window, WindowTokens | None, EmbeddedWindow | str]]:
+    """Embed windows in order, with their tokens; a window that cannot be embedded gives the reason."""
+    waiting: deque[tuple[Window, WindowTokens | None, Future[EmbeddedWindow | str]]] = deque()
     for window in windows:
+        found = None if tokens is None else tokens.of(window.number)
         if executor is None:
-            yield window, embed_or_explain(window.matrix, options)
+            yield window, found, embed_or_explain(window.matrix, options, found)
             continue
-        waiting.append((window, executor.submit(embed_or_explain, window.matrix, options)))
+        waiting.append((window, found, executor.submit(embed_or_explain, window.matrix, options, found)))
         if len(waiting) >= _IN_FLIGHT:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    for first, future in waiting:
-        yield first, future.result()
+            earlier, its_tokens, future = waiting.popleft()
+            yield earlier, its_tokens, future.result()
+    for earlier, its_tokens, future in waiting:
+        yield earlier, its_tokens, future.result()
 
 
 def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Array, side: str) -> Int64Array:

@@ -57,8 +57,8 @@ def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     """Return the share of earlier values that are at least as high, with the value itself counted among them.
 
     Values above all N earlier ones have p below 1 / (N + 1), in the order of their size: p = 1 / (N + 1) / (1 + e),
-    where e is the excess over the highest earlier value in standard deviations. NaN has p = 1, and so has everything
-    where there are no earlier values.
+    where e is the excess over the highest earlier value in standard deviations, or in units if these are larger. NaN
+    has p = 1, and so has everything where there are no earlier values.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     known = ~np.isnan(values)
     x = values[known]
     at_least = N - np.searchsorted(earlier, x, side="left")
-    excess = np.maximum(x - earlier[-1], 0.0) / max(float(np.std(earlier)), 1e-6)
+    excess = np.maximum(x - earlier[-1], 0.0) / max(float(np.std(earlier)), 1.0)
     p[known] = np.minimum((1.0 + at_least) / (1.0 + N), 1.0) / (1.0 + excess)
     return p
 

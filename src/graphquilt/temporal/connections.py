@@ -22,13 +22,15 @@ _PARTNERS, _STRANGERS = MEASURED.index("partners"), MEASURED.index("strangers")
 class WindowPairs(NamedTuple):
     """The pairs of one window in the order of their keys, which is that of the rows of the matrix.
 
-    ``source``, ``destination`` (m,) are ids; ``counts`` (m,) numbers of flows, None if they were not counted.
+    ``source``, ``destination`` (m,) are ids; ``counts`` (m,) numbers of flows and ``ports`` (m,) the
+    ports of most flows, each None if they are not known.
     """
 
     keys: Int64Array
     source: Int64Array
     destination: Int64Array
     counts: Float64Array | None
+    ports: Int64Array | None = None
 
     @classmethod
     def of(cls, window: Window) -> WindowPairs:
@@ -40,7 +42,9 @@ class WindowPairs(NamedTuple):
         if len(keys) and bool(np.any(np.diff(keys) < 0)):
             order = order[np.argsort(keys[order], kind="stable")]
         keys = keys[order]
-        return cls(keys, keys >> 32, keys & 0xFFFFFFFF, None if window.counts is None else window.counts[order])
+        counts = None if window.counts is None else window.counts[order]
+        ports = None if window.ports is None else window.ports[order]
+        return cls(keys, keys >> 32, keys & 0xFFFFFFFF, counts, ports)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +127,3 @@ def _ratios(pairs: WindowPairs, source: SideMemory, destination: SideMemory) -> 
 def group_sums(groups: Int64Array, size: int, values: AnyArray | None = None) -> Float64Array:
     """Add up values, or count entries, by group, (size,)."""
     return np.bincount(groups, weights=values, minlength=size).astype(np.float64)
-
-
-def group_maxima(groups: Int64Array, size: int, values: AnyArray) -> Float64Array:
-    """Return the largest value of each group, (size,); 0 for a group without values."""
-    largest = np.zeros(size)
-    np.maximum.at(largest, groups, values)
-    return largest

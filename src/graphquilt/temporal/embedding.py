@@ -13,6 +13,7 @@ from graphquilt.embedders import bipartite_factors
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.patches import Patch
 from graphquilt.temporal.scores import ScoringOptions
+from graphquilt.temporal.tokens import WindowTokens, with_token_columns
 from graphquilt.temporal.windows import SIDES
 
 __all__ = ["EmbeddedWindow", "embed_or_explain", "embed_window", "warn_left_out"]
@@ -81,10 +82,21 @@ def _embedded(matrix: sp.csr_array, dim: int, background: float) -> EmbeddedWind
     return EmbeddedWindow(source, destination, np.sqrt(values).astype(np.float32))
 
 
-def embed_or_explain(matrix: sp.csr_array, options: ScoringOptions) -> EmbeddedWindow | str:
-    """Return the embedding of both sides of a window, or the reason why the window cannot be embedded."""
+def embed_or_explain(
+    matrix: sp.csr_array, options: ScoringOptions, tokens: WindowTokens | None = None
+) -> EmbeddedWindow | str:
+    """Return the embedding of both sides of a window, or the reason why the window cannot be embedded.
+
+    Tokens are further columns of the matrix if ``options.token_weight`` is positive; they have no position.
+    """
+    has_tokens = tokens is not None and options.token_weight > 0
     try:
-        return _embedded(matrix, options.dim, options.background)
+        if tokens is None or not has_tokens:
+            return _embedded(matrix, options.dim, options.background)
+        wide = with_token_columns(matrix, tokens, options.token_weight)
+        source, (nodes, X), roots = _embedded(wide, options.dim, options.background)
+        is_host = np.asarray(nodes) < matrix.shape[1]
+        return EmbeddedWindow(source, Patch(nodes[is_host], X[is_host]), roots)
     except (InputError, ConvergenceError) as error:
         return str(error)
 

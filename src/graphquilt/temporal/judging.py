@@ -22,7 +22,8 @@ _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
 POOLED = _M + _C + 1  # columns of the pool of a side: what was measured, the z-scores, and the components together
 _RARE = 5  # a host that was in fewer windows is judged by its partners too
-_FACTOR = 2.0  # between the p-value of a partner and what it says of such a host
+_SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "level")]  # all say: there is much of it
+_OTHER = [c for c in range(_C) if c not in _SIZE]
 
 
 class Compared(NamedTuple):
@@ -67,8 +68,11 @@ def judge_hosts(compared: Compared, memory: SideMemory, pool: Pool, seed: tuple[
     for c in range(_C):
         measured = ~np.isnan(z[:, c])
         p[measured, c] = empirical_pvalues(z[measured, c], columns[c])
-    statistic = top_two(p)
+    # Four components measure size, and one burst moves them all: together they give at most one of the two.
+    statistic = top_two(np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]]))
     pvalue = empirical_pvalues(statistic, columns[_C])
+    if not compared.pool:
+        statistic[:] = np.nan  # nothing was compared yet, and later windows must not be compared with that
     pool.add(np.column_stack([x, z[:, :_C], statistic]), memory.last[nodes] < 0, seed)
     single = np.float32
     return HostTable(nodes, values[:, :_C].astype(single), z[:, :_C].astype(single), p.astype(single), pvalue)
@@ -80,8 +84,9 @@ def add_company(
     """Judge hosts that were seen rarely by the company they keep.
 
     A host that was in fewer than five windows has hardly a past to be compared with. Its p-value is that of its most
-    unusual partner in this window, doubled, if that is smaller than its own: forged sources that flood a host, and
-    addresses that a scan reaches, are then found with the host that is flooded or scans.
+    unusual partner in this window, times one more than the number of its partners (the bound of Bonferroni), if that
+    is smaller than its own: forged sources that flood a host, and addresses that a scan reaches, are then found with
+    the host that is flooded or scans.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}
@@ -93,7 +98,8 @@ def add_company(
         lowest = np.full(len(table.nodes), np.inf)
         np.minimum.at(lowest, host, partners.pvalue[np.searchsorted(partners.nodes, ends[other][rows])])
         has_company = np.isfinite(lowest)
-        p = np.minimum(_FACTOR * lowest[has_company], 1.0)
+        n_partners = np.bincount(host, minlength=len(table.nodes))[has_company]
+        p = np.minimum((1 + n_partners) * lowest[has_company], 1.0)
         table.pvalues[has_company, _COMPANY] = p
         table.values[has_company, _COMPANY] = severity(lowest[has_company])
         pvalue = table.pvalue.copy()
@@ -110,4 +116,4 @@ def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int]) -> 
     pool.add(surprise[:, None], connections.stranger_source | connections.stranger_destination, seed)
     counts = np.ones(len(surprise)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
-    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new)
+    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new, pairs.ports)

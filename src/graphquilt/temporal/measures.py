@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.temporal.connections import Connections, group_maxima, group_sums
+from graphquilt.temporal.connections import Connections, group_sums
 from graphquilt.temporal.side_memory import MEASURED
 from graphquilt.temporal.windows import SIDES, Window
 
@@ -41,7 +41,7 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         "new pairs": group_sums(groups, size, connections.times == 0),
         "newcomers": strangers,
         "strangers": strangers,
-        "pair surprise": group_maxima(groups, size, surprise),
+        "pair surprise": group_sums(groups, size, surprise) / np.maximum(degree, 1),
     }
     if pairs.counts is not None:
         columns["volume"] = group_sums(groups, size, pairs.counts)

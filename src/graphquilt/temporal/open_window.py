@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 
-__all__ = ["BINS", "OpenWindow", "Run", "sum_by_key"]
+__all__ = ["BINS", "FlowArrays", "OpenWindow", "Run", "sum_by_key"]
 
 BINS = 1440  # bins of a window in which peaks are counted: minutes of a day
 _COMPACT_AT = 1 << 22  # entries that one window collects before equal ones are added up
 _LOW = 0xFFFFFFFF  # the second of two numbers in one key
 
 Run = tuple[Int64Array, tuple[Float64Array, ...]]
+
+
+class FlowArrays(NamedTuple):
+    """Flows as arrays (m,): times, pairs as keys of 64 bits, and weights and destination ports where there are any."""
+
+    time: AnyArray
+    pairs: Int64Array
+    weight: Float64Array | None
+    port: Int64Array | None
+
+    def take(self, rows: Int64Array | slice) -> FlowArrays:
+        """Return some of the flows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return FlowArrays(self.time[rows], self.pairs[rows], weight, None if self.port is None else self.port[rows])
 
 
 def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) -> Run:
@@ -99,6 +114,38 @@ class _Peaks:
         return peaks
 
 
+class _Ports:
+    """How many flows each pair has on each port, until the port of most of them is asked for."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Int64Array, Int64Array, Float64Array]] = []
+        self._size = 0
+
+    def add(self, pairs: Int64Array, ports: Int64Array) -> None:
+        self._parts.append(_sum_by_pair_and_port(pairs, ports, np.ones(len(pairs))))
+        self._size += len(self._parts[-1][0])
+        if self._size > _COMPACT_AT:
+            self._parts = [_sum_by_pair_and_port(*(np.concatenate(c) for c in zip(*self._parts, strict=True)))]
+            self._size = len(self._parts[0][0])
+
+    def close(self) -> Int64Array:
+        """Return the port of most flows of each pair, in the order of the keys of the pairs."""
+        columns = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        pairs, ports, count = _sum_by_pair_and_port(*columns)
+        order = np.lexsort((-ports, count, pairs))
+        is_last = np.append(np.diff(pairs[order]) != 0, True)
+        return np.asarray(ports[order][is_last], dtype=np.int64)
+
+
+def _sum_by_pair_and_port(
+    pairs: Int64Array, ports: Int64Array, count: Float64Array
+) -> tuple[Int64Array, Int64Array, Float64Array]:
+    order = np.lexsort((ports, pairs))
+    pairs, ports = pairs[order], ports[order]
+    starts = np.flatnonzero(np.append(True, (np.diff(pairs) != 0) | (np.diff(ports) != 0)))
+    return pairs[starts], ports[starts], np.add.reduceat(count[order], starts)
+
+
 class OpenWindow:
     """A window that still receives flows.
 
@@ -113,12 +160,11 @@ class OpenWindow:
         self._directed = directed
         self._pairs = _Runs()
         self._peaks = (_Peaks(), _Peaks()) if directed else (_Peaks(),)
+        self._ports: _Ports | None = None
 
-    def add(self, pairs: Int64Array, weights: Float64Array | None, bins: Int64Array, *, closed_before: int = 0) -> None:
-        """Add flows: their pairs as 64-bit keys, their weights, and the bin of the window that each lies in.
-
-        Bins below ``closed_before`` receive no more flows.
-        """
+    def add(self, flows: FlowArrays, bins: Int64Array, *, closed_before: int = 0) -> None:
+        """Add flows, and the bin of the window that each lies in; bins below ``closed_before`` receive no more."""
+        _, pairs, weights, ports = flows
         self.rows += len(pairs)
         ends = pairs >> 32, pairs & _LOW
         if not self._directed:
@@ -126,7 +172,11 @@ class OpenWindow:
             bins = np.concatenate([bins, bins[~is_loop]])
             pairs = np.concatenate([pairs, ((ends[1] << 32) | ends[0])[~is_loop]])
             weights = None if weights is None else np.concatenate([weights, weights[~is_loop]])
+            ports = None if ports is None else np.concatenate([ports, ports[~is_loop]])
             ends = (pairs >> 32,) * 2
+        if ports is not None and len(ports):
+            self._ports = self._ports or _Ports()
+            self._ports.add(pairs, ports)
         columns = None if weights is None else [np.ones(len(pairs)), weights]
         self._pairs.add(sum_by_key(pairs, columns))
         if self._pairs.size > _COMPACT_AT:
@@ -134,10 +184,13 @@ class OpenWindow:
         for peaks, nodes in zip(self._peaks, ends, strict=False):
             peaks.add(bins, nodes, closed_before)
 
-    def close(self, shape: tuple[int, int]) -> tuple[sp.csr_array, Float64Array, tuple[Int64Array, Int64Array]]:
-        """Return the matrix of the window, the number of flows of each of its entries, and the peaks of both sides."""
+    def close(
+        self, shape: tuple[int, int]
+    ) -> tuple[sp.csr_array, Float64Array, tuple[Int64Array, Int64Array], Int64Array | None]:
+        """Return the matrix, the number of flows of each of its entries, the peaks of both sides, and the ports."""
         keys, columns = self._pairs.compact()
         data = columns[1] if len(columns) > 1 else np.ones(len(keys))
         matrix = sp.csr_array((data, (keys >> 32, keys & _LOW)), shape=shape)
         peaks = [peaks.close(size) for peaks, size in zip(self._peaks, shape, strict=False)]
-        return matrix, columns[0], (peaks[0], peaks[-1])
+        ports = None if self._ports is None else self._ports.close()
+        return matrix, columns[0], (peaks[0], peaks[-1]), ports

@@ -181,7 +181,7 @@ class WindowScores:
     def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
         """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
 
-        A host with p = 1 is as usual as can be, and no alert; in the first window all are.
+        A host with p = 1 is as usual as can be, and no alert; in the first two windows all are.
         """
         _check_budget(budget)
         candidates = []

@@ -44,6 +44,9 @@ class ScoringOptions:
         How many hosts of one window and side are remembered for p-values at most.
     max_pairs : int
         How many pairs are remembered at most.
+    token_weight : float
+        The weight c of the tokens of hosts as further columns of a window's matrix, [A | c F]; 0 leaves them out of the
+        embedding.
 
     Examples
     --------
@@ -57,9 +60,10 @@ class ScoringOptions:
     quantile: float = 0.999
     background: float = 1.0
     prior: float = 1.0
-    concentration: float = 5.0
+    concentration: float = 2.0
     pool: int = 2000
     max_pairs: int = 1 << 24
+    token_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -73,6 +77,8 @@ class ScoringOptions:
         for name in ("prior", "concentration"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is a positive number, not {getattr(self, name)}.")
+        if not 0 <= self.token_weight < float("inf"):
+            raise InputError(f"the weight of tokens is finite and not negative; it is {self.token_weight}.")
         if self.pool < 16 or self.max_pairs < 1:
             raise InputError(
                 f"pool is {self.pool} hosts and max_pairs {self.max_pairs} pairs; at least 16 and 1 must be remembered."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from graphquilt.temporal.pair_memory import PairMemory
 from graphquilt.temporal.results import COMPONENTS, WindowScores
 from graphquilt.temporal.scores import ScoringOptions
 from graphquilt.temporal.side_memory import MEASURED, SideMemory, placed
+from graphquilt.temporal.tokens import TokenSurprise, WindowTokens, compare_tokens, highest_by_host
 from graphquilt.temporal.tracker_state import Memory, read_memory, write_memory
 from graphquilt.temporal.windows import SIDES, Window
 
@@ -28,7 +29,9 @@ __all__ = ["Tracker"]
 
 _HISTORY = 28  # windows that are remembered at least, unless the caller says otherwise
 _DRIFT = COMPONENTS.index("drift")
+_TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
+_NAMED_TOKENS = 5  # tokens that an explanation names, the most surprising first
 _AGREES = 0.9  # a side whose placement has a larger error than this share of its spread has no drift
 
 
@@ -46,6 +49,7 @@ class _Latest(NamedTuple):
     number: int
     pairs: WindowPairs
     hosts: dict[str, tuple[Int64Array, Float64Array, Float64Array]]
+    tokens: TokenSurprise | None
 
 
 class Tracker:
@@ -105,6 +109,7 @@ class Tracker:
             [],
             {side: SideMemory.empty(self.options.dim) for side in SIDES},
             PairMemory(self.history, self.options.max_pairs),
+            PairMemory(self.history, self.options.max_pairs),
             {name: Pool(self.options.pool, self.history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")},
         )
         self._latest: _Latest | None = None
@@ -125,13 +130,21 @@ class Tracker:
         """All scoring options and the history, by name."""
         return {**asdict(self.options), "history": self.history}
 
-    def update(self, window: Window, embedded: EmbeddedWindow | str | None = None) -> WindowScores:
+    def update(
+        self,
+        window: Window,
+        tokens: WindowTokens | None = None,
+        *,
+        embedded: EmbeddedWindow | str | None = None,
+    ) -> WindowScores:
         """Score one window, then learn it.
 
         Parameters
         ----------
         window : Window
             Ids must mean the same from window to window; the shape of the matrix may grow.
+        tokens : WindowTokens, optional
+            The tokens of the sources in this window. Only hosts that have a connection in the window are scored.
         embedded : EmbeddedWindow or str, optional
             The embedding of the window, or why there is none, where it was computed before.
         """
@@ -141,24 +154,30 @@ class Tracker:
         for side, size in zip(SIDES, window.matrix.shape, strict=True):
             memory.sides[side] = memory.sides[side].grown(size)
         if embedded is None:
-            embedded = embed_or_explain(window.matrix, self.options)
+            embedded = embed_or_explain(window.matrix, self.options, tokens)
         placements, fits = self._place(embedded)
         if isinstance(placements, str):
             warn_left_out(number, placements)
         pairs = WindowPairs.of(window)
         concentration = self.options.concentration
         connections = compare_pairs(pairs, memory.pairs, tuple(memory.sides.values()), concentration=concentration)  # type: ignore[arg-type]
+        surprise = None if tokens is None else compare_tokens(tokens, memory.tokens, concentration)
         compared, tables = {}, {}
         for k, side in enumerate(SIDES):
             nodes, values = measure_counts(window, connections, side, len(memory.sides[side]))
             if not isinstance(placements, str) and not fits[side] > _AGREES:
                 self._add_drift(side, nodes, values, placements[side])
+            if surprise is not None and side == SIDES[0]:
+                values[:, _TOKENS] = highest_by_host(surprise, nodes)
             pool = memory.pools[side]
             compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, self.options.prior)
             tables[side] = judge_hosts(compared[side], memory.sides[side], pool, (number & 0xFFFFFFFF, k))
         judged = add_company(tables, connections, memory.sides)
         connection_table = judge_pairs(connections, memory.pools["pair"], (number & 0xFFFFFFFF, 2))
-        self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
+        hosts = self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
+        self._latest = _Latest(number, pairs, hosts, surprise)
+        if tokens is not None:
+            memory.tokens.learn(tokens.keys, number)
         reason = placements if isinstance(placements, str) else None
         return WindowScores(number, window.start, window.end, window.rows, judged, connection_table, reason, fits)
 
@@ -200,7 +219,8 @@ class Tracker:
 
     def _learn(
         self, number: int, pairs: WindowPairs, compared: dict[str, Compared], placements: dict[str, _Placement]
-    ) -> None:
+    ) -> dict[str, tuple[Int64Array, Float64Array, Float64Array]]:
+        """Learn a window; return the hosts of each side, and what was known of their partners before."""
         memory, hosts = self._memory, {}
         for side, part in compared.items():
             own = memory.sides[side]
@@ -211,7 +231,7 @@ class Tracker:
             memory.sides[side].learn_positions(*placement, self.history)
         memory.pairs.learn(pairs.keys, number)
         memory.numbers[:] = sorted([*memory.numbers, number])[-self.history :]
-        self._latest = _Latest(number, pairs, hosts)
+        return hosts
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
         """Return which neighbours of a node are new or gone in the window scored last, compared with the others."""
@@ -230,7 +250,12 @@ class Tracker:
         known, times = self._memory.pairs.partners(node, side)
         times = times - np.isin(known, here)
         n, usual = float(windows_before[row]), float(usual_degree[row])
-        return compare_neighbours(node, number, here, (known, times), n_windows=n, usual_degree=usual)
+        explanation = compare_neighbours(node, number, here, (known, times), n_windows=n, usual_degree=usual)
+        if latest.tokens is None or side != SIDES[0]:
+            return explanation
+        rows = np.flatnonzero(latest.tokens.hosts == node)
+        order = rows[np.argsort(-latest.tokens.surprise[rows], kind="stable")[:_NAMED_TOKENS]]
+        return replace(explanation, tokens=latest.tokens.tokens[order])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file with a checksum, without pickle.

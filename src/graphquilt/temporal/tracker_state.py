@@ -30,6 +30,7 @@ class Memory:
     numbers: list[int]
     sides: dict[str, SideMemory]
     pairs: PairMemory
+    tokens: PairMemory
     pools: dict[str, Pool]
 
 
@@ -39,7 +40,8 @@ def write_memory(path: Path, memory: Memory, header: Mapping[str, object]) -> No
     arrays: dict[str, AnyArray] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
     for side, part in memory.sides.items():
         arrays |= {f"{side}.{item.name}": getattr(part, item.name) for item in fields(part)}
-    arrays |= {f"pairs.{name}": getattr(memory.pairs, name) for name in ("keys", "counts", "last")}
+    for name, pairs in (("pairs", memory.pairs), ("tokens", memory.tokens)):
+        arrays |= {f"{name}.{item}": getattr(pairs, item) for item in ("keys", "counts", "last")}
     for name, pool in memory.pools.items():
         arrays |= {f"pool.{name}.{k:05d}": sample for k, sample in enumerate(pool.samples)}
         arrays[f"pool.{name}.sizes"] = np.array(list(pool.sizes), dtype=np.int64).reshape(-1, 2)
@@ -60,7 +62,8 @@ def read_memory(path: Path, fresh: Callable[[dict[str, Any]], Memory]) -> None:
         memory.numbers[:] = numbers
         for side in SIDES:
             memory.sides[side] = _checked_side(arrays, side, memory.sides[side])
-        _fill_pairs(memory.pairs, arrays, tuple(len(memory.sides[side]) for side in SIDES))
+        _fill_pairs(memory.pairs, arrays, "pairs", tuple(len(memory.sides[side]) for side in SIDES))
+        _fill_pairs(memory.tokens, arrays, "tokens", (2**31, 2**31))
         for name, pool in memory.pools.items():
             _fill_pool(pool, arrays, name)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, InputError) as error:
@@ -85,8 +88,8 @@ def _checked_side(arrays: Mapping[str, AnyArray], side: str, empty: SideMemory) 
     return SideMemory(**columns)
 
 
-def _fill_pairs(pairs: PairMemory, arrays: Mapping[str, AnyArray], shape: tuple[int, ...]) -> None:
-    keys, counts, last = (np.array(arrays[f"pairs.{name}"]) for name in ("keys", "counts", "last"))
+def _fill_pairs(pairs: PairMemory, arrays: Mapping[str, AnyArray], prefix: str, shape: tuple[int, ...]) -> None:
+    keys, counts, last = (np.array(arrays[f"{prefix}.{name}"]) for name in ("keys", "counts", "last"))
     if keys.dtype != np.int64 or counts.dtype != np.float32 or last.dtype != np.int64 or keys.ndim != 1:
         raise ValueError("the pairs are not arrays of whole numbers")
     if not keys.shape == counts.shape == last.shape or bool(np.any(np.diff(keys) <= 0)):

@@ -17,7 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.flow_files import place_of
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.open_window import BINS, OpenWindow
+from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
 
 __all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "seconds", "snapshots"]
 
@@ -52,6 +52,8 @@ class Window:
         Number of flows of each entry, in the order of ``matrix.data``; None if they were not counted.
     peaks : mapping of "source" and "destination" to int arrays (nodes so far,), optional
         Number of flows of each node in the busiest of the 1440 parts of the window: minutes, if it is a day.
+    ports : int array (entries of the matrix,), optional
+        The destination port of most flows of each entry, or -1; None if the flows have no ports.
     """
 
     number: int
@@ -61,6 +63,7 @@ class Window:
     rows: int
     counts: Float64Array | None = None
     peaks: Mapping[str, Int64Array] | None = None
+    ports: Int64Array | None = None
 
 
 @dataclass(eq=False)
@@ -117,34 +120,33 @@ class Snapshots:
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
         waiting: dict[int, OpenWindow] = {}
         shape = [0, 0]
-        now = -np.inf
+        now, begun = -np.inf, None
         n_read = 0
         for batch in self.flows:
-            time, source, destination, weight = self._columns(batch)
+            time, source, destination, weight, port = self._columns(batch)
             if len(time) == 0:
                 continue
             place = _places(batch, n_read)
             n_read += len(time)
             number = self._numbers(time, place)
             shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
-            pairs = (source << 32) | destination
+            flows = FlowArrays(time, (source << 32) | destination, weight, port)
             complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
             if complete and int(number.min()) - self.overlap < complete[0]:
                 on_time = np.flatnonzero(number > complete[0])
                 if self.numbers:
                     self._count_late(time, number, place)
                 place = _places(batch, n_read - len(time), on_time)
-                time, number, pairs = time[on_time], number[on_time], pairs[on_time]
-                weight = None if weight is None else weight[on_time]
-                if len(time) == 0:
+                flows, number = flows.take(on_time), number[on_time]
+                if len(number) == 0:
                     continue
-            self._check_gap(time, number, [*waiting, *complete], place)
-            now = max(now, float(time.max()))
-            earliest = max([min([int(number.min()), *waiting]), *(n + 1 for n in complete)])
+            self._check_gap(flows.time, number, [*waiting, *complete], place)
+            now = max(now, float(flows.time.max()))
+            begun = int(number.min()) if begun is None else begun
+            earliest = complete[0] + 1 if complete else begun
             for back in range(self.overlap):
                 rows = np.flatnonzero(number - back >= earliest) if back else slice(None)
-                flows = time[rows], number[rows] - back, pairs[rows], None if weight is None else weight[rows]
-                self._collect(waiting, *flows, now=now)
+                self._collect(waiting, flows.take(rows), number[rows] - back, now)
             for ready in sorted(w for w in waiting if self._end(w) + self.grace <= now):
                 yield self._close(ready, waiting.pop(ready), shape)
         for ready in sorted(waiting):
@@ -210,30 +212,25 @@ class Snapshots:
             "(--max-gap)."
         )
 
-    def _columns(self, batch: FlowBatch) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
-        """Return time, source id, destination id and weight (None if it is not used) of each flow."""
+    def _columns(
+        self, batch: FlowBatch
+    ) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None, Int64Array | None]:
+        """Return time, source id, destination id, weight (None if it is not used) and port (or None) of each flow."""
         weight: Float64Array | None = None
+        port: Int64Array | None = None
         if isinstance(batch, Sequence):
             time, source, destination, weight = _checked(batch)
         else:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
             weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
+            port = batch.column("port").to_numpy().astype(np.int64) if "port" in batch.schema.names else None
         if not self.weighted:
-            return time, source, destination, None
-        return time, source, destination, np.ones(len(time)) if weight is None else weight
+            return time, source, destination, None, port
+        return time, source, destination, np.ones(len(time)) if weight is None else weight, port
 
-    def _collect(
-        self,
-        waiting: dict[int, OpenWindow],
-        time: AnyArray,
-        number: Int64Array,
-        pairs: Int64Array,
-        weight: Float64Array | None,
-        *,
-        now: float,
-    ) -> None:
-        """Add the pairs, as 64-bit keys, to the windows of these numbers."""
+    def _collect(self, waiting: dict[int, OpenWindow], flows: FlowArrays, number: Int64Array, now: float) -> None:
+        """Add flows to the windows of these numbers."""
         if len(number) == 0:
             return
         if np.all(number == number[0]):
@@ -243,22 +240,21 @@ class Snapshots:
             present, starts = np.unique(number[order], return_index=True)
             groups = zip(present.tolist(), np.split(order, starts[1:]), strict=True)
         for w, selection in groups:
-            weights = None if weight is None else weight[selection]
-            start, length = self._start(w), self.width / BINS
-            bins = np.clip((time[selection] - start) / length, 0, BINS - 1).astype(np.int64)
+            part, start, length = flows.take(selection), self._start(w), self.width / BINS
+            bins = np.clip((part.time - start) / length, 0, BINS - 1).astype(np.int64)
             closed_before = max(0, int(min(now - self.grace - start, self.width) / length))
             window = waiting.setdefault(w, OpenWindow(directed=self.directed))
-            window.add(pairs[selection], weights, bins, closed_before=closed_before)
+            window.add(part, bins, closed_before=closed_before)
 
     def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
         n_rows, n_columns = shape if self.directed else [max(shape)] * 2
-        matrix, counts, peaks = window.close((n_rows, n_columns))
+        matrix, counts, peaks, ports = window.close((n_rows, n_columns))
         if self.numbers:
             self.empty += number - self.numbers[-1] - 1
         self.numbers.append(number)
         self.times.append(self._start(number))
         by_side = dict(zip(SIDES, peaks, strict=True))
-        return Window(number, self._start(number), self._end(number), matrix, window.rows, counts, by_side)
+        return Window(number, self._start(number), self._end(number), matrix, window.rows, counts, by_side, ports)
 
 
 def snapshots(

@@ -1,0 +1,145 @@
+"""What device logs say of the hosts of a window: tokens such as ``proc:cmd.exe``, and how surprising each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.errors import InputError
+from graphquilt.temporal.names import Names
+from graphquilt.temporal.pair_memory import PairMemory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from graphquilt.temporal.windows import Snapshots
+
+__all__ = ["TokenSurprise", "TokenWindows", "WindowTokens", "compare_tokens", "highest_by_host", "with_token_columns"]
+
+_LOW = 0xFFFFFFFF
+
+
+class WindowTokens(NamedTuple):
+    """The tokens of one window: host and token in one number of 64 bits, (m,), sorted and each once."""
+
+    keys: Int64Array
+
+    @classmethod
+    def of(cls, hosts: AnyArray, tokens: AnyArray) -> WindowTokens:
+        """Return the tokens of hosts given as ids, (m,) each.
+
+        Examples
+        --------
+        >>> WindowTokens.of(np.array([1, 0, 1]), np.array([5, 5, 5])).keys.tolist()
+        [5, 4294967301]
+        """
+        return cls(np.unique((np.asarray(hosts, dtype=np.int64) << 32) | np.asarray(tokens, dtype=np.int64)))
+
+
+class TokenSurprise(NamedTuple):
+    """The tokens of a window by host and token id, and -log of the probability of each, (m,)."""
+
+    hosts: Int64Array
+    tokens: Int64Array
+    surprise: Float64Array
+
+
+class TokenWindows:
+    """Cut events into the windows of flows, while both are read.
+
+    Parameters
+    ----------
+    events : iterable
+        The result of :func:`graphquilt.temporal.read_events`: record batches with ``time``, ``host`` and ``token``; or
+        tuples ``(time, host, token)`` of arrays, where hosts and tokens are ids. In order of time.
+    days : Snapshots
+        The windows. Hosts have the ids of its sources.
+
+    Attributes
+    ----------
+    names : Names
+        The tokens; empty if the events have ids.
+
+    Examples
+    --------
+    >>> from graphquilt.temporal import snapshots
+    >>> flows = [(np.array([0, 90000]), np.array([0, 0]), np.array([1, 1]))]
+    >>> days = snapshots(flows)
+    >>> tokens = TokenWindows([(np.array([5.0, 90001.0]), np.array([0, 0]), np.array([3, 4]))], days)
+    >>> [(tokens.of(window.number).keys & 0xFFFFFFFF).tolist() for window in days.windows()]
+    [[3], [4]]
+    """
+
+    def __init__(self, events: Iterable[pa.RecordBatch | Sequence[AnyArray]], days: Snapshots) -> None:
+        self._events: Iterator[pa.RecordBatch | Sequence[AnyArray]] = iter(events)
+        self._days = days
+        self._waiting: dict[int, list[Int64Array]] = {}
+        self._now = -np.inf
+        self.names = Names()
+
+    def of(self, number: int) -> WindowTokens:
+        """Return the tokens of a window, and forget those of earlier ones; ask for windows in order."""
+        days = self._days
+        end = days.origin + number * days.step + days.width + days.grace
+        while self._now < end and (batch := next(self._events, None)) is not None:
+            self._collect(batch)
+        keys = self._waiting.pop(number, [])
+        for earlier in [n for n in self._waiting if n < number]:
+            del self._waiting[earlier]
+        return WindowTokens(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys])))
+
+    def _collect(self, batch: pa.RecordBatch | Sequence[AnyArray]) -> None:
+        if isinstance(batch, Sequence):
+            if len(batch) != 3:
+                raise InputError(f"events given as plain arrays are (time, host, token), not {len(batch)} arrays.")
+            time, host, token = (np.asarray(column) for column in batch)
+        else:
+            time = batch.column("time").to_numpy()
+            host = self._days.sources.add_column(batch.column("host"))
+            token = self.names.add_column(batch.column("token"))
+        if len(time) == 0:
+            return
+        self._now = max(self._now, float(time.max()))
+        number = np.floor((time - self._days.origin) / self._days.step).astype(np.int64)
+        keys = (host.astype(np.int64) << 32) | token.astype(np.int64)
+        for back in range(self._days.overlap):
+            for n in np.unique(number):
+                self._waiting.setdefault(int(n) - back, []).append(np.unique(keys[number == n]))
+
+
+def compare_tokens(tokens: WindowTokens, memory: PairMemory, concentration: float) -> TokenSurprise:
+    """Compute how surprising each token is for its host, after the windows before it.
+
+    The probability of a token is (n_ht + a b_t) / (n_h + a): n counts earlier windows of the host, a is the
+    concentration, and b_t is the share of the token in all hosts; a token never seen has half a window.
+    """
+    keys = tokens.keys
+    hosts, ids = keys >> 32, keys & _LOW
+    n_hosts, n_tokens = int(hosts.max(initial=-1)) + 1, int(ids.max(initial=-1)) + 1
+    by_host, by_token = memory.totals(n_hosts, n_tokens)
+    share = np.maximum(by_token[ids], 0.5) / max(float(by_token.sum()), 1.0)
+    p = (memory.times(keys) + concentration * share) / (by_host[hosts] + concentration)
+    return TokenSurprise(hosts, ids, -np.log(np.clip(p, 1e-12, 1.0)))
+
+
+def highest_by_host(surprise: TokenSurprise, nodes: Int64Array) -> Float64Array:
+    """Return the surprise of the most surprising token of each host, (k,); NaN for a host without tokens."""
+    highest = np.full(len(nodes), -np.inf)
+    place = np.searchsorted(nodes, surprise.hosts)
+    inside = place < len(nodes)
+    inside[inside] = nodes[place[inside]] == surprise.hosts[inside]
+    np.maximum.at(highest, place[inside], surprise.surprise[inside])
+    return np.where(np.isfinite(highest), highest, np.nan)
+
+
+def with_token_columns(matrix: sp.csr_array, tokens: WindowTokens, weight: float) -> sp.csr_array:
+    """Return the matrix of a window with the tokens of its sources as further columns, [A | c F]."""
+    inside = (tokens.keys >> 32) < matrix.shape[0]
+    hosts, ids = tokens.keys[inside] >> 32, tokens.keys[inside] & _LOW
+    n_tokens = int(ids.max(initial=-1)) + 1
+    F = sp.csr_array((np.full(len(hosts), weight), (hosts, ids)), shape=(matrix.shape[0], n_tokens))
+    return sp.csr_array(sp.hstack([matrix, F], format="csr"))

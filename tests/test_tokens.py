@@ -1,0 +1,113 @@
+"""Tokens of device logs: which window they fall into, how surprising they are, and who is named."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from graphquilt.errors import InputError
+from graphquilt.temporal import (
+    COMPONENTS,
+    ScoringOptions,
+    TokenWindows,
+    Tracker,
+    Window,
+    WindowTokens,
+    score_windows,
+    snapshots,
+)
+from graphquilt.temporal.embedding import embed_or_explain
+from graphquilt.temporal.tokens import with_token_columns
+
+DAY = 86400.0
+TOKENS = COMPONENTS.index("tokens")
+
+
+def network(days=14, seed=0):
+    """Forty hosts that talk to thirty, and run five of ten programs each; on the last day host 7 runs a new one."""
+    rng = np.random.default_rng(seed)
+    matrices = [sp.csr_array((rng.random((40, 30)) < 0.3).astype(float)) for _ in range(days)]
+    programs = rng.integers(0, 10, (40, 5))
+    tokens = [WindowTokens.of(np.repeat(np.arange(40), 5), programs.ravel()) for _ in range(days)]
+    tokens[-1] = WindowTokens(np.union1d(tokens[-1].keys, [(7 << 32) | 99]))
+    windows = [Window(n, n * DAY, (n + 1) * DAY, A, A.nnz) for n, A in enumerate(matrices)]
+    return windows, tokens
+
+
+def test_a_new_token_is_found_and_named(tmp_path):
+    windows, tokens = network()
+    tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2)))
+    for window, found in zip(windows[:-1], tokens, strict=False):
+        tracker.update(window, found)
+    tracker.save(tmp_path / "state.npz")
+    for each in (tracker, Tracker.load(tmp_path / "state.npz")):
+        table = each.update(windows[-1], tokens[-1]).sides["source"]
+        assert table.nodes[np.argmax(table.z[:, TOKENS])] == 7
+        row = int(np.searchsorted(table.nodes, 7))
+        assert table.pvalues[row, TOKENS] < 0.02
+        assert table.components(row)[0].name == "tokens"
+        assert each.explain(13, "source", 7).tokens[0] == 99
+        assert each.explain(13, "destination", 7).tokens is None
+
+
+def test_without_tokens_the_component_is_not_measured():
+    windows, _ = network(4)
+    tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2)))
+    tables = [tracker.update(window).sides["source"] for window in windows]
+    assert all(np.isnan(table.z[:, TOKENS]).all() for table in tables)
+    assert tracker.explain(3, "source", 0).tokens is None
+
+
+def test_events_fall_into_the_windows_of_flows_as_both_are_read():
+    read = []
+
+    def events():
+        for day in range(4):
+            read.append(day)
+            rows = pa.array(["a", "b"]).dictionary_encode(), pa.array(["x", "y" if day == 2 else "x"])
+            time = pa.array([day * DAY + 5, day * DAY + 9.0])
+            yield pa.RecordBatch.from_arrays([time, rows[0], rows[1].dictionary_encode()], ["time", "host", "token"])
+
+    flows = [(np.array([day * DAY]), np.array([0]), np.array([1])) for day in range(4)]
+    days = snapshots(flows)
+    tokens = TokenWindows(events(), days)
+    found = {window.number: tokens.of(window.number) for window in days.windows()}
+    assert list(tokens.names) == ["x", "y"]
+    assert list(days.sources) == ["a", "b"]
+    assert [len(part.keys) for part in found.values()] == [2, 2, 2, 2]
+    assert (found[2].keys & 0xFFFFFFFF).tolist() == [0, 1]
+    first = TokenWindows(events(), snapshots(flows))
+    read.clear()
+    first.of(0)
+    assert read == [0, 1, 2][: len(read)], "no more is read than the window needs"
+    with pytest.raises(InputError, match=r"\(time, host, token\)"):
+        TokenWindows([(np.zeros(1), np.zeros(1))], days).of(0)
+
+
+def test_tokens_as_columns_place_hosts_that_run_the_same_together():
+    windows, tokens = network(3)
+    wide = with_token_columns(windows[0].matrix, tokens[0], 0.5)
+    assert wide.shape == (40, 40)
+    assert set(wide.data) == {0.5, 1.0}
+    options = ScoringOptions(dim=3, lags=(1, 2), token_weight=0.5)
+    source, destination, _ = embed_or_explain(windows[0].matrix, options, tokens[0])
+    assert (len(source.nodes), int(destination.nodes.max()) < 30) == (40, True)
+    plain, *_ = embed_or_explain(windows[0].matrix, options)
+    assert not np.allclose(plain.coordinates, source.coordinates)
+    with pytest.raises(InputError, match="weight of tokens"):
+        ScoringOptions(token_weight=-1)
+
+
+def test_a_batch_takes_tokens_too():
+    windows, tokens = network(8)
+
+    class Given:
+        def of(self, number):
+            return tokens[number]
+
+    options = ScoringOptions(dim=2, lags=(1, 2), token_weight=0.3)
+    batch = score_windows(windows, options, tokens=Given())
+    stream = Tracker(options)
+    for window, scores in zip(windows, batch.windows, strict=True):
+        table = stream.update(window, tokens[window.number]).sides["source"]
+        np.testing.assert_allclose(table.z, scores.sides["source"].z, rtol=1e-4, atol=1e-4)
