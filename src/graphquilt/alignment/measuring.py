@@ -33,7 +33,6 @@ Result = TypeVar("Result")
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
 GROUP = 32  # the compiled pass gets this many patches at a time
 RECENT = 32  # how many patches of a lazy sequence stay open for the edges that follow
-MAPS = 2**14  # and how many that are memory maps; the system allows about four times as many
 POINT = 1e-12  # points closer together than this share of their size are one point
 
 
@@ -137,7 +136,7 @@ def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
 
 
 class _OpenPatches(dict[int, OpenPatch]):
-    """Patches as the compiled pass takes them; the last few stay open, and very many that are memory maps."""
+    """Patches as the compiled pass takes them; the last few stay open, and all that a list has."""
 
     def __init__(self, patches: Patches, index: PatchIndex) -> None:
         super().__init__()
@@ -150,11 +149,10 @@ class _OpenPatches(dict[int, OpenPatch]):
         weights = np.empty(0) if index.weights is None else index.weights[k]
         if len(weights) and order is not None:
             weights = weights[order]
-        # A map costs no memory, and patches in a list are in memory anyway.
-        free = isinstance(given, np.memmap) or isinstance(self.patches, list | tuple)
-        most = MAPS if free and np.may_share_memory(X, given) else RECENT
-        while len(self) >= most:
-            del self[next(iter(self))]
+        # Patches in a list are open anyway; of others few stay open, because each map keeps a file open.
+        if not (isinstance(self.patches, list | tuple) and np.may_share_memory(X, given)):
+            while len(self) >= RECENT:
+                del self[next(iter(self))]
         self[k] = (read_only(index.nodes[k]), read_only(X), read_only(weights), index.magnitudes[k])
         return self[k]
 
