@@ -366,5 +366,5 @@ def test_a_long_number_is_looked_at_once(tmp_path):
 def test_an_edge_without_an_end_is_refused_with_its_line(tmp_path, rows):
     path = tmp_path / "edges.csv"
     path.write_text(rows, encoding="utf-8")
-    with pytest.raises(gq.errors.FormatError, match="line 2: an id is missing"):
-        gq.read_edges(path)
+    with pytest.raises(FormatError, match="line 2: an id is missing"):
+        read_edges(path)
