@@ -82,5 +82,6 @@ def _place(where: Place, column: int | str, names: Sequence[str] | None, width: 
             raise InputError(f"{where} has no column {column!r}; it has {known}.")
         return list(names).index(column)
     if not 0 <= column < width:
-        raise FormatError(f"{where} has {width} columns; column {column} (from 0) is not there.")
+        remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
+        raise FormatError(f"{where} has {width} columns; column {column} (from 0) is not there.{remedy}")
     return column
