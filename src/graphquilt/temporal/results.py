@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IntArray
 from graphquilt.errors import InputError
-from graphquilt.temporal.calibration import severity
+from graphquilt.temporal.calibration import severity, top_two
 
 __all__ = ["COMPONENTS", "Alert", "Component", "HostTable", "PairAlert", "PairTable", "WindowScores"]
 
@@ -195,16 +195,19 @@ class WindowScores:
     def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
         """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
 
-        A host with p = 1 is as usual as can be, and no alert; in the first two windows all are.
+        Among equal p-values, the host whose two most unusual components are less probable comes first. A host with
+        p = 1 is as usual as can be, and no alert; in the first two windows all are.
         """
         _check_budget(budget)
         candidates = []
         for side, table in self.sides.items():
             rows = np.flatnonzero((table.pvalue <= max_pvalue) & (table.pvalue < 1))
-            rows = rows[np.argsort(table.pvalue[rows], kind="stable")[:budget]]
-            candidates += [(float(table.pvalue[row]), side, int(row)) for row in rows]
+            if len(rows) > budget:
+                rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], budget - 1)[budget - 1]]
+            ranks = zip(table.pvalue[rows].tolist(), (-top_two(table.pvalues[rows])).tolist(), strict=True)
+            candidates += [(rank, side, int(row)) for rank, row in zip(ranks, rows, strict=True)]
         alerts = []
-        for p, side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
+        for (p, _), side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
             table = self.sides[side]
             node = int(table.nodes[row])
             why = table.components(row), table.tokens_of(row)
