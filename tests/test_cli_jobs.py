@@ -578,7 +578,7 @@ def test_flags_are_saved_and_read_back_in_every_command(words, gq, tmp_path, mon
     """What is saved, read back and saved again is the same; nothing else is written."""
     monkeypatch.chdir(tmp_path)
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
-    positions = POSITIONS.get(words[-1], ())
+    positions = POSITIONS.get(" ".join(words), POSITIONS.get(words[-1], ()))
     code, out, err = gq(*words, *positions, "--json", "--save-config", first)
     assert (code, out, err) == (0, f"{first}\n", "")
     assert first.read_text().startswith(f"# graphquilt {' '.join(words)} --config {first}\n")
@@ -598,6 +598,12 @@ POSITIONS = {
     "export": ("job", "x.csv"),
     "neighbours": ("job", "ann"),
     "stitch": ("a.vec", "b.vec"),
+    "federate invite": ("--name", "n", "--out", "round.toml", "--key", "key"),
+    "federate offer": ("edges.csv", "--round", "r.toml", "--key", "key", "--party", "a", "--out", "a"),
+    "federate reply": ("a", "offer", "--out", "a-to-b"),
+    "federate measure": ("b", "a-to-b", "--out", "stats"),
+    "federate align": ("stats", "--out", "transforms"),
+    "federate apply": ("a", "transform", "--out", "x.csv"),
 }
 
 

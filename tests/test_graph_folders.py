@@ -1,4 +1,4 @@
-"""A graph folder is checked like a job: damage is found when it is opened, and nothing outside it is read."""
+"""A graph folder is checked like a job: damage is found when it is opened; only features by reference lie outside."""
 
 import json
 import os

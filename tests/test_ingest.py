@@ -360,3 +360,11 @@ def test_a_long_number_is_looked_at_once(tmp_path):
     (tmp_path / "e.csv").write_text("0,1,1\n1,2," + "9" * 900_000 + "x\n", encoding="utf-8")
     with pytest.raises(FormatError, match=r"line 2: the weight '9{80}' is not a number"):
         read_edges(tmp_path / "e.csv", columns=(0, 1, 2))
+
+
+@pytest.mark.parametrize("rows", ["a,b\nb,\n", "a b,c\n,d\n"])
+def test_an_edge_without_an_end_is_refused_with_its_line(tmp_path, rows):
+    path = tmp_path / "edges.csv"
+    path.write_text(rows, encoding="utf-8")
+    with pytest.raises(FormatError, match="line 2: an id is missing"):
+        read_edges(path)

@@ -1,10 +1,15 @@
 """Tokens of device logs: which window they fall into, how surprising they are, and who is named."""
 
+import contextlib
+import json
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from graphquilt.cli import main
 from graphquilt.errors import InputError
 from graphquilt.temporal import (
     COMPONENTS,
@@ -41,21 +46,22 @@ def test_a_new_token_is_found_and_named(tmp_path):
         tracker.update(window, found)
     tracker.save(tmp_path / "state.npz")
     for each in (tracker, Tracker.load(tmp_path / "state.npz")):
-        table = each.update(windows[-1], tokens[-1]).sides["source"]
+        scores = each.update(windows[-1], tokens[-1])
+        table = scores.sides["source"]
         assert table.nodes[np.argmax(table.z[:, TOKENS])] == 7
         row = int(np.searchsorted(table.nodes, 7))
         assert table.pvalues[row, TOKENS] < 0.02
         assert table.components(row)[0].name == "tokens"
-        assert each.explain(13, "source", 7).tokens[0] == 99
-        assert each.explain(13, "destination", 7).tokens is None
+        named = {(alert.side, alert.node): alert.tokens for alert in scores.lowest(20).alerts(budget=20)}
+        assert named["source", 7] == (99,), "what it always runs is not named"
+        assert all(tokens is None for (side, _), tokens in named.items() if side == "destination")
 
 
 def test_without_tokens_the_component_is_not_measured():
     windows, _ = network(4)
     tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2)))
     tables = [tracker.update(window).sides["source"] for window in windows]
-    assert all(np.isnan(table.z[:, TOKENS]).all() for table in tables)
-    assert tracker.explain(3, "source", 0).tokens is None
+    assert all(np.isnan(table.z[:, TOKENS]).all() and table.tokens_of(0) is None for table in tables)
 
 
 def test_events_fall_into_the_windows_of_flows_as_both_are_read():
@@ -111,3 +117,63 @@ def test_a_batch_takes_tokens_too():
     for window, scores in zip(windows, batch.windows, strict=True):
         table = stream.update(window, tokens[window.number]).sides["source"]
         np.testing.assert_allclose(table.z, scores.sides["source"].z, rtol=1e-4, atol=1e-4)
+
+
+def device_logs(folder, days=14):
+    """Write flows and processes of thirty hosts; on the last day host 7 runs a program that nobody ever ran."""
+    rng = np.random.default_rng(3)
+    usual, programs = rng.random((30, 20)) < 0.3, rng.integers(0, 8, (30, 4))
+    flows, processes = ["time,source,destination"], []
+    for day in range(days):
+        for host in range(30):
+            partners = np.flatnonzero(usual[host] & (rng.random(20) < 0.9))
+            flows += [f"{day * 86400 + 60 * host},C{host},S{partner}" for partner in partners]
+            ran = [f"tool{k}.exe" for k in programs[host]] + ["mimikatz.exe"] * (host == 7 and day == days - 1)
+            processes += [f"{day * 86400 + 60 * host},U{host}@DOM1,C{host},{name},Start" for name in ran]
+    for name, lines in (("flows.csv", flows), ("processes.txt", processes)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "flows.csv", folder / "processes.txt"
+
+
+def test_the_command_finds_and_names_a_program_that_nobody_ever_ran(tmp_path, monkeypatch, capsys):
+    flows, processes = device_logs(tmp_path)
+    words = ("anomaly", flows, "--dim", 2, "--lags", "1,7", "--no-figures", "--out")
+
+    def call(*more):
+        monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, (*words, *more))])
+        with contextlib.suppress(SystemExit):
+            main()
+        return capsys.readouterr()
+
+    said = call(tmp_path / "out", "--events", processes, "--token-weight", 0.3, "--format", "json,csv,parquet")
+    assert "1681 events, 0 bad, 10 kinds of tokens; 390 of 420 sources in windows are scored by them" in said.out, said
+    records = [json.loads(line) for line in (tmp_path / "out" / "alerts.jsonl").read_text().splitlines()]
+    last = [record for record in records if record["kind"] == "host" and record["window"] == 13]
+    assert (last[0]["node"], last[0]["components"][0]["name"]) == ("C7", "tokens")
+    assert last[0]["tokens"] == ["proc:mimikatz.exe"]
+    assert "proc:mimikatz.exe" in last[0]["reason"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "proc:mimikatz.exe" in page
+    table = pq.read_table(tmp_path / "out" / "alerts.parquet").to_pylist()
+    assert [row["tokens"] for row in table if row["id"] == last[0]["id"]] == [["proc:mimikatz.exe"]]
+
+    call(tmp_path / "overlapping", "--events", processes, "--overlap", 2)
+    summary = json.loads((tmp_path / "overlapping" / "summary.json").read_text())
+    assert (summary["windows"], summary["parameters"]["overlap"], summary["late_tokens"]) == (27, 2, 0)
+
+    others = tmp_path / "others.txt"
+    others.write_text(processes.read_text().replace(",C", ",D"), encoding="utf-8")
+    assert (
+        "0 of 420 sources in windows are scored by them: hosts need the same names"
+        in call(tmp_path / "o", "--events", others).out
+    )
+    assert "name their logs with --events" in call(tmp_path / "o", "--token-weight", 1).err
+
+
+def test_events_that_come_after_their_window_are_counted():
+    flows = [(np.array([day * DAY]), np.array([0]), np.array([1])) for day in range(4)]
+    days = snapshots(flows)
+    zero = np.zeros(1, dtype=np.int64)
+    tokens = TokenWindows([(np.array([day * DAY]), zero, zero) for day in (0, 2, 3, 1)], days)
+    assert [len(tokens.of(window.number).keys) for window in days.windows()] == [1, 0, 1, 1]
+    assert tokens.late == 1

@@ -46,7 +46,9 @@ def assert_same(ours, theirs):
     for side in SIDES:
         for item in fields(HostTable):
             a, b = (getattr(scores.sides[side], item.name) for scores in (ours, theirs))
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.connections.surprise, theirs.connections.surprise, rtol=1e-4, atol=1e-4)
 
 
@@ -254,6 +256,21 @@ def test_alerts_fill_the_budget_and_can_be_explained():
         tracker.explain(0, "source", 1)
     with pytest.raises(InputError, match="at least 1 alert"):
         window.alerts(0)
+
+
+@pytest.mark.parametrize("last", [3, 8])
+def test_a_source_that_talks_to_everybody_is_in_the_budget_of_its_window(last):
+    rng = np.random.default_rng(0)
+    usual = rng.random((60, 60)) < 0.1
+    tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))
+    for number in range(last + 1):
+        A = (usual & (rng.random((60, 60)) < 0.9)) | (rng.random((60, 60)) < 0.01)
+        A[59] |= number == last
+        matrix = sp.csr_array(A.astype(float))
+        today = tracker.update(Window(number, number * 86400.0, (number + 1) * 86400.0, matrix, matrix.nnz))
+    alerts = today.alerts(budget=20)
+    place = [(alert.side, alert.node) for alert in alerts].index(("source", 59))
+    assert all(alert.pvalue < alerts[place].pvalue for alert in alerts[:place]), "it comes first among equal p-values"
 
 
 def test_an_explanation_is_that_of_the_matrices():

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -21,7 +21,8 @@ from graphquilt.cli.values import Output, Workers
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from graphquilt.temporal import Flows, ScoringOptions, Snapshots
+    from graphquilt.temporal import AnomalyScores, Flows, ScoringOptions, Snapshots, TokenWindows
+    from graphquilt.temporal.events import Events
     from graphquilt.temporal.records import AlertOptions
 
 _ALERTS = 3  # the exit code that says that there are alerts
@@ -152,6 +153,25 @@ class AlertFlags:
             sys.exit(_ALERTS)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EventFlags:
+    """What device logs add to flows."""
+
+    events: Annotated[tuple[Path, ...], Parameter(negative="")] = ()
+    """Log of what ran on the hosts of the flows, or a folder; may be repeated. watch does not take events."""
+    token_weight: float = 0.0
+    """Weight of the tokens of events as further columns of the matrix that is embedded; 0 leaves them out of it."""
+
+    def read(self, *, strict: bool) -> Events | None:
+        """Read the events; None if there are none."""
+        from graphquilt.temporal import read_events
+
+        if not self.events and self.token_weight:
+            raise InputError("--token-weight weighs the tokens of events; name their logs with --events.")
+        return read_events(self.events, strict=strict) if self.events else None
+
+
 def _moment(text: str, now: float) -> float:
     """Return a date, a time in seconds, or a time before ``now``, in seconds."""
     import pyarrow as pa
@@ -175,29 +195,38 @@ def anomaly(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts, figures and the page.")],
     undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
+    overlap: Annotated[int, Parameter(help="Every flow lies in this many windows; 4 starts one each quarter.")] = 1,
     mark: Annotated[str, Parameter(help="Windows to shade in the figures: 49-88,90.")] = "",
     node: Annotated[tuple[str, ...], Parameter(help="Draw this source; may be repeated.", negative="")] = (),
     figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
     scoring: ScoringFlags = ScoringFlags(),
     reading: FlowFlags = FlowFlags(),
     alerting: AlertFlags = AlertFlags(),
+    device: EventFlags = EventFlags(),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
     """Score every host in every window from the windows before it. Exit code 3, if asked for: there are alerts."""
     from graphquilt.report.alert_files import parse_formats
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
-    from graphquilt.temporal import Tracker, score_windows, snapshots
+    from graphquilt.temporal import TokenWindows, Tracker, score_windows, snapshots
     from graphquilt.temporal.watching import flow_settings
 
-    marked, options, formats = parse_marks(mark), scoring.options(), parse_formats(alerting.format)
+    marked, formats = parse_marks(mark), parse_formats(alerting.format)
+    options = replace(scoring.options(), token_weight=device.token_weight)
     alerting.options(0.0)
-    flows = reading.read(_logs(files))
+    flows, events = reading.read(_logs(files)), device.read(strict=reading.strict)
     days = snapshots(
-        alerting.kept(flows), scoring.width, directed=not undirected, grace=reading.grace, max_gap=reading.max_gap
+        alerting.kept(flows),
+        scoring.width,
+        directed=not undirected,
+        grace=reading.grace,
+        max_gap=reading.max_gap,
+        overlap=overlap,
     )
+    tokens = None if events is None else TokenWindows(events, days)
     with workers.executor(1) as pool, watching() as progress:
-        scores = score_windows(days.windows(), options, executor=pool, progress=progress)
+        scores = score_windows(days.windows(), options, tokens=tokens, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     pictures = ReportOptions(
         title=f"Anomalies in {files[0].name}{more}",
@@ -209,10 +238,16 @@ def anomaly(
         formats=formats,
         ecs=alerting.ecs,
     )
-    parameters = {"width": scoring.width, "protocol": reading.protocol, "directed": not undirected}
-    facts = {**_counts(flows, days), "parameters": asdict(options) | parameters}
+    parameters = {"width": scoring.width, "overlap": overlap, "protocol": reading.protocol, "directed": not undirected}
+    facts = {
+        **_counts(flows, days),
+        **_event_counts(events, tokens, scores),
+        "parameters": asdict(options) | parameters,
+    }
     settings = Tracker(options).settings | flow_settings(days.width, reading.protocol)
-    summary = write_report(out, scores, names=days.names, settings=settings, options=pictures, facts=facts)
+    settings |= {"overlap": overlap} if overlap > 1 else {}  # the ids of watch, whose windows do not overlap, stay
+    names = days.names if tokens is None else days.names | {"token": tokens.names}
+    summary = write_report(out, scores, names=names, settings=settings, options=pictures, facts=facts)
     print(json.dumps(summary) if output.json else _in_words(summary, out))
     alerting.finish(int(str(summary["alerts"])))
 
@@ -328,9 +363,24 @@ def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
     }
 
 
+def _event_counts(events: Events | None, tokens: TokenWindows | None, scores: AnomalyScores) -> dict[str, object]:
+    if events is None or tokens is None:
+        return {}
+    sources = [window.sides["source"] for window in scores.windows]
+    return {
+        "events": events.counts.rows,
+        "bad_events": events.counts.bad,
+        "late_tokens": tokens.late,
+        "kinds_of_tokens": len(tokens.names),
+        "sources_scored_by_tokens": sum(int((s.tokens[:, 0] >= 0).sum()) for s in sources if s.tokens is not None),
+    }
+
+
 def _in_words(summary: dict[str, Any], out: Path) -> str:
+    n_sources = summary["node_windows_scored"]["source"]
     lines = [
         f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
+        *_events_in_words(summary, n_sources),
         f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
         f"{summary['empty_windows']} empty",
         f"{summary['alerts']} alerts in {summary['incidents']} incidents"
@@ -338,3 +388,16 @@ def _in_words(summary: dict[str, Any], out: Path) -> str:
         f"written to {out}: open report.html",
     ]
     return "\n".join(lines)
+
+
+def _events_in_words(summary: dict[str, Any], n_sources: int) -> list[str]:
+    """Say what events gave; hosts that have other names in events and flows must not go unnoticed."""
+    if "events" not in summary:
+        return []
+    n_found, n_late = summary["sources_scored_by_tokens"], summary["late_tokens"]
+    text = f"{summary['events']} events, {summary['bad_events']} bad, {summary['kinds_of_tokens']} kinds of tokens; "
+    text += f"{n_found} of {n_sources} sources in windows are scored by them"
+    if n_found == 0:
+        text += ": hosts need the same names in events and flows (--addresses gives them), and the same clock"
+    late = f"{n_late} tokens came after their window and were left out: give the logs of events in order of time"
+    return [text, late] if n_late else [text]

@@ -211,8 +211,9 @@ def _checked_columns(path: Path, columns: list[pa.ChunkedArray], *, integer: boo
         return Columns(columns[0].to_numpy(), columns[1].to_numpy(), weights)
     ends = [compute.utf8_trim_whitespace(column) for column in columns[:2]]
     comments = any(compute.any(compute.starts_with(ends[0], pattern=mark)).as_py() for mark in _COMMENTS)
+    missing = any(compute.any(compute.equal(end, "")).as_py() for end in ends)
     try:
-        return None if comments else Columns(text_ids(path, ends[0]), text_ids(path, ends[1]), weights)
+        return None if comments or missing else Columns(text_ids(path, ends[0]), text_ids(path, ends[1]), weights)
     except FormatError:
         return None
 
@@ -233,6 +234,8 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
             )
         for ids, column in zip(ends, layout.columns, strict=False):
             cell = row[column]
+            if not cell:
+                raise FormatError(f"{path}, line {number}: an id is missing: {text[:80]!r}. Repair or remove the row.")
             ids.append(_integer(path, number, cell) if layout.integer else cell)
             total += len(cell)
             if len(cell) > longest:

@@ -41,6 +41,7 @@ CSV_COLUMNS = (
     "n_gone",
     "new",
     "gone",
+    "tokens",
     "surprise",
     "flows",
     "is_new",
@@ -120,7 +121,7 @@ def _write_parquet(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
     text, whole, number, names = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
     component = pa.struct([("name", text), ("value", number), ("z", number), ("pvalue", number)])
-    special = {"components": pa.list_(component), "new": names, "gone": names, "is_new": pa.bool_()}
+    special = {"components": pa.list_(component), "new": names, "gone": names, "tokens": names, "is_new": pa.bool_()}
     special |= dict.fromkeys(("repeat", "window", "port", "degree", "n_new", "n_gone", "flows"), whole)
     special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
     schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])

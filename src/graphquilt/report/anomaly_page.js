@@ -84,6 +84,7 @@
       return make("tr", {}, make("td", {}, make("b", {}, c.name), make("div", { class: "empty" }, data.meanings[c.name] || ""), bar), make("td", { class: "number" }, number(c.value, 3)), make("td", { class: "number" }, number(c.z, 2)), make("td", { class: "number" }, number(c.pvalue, 2)));
     });
     box.append(make("div", { class: "scroll" }, make("table", { "aria-label": "components of the alert" }, make("thead", {}, make("tr", {}, make("th", {}, "component"), make("th", { class: "number" }, "value"), make("th", { class: "number" }, "z"), make("th", { class: "number" }, "p"))), make("tbody", {}, ...lines))));
+    if (alert.tokens) box.append(make("p", { class: "note" }, "Most surprising in its device log: ", make("b", {}, alert.tokens.join(", "))));
     history(box, alert.side, alert.node, alert.window);
     if (alert.degree === undefined) { box.append(make("p", { class: "note" }, "The partners of this alert were not compared; only those at the top are.")); return; }
     const named = (list, all) => (list.length ? list.join(", ") + (all > list.length ? ` … (${count(all)} in all)` : "") : "none");

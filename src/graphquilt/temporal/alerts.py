@@ -50,8 +50,6 @@ class Explanation:
         Number of neighbours in this window.
     usual_degree : float
         Mean number of neighbours in the other windows; NaN if there is no other window.
-    tokens : int array or None
-        The most surprising tokens of the host in this window, first the most surprising; None if tokens are not known.
     """
 
     node: int
@@ -60,7 +58,6 @@ class Explanation:
     gone: Int64Array
     degree: int
     usual_degree: float
-    tokens: Int64Array | None = None
 
 
 def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str = "source") -> Explanation:

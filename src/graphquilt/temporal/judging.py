@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ def add_company(
         table.values[has_company, _COMPANY] = severity(lowest[has_company])
         pvalue = table.pvalue.copy()
         pvalue[has_company] = np.minimum(pvalue[has_company], p)
-        judged[side] = HostTable(table.nodes, table.values, table.z, table.pvalues, pvalue)
+        judged[side] = replace(table, pvalue=pvalue)
     return judged
 
 

@@ -66,6 +66,7 @@ def window_records(
     ----------
     scores : WindowScores
     names : mapping of "source" and "destination" to Names
+        Also of "token", if there are events.
     settings : mapping
         What the windows and scores were made with; the ids depend on them.
     incidents : Incidents
@@ -136,12 +137,13 @@ def add_explanation(record: Record, explanation: Explanation, names: Mapping[str
 
 
 def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
+    tokens = None if alert.tokens is None else [names["token"][token] for token in alert.tokens]
     components = [
         {"name": name, "value": _short(value, 4), "z": _short(z, 4), "pvalue": _short(pvalue, 3)}
         for name, value, z, pvalue in alert.components
     ]
     reasons = [
-        f"{name} ({f'z {z:.1f}, ' if math.isfinite(z) else ''}p {pvalue:.2g})"
+        f"{name} ({f'z {z:.1f}, ' if math.isfinite(z) else ''}p {pvalue:.2g}{_named_tokens(name, tokens)})"
         for name, _, z, pvalue in alert.components[:_NAMED]
     ]
     return {
@@ -152,7 +154,11 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         "severity": round(alert.severity, 1),
         "reason": "unusual " + " and ".join(reasons) if reasons else "",
         "components": components,
-    }
+    } | ({} if tokens is None else {"tokens": tokens})
+
+
+def _named_tokens(component: str, tokens: list[str] | None) -> str:
+    return f": {', '.join(tokens)}" if component == "tokens" and tokens else ""
 
 
 def _pair_record(pair: PairAlert, names: Mapping[str, Names]) -> Record:

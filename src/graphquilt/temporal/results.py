@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IntArray
 from graphquilt.errors import InputError
-from graphquilt.temporal.calibration import severity
+from graphquilt.temporal.calibration import severity, top_two
 
 __all__ = ["COMPONENTS", "Alert", "Component", "HostTable", "PairAlert", "PairTable", "WindowScores"]
 
@@ -39,7 +39,10 @@ class Component(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One host that stands out in one window; its components are those that were measured, most unusual first."""
+    """One host that stands out in one window; its components are those that were measured, most unusual first.
+
+    ``tokens`` are the ids of the most surprising tokens of its device log; None if there are no events of it.
+    """
 
     number: int
     side: str
@@ -47,6 +50,7 @@ class Alert(NamedTuple):
     pvalue: float
     severity: float
     components: tuple[Component, ...]
+    tokens: tuple[int, ...] | None = None
 
 
 class PairAlert(NamedTuple):
@@ -78,6 +82,8 @@ class HostTable:
         In the order of ``COMPONENTS``: values in their own units, z-scores and p-values; NaN where not measured.
     pvalue : float array (k,)
         The p-value of all components together.
+    tokens : int array (k, most), optional
+        The most surprising tokens of each host, the most surprising first, and -1 after the last; None without events.
     """
 
     nodes: IntArray
@@ -85,6 +91,7 @@ class HostTable:
     z: Float32Array
     pvalues: Float32Array
     pvalue: Float64Array
+    tokens: IntArray | None = None
 
     @property
     def severity(self) -> Float64Array:
@@ -100,7 +107,14 @@ class HostTable:
         if len(self.nodes) <= size:
             return self
         rows = np.sort(np.argsort(self.pvalue, kind="stable")[:size])
-        return HostTable(self.nodes[rows], self.values[rows], self.z[rows], self.pvalues[rows], self.pvalue[rows])
+        columns = (self.nodes, self.values, self.z, self.pvalues, self.pvalue, self.tokens)
+        return HostTable(*(None if column is None else column[rows] for column in columns))  # type: ignore[arg-type]
+
+    def tokens_of(self, row: int) -> tuple[int, ...] | None:
+        """Return the most surprising tokens of one row, the most surprising first; None if there are no events."""
+        if self.tokens is None or self.tokens[row, 0] < 0:
+            return None
+        return tuple(int(token) for token in self.tokens[row] if token >= 0)
 
     def components(self, row: int) -> tuple[Component, ...]:
         """Return the components of one row that were measured, the most unusual first."""
@@ -181,19 +195,23 @@ class WindowScores:
     def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
         """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
 
-        A host with p = 1 is as usual as can be, and no alert; in the first two windows all are.
+        Among equal p-values, the host whose two most unusual components are less probable comes first. A host with
+        p = 1 is as usual as can be, and no alert; in the first two windows all are.
         """
         _check_budget(budget)
         candidates = []
         for side, table in self.sides.items():
             rows = np.flatnonzero((table.pvalue <= max_pvalue) & (table.pvalue < 1))
-            rows = rows[np.argsort(table.pvalue[rows], kind="stable")[:budget]]
-            candidates += [(float(table.pvalue[row]), side, int(row)) for row in rows]
+            if len(rows) > budget:
+                rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], budget - 1)[budget - 1]]
+            ranks = zip(table.pvalue[rows].tolist(), (-top_two(table.pvalues[rows])).tolist(), strict=True)
+            candidates += [(rank, side, int(row)) for rank, row in zip(ranks, rows, strict=True)]
         alerts = []
-        for p, side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
+        for (p, _), side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
             table = self.sides[side]
             node = int(table.nodes[row])
-            alerts.append(Alert(self.number, side, node, p, float(severity(p)), table.components(row)))
+            why = table.components(row), table.tokens_of(row)
+            alerts.append(Alert(self.number, side, node, p, float(severity(p)), *why))
         return alerts
 
     def pairs(self, budget: int = 20) -> list[PairAlert]:

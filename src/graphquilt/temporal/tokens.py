@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.pair_memory import PairMemory
@@ -18,9 +18,19 @@ if TYPE_CHECKING:
 
     from graphquilt.temporal.windows import Snapshots
 
-__all__ = ["TokenSurprise", "TokenWindows", "WindowTokens", "compare_tokens", "highest_by_host", "with_token_columns"]
+__all__ = [
+    "TokenSurprise",
+    "TokenWindows",
+    "WindowTokens",
+    "compare_tokens",
+    "highest_by_host",
+    "most_surprising",
+    "with_token_columns",
+]
 
 _LOW = 0xFFFFFFFF
+_NAMED = 5  # tokens that an alert names at most
+_TELLING = 0.5  # a token with less than this share of the highest surprise of its host is not named
 
 
 class WindowTokens(NamedTuple):
@@ -63,6 +73,8 @@ class TokenWindows:
     ----------
     names : Names
         The tokens; empty if the events have ids.
+    late : int
+        Tokens that came after their last window was asked for, and were left out.
 
     Examples
     --------
@@ -79,7 +91,9 @@ class TokenWindows:
         self._days = days
         self._waiting: dict[int, list[Int64Array]] = {}
         self._now = -np.inf
+        self._asked: int | None = None
         self.names = Names()
+        self.late = 0
 
     def of(self, number: int) -> WindowTokens:
         """Return the tokens of a window, and forget those of earlier ones; ask for windows in order."""
@@ -87,6 +101,7 @@ class TokenWindows:
         end = days.origin + number * days.step + days.width + days.grace
         while self._now < end and (batch := next(self._events, None)) is not None:
             self._collect(batch)
+        self._asked = number
         keys = self._waiting.pop(number, [])
         for earlier in [n for n in self._waiting if n < number]:
             del self._waiting[earlier]
@@ -103,9 +118,11 @@ class TokenWindows:
             token = self.names.add_column(batch.column("token"))
         if len(time) == 0:
             return
-        self._now = max(self._now, float(time.max()))
+        self._now = max(self._now, float(np.median(time)))  # one wrong time must not end the reading
         number = np.floor((time - self._days.origin) / self._days.step).astype(np.int64)
         keys = (host.astype(np.int64) << 32) | token.astype(np.int64)
+        if self._asked is not None:
+            self.late += int((number <= self._asked).sum())
         for back in range(self._days.overlap):
             for n in np.unique(number):
                 self._waiting.setdefault(int(n) - back, []).append(np.unique(keys[number == n]))
@@ -116,24 +133,57 @@ def compare_tokens(tokens: WindowTokens, memory: PairMemory, concentration: floa
 
     The probability of a token is (n_ht + a b_t) / (n_h + a): n counts earlier windows of the host, a is the
     concentration, and b_t is the share of the token in all hosts; a token never seen has half a window.
+    In the first window that has tokens, nothing is known of any, and all have NaN.
     """
     keys = tokens.keys
     hosts, ids = keys >> 32, keys & _LOW
     n_hosts, n_tokens = int(hosts.max(initial=-1)) + 1, int(ids.max(initial=-1)) + 1
     by_host, by_token = memory.totals(n_hosts, n_tokens)
+    if len(memory.keys) == 0:
+        return TokenSurprise(hosts, ids, np.full(len(keys), np.nan))
     share = np.maximum(by_token[ids], 0.5) / max(float(by_token.sum()), 1.0)
     p = (memory.times(keys) + concentration * share) / (by_host[hosts] + concentration)
     return TokenSurprise(hosts, ids, -np.log(np.clip(p, 1e-12, 1.0)))
 
 
-def highest_by_host(surprise: TokenSurprise, nodes: Int64Array) -> Float64Array:
+def highest_by_host(surprise: TokenSurprise, nodes: IntArray) -> Float64Array:
     """Return the surprise of the most surprising token of each host, (k,); NaN for a host without tokens."""
-    highest = np.full(len(nodes), -np.inf)
+    rows, place = _places(surprise, nodes)
+    highest = np.full(len(nodes), np.nan)
+    np.fmax.at(highest, place, surprise.surprise[rows])
+    return highest
+
+
+def most_surprising(surprise: TokenSurprise, nodes: IntArray) -> Int64Array:
+    """Return up to five tokens of each host, (k, 5), the most surprising first, and -1 after the last.
+
+    A token that is less than half as surprising as the first is not among them.
+
+    Examples
+    --------
+    >>> surprise = TokenSurprise(np.array([3, 3, 3, 8]), np.array([0, 1, 2, 0]), np.array([1.0, 9.0, 6.0, 1.0]))
+    >>> most_surprising(surprise, np.array([2, 3])).tolist()
+    [[-1, -1, -1, -1, -1], [1, 2, -1, -1, -1]]
+    """
+    rows, place = _places(surprise, nodes)
+    telling = surprise.surprise[rows] >= _TELLING * highest_by_host(surprise, nodes)[place]
+    rows, place = rows[telling], place[telling]
+    order = np.lexsort((-surprise.surprise[rows], place))
+    rows, place = rows[order], place[order]
+    rank = np.arange(len(place)) - np.searchsorted(place, place)
+    named = np.full((len(nodes), _NAMED), -1, dtype=np.int64)
+    first = rank < _NAMED
+    named[place[first], rank[first]] = surprise.tokens[rows[first]]
+    return named
+
+
+def _places(surprise: TokenSurprise, nodes: IntArray) -> tuple[Int64Array, Int64Array]:
+    """Return the rows of tokens whose host is among ``nodes``, which are sorted, and the place of that host."""
     place = np.searchsorted(nodes, surprise.hosts)
     inside = place < len(nodes)
     inside[inside] = nodes[place[inside]] == surprise.hosts[inside]
-    np.maximum.at(highest, place[inside], surprise.surprise[inside])
-    return np.where(np.isfinite(highest), highest, np.nan)
+    rows = np.flatnonzero(inside)
+    return rows, place[rows]
 
 
 def with_token_columns(matrix: sp.csr_array, tokens: WindowTokens, weight: float) -> sp.csr_array:

@@ -21,7 +21,7 @@ from graphquilt.temporal.pair_memory import PairMemory
 from graphquilt.temporal.results import COMPONENTS, WindowScores
 from graphquilt.temporal.scores import ScoringOptions
 from graphquilt.temporal.side_memory import MEASURED, SideMemory, placed
-from graphquilt.temporal.tokens import TokenSurprise, WindowTokens, compare_tokens, highest_by_host
+from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
 from graphquilt.temporal.tracker_state import Memory, read_memory, write_memory
 from graphquilt.temporal.windows import SIDES, Window
 
@@ -31,7 +31,6 @@ _HISTORY = 28  # windows that are remembered at least, unless the caller says ot
 _DRIFT = COMPONENTS.index("drift")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
-_NAMED_TOKENS = 5  # tokens that an explanation names, the most surprising first
 _AGREES = 0.9  # a side whose placement has a larger error than this share of its spread has no drift
 
 
@@ -49,7 +48,6 @@ class _Latest(NamedTuple):
     number: int
     pairs: WindowPairs
     hosts: dict[str, tuple[Int64Array, Float64Array, Float64Array]]
-    tokens: TokenSurprise | None
 
 
 class Tracker:
@@ -172,10 +170,13 @@ class Tracker:
             pool = memory.pools[side]
             compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, self.options.prior)
             tables[side] = judge_hosts(compared[side], memory.sides[side], pool, (number & 0xFFFFFFFF, k))
+        if surprise is not None:
+            sources = tables[SIDES[0]]
+            tables[SIDES[0]] = replace(sources, tokens=most_surprising(surprise, sources.nodes))
         judged = add_company(tables, connections, memory.sides)
         connection_table = judge_pairs(connections, memory.pools["pair"], (number & 0xFFFFFFFF, 2))
         hosts = self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
-        self._latest = _Latest(number, pairs, hosts, surprise)
+        self._latest = _Latest(number, pairs, hosts)
         if tokens is not None:
             memory.tokens.learn(tokens.keys, number)
         reason = placements if isinstance(placements, str) else None
@@ -250,12 +251,7 @@ class Tracker:
         known, times = self._memory.pairs.partners(node, side)
         times = times - np.isin(known, here)
         n, usual = float(windows_before[row]), float(usual_degree[row])
-        explanation = compare_neighbours(node, number, here, (known, times), n_windows=n, usual_degree=usual)
-        if latest.tokens is None or side != SIDES[0]:
-            return explanation
-        rows = np.flatnonzero(latest.tokens.hosts == node)
-        order = rows[np.argsort(-latest.tokens.surprise[rows], kind="stable")[:_NAMED_TOKENS]]
-        return replace(explanation, tokens=latest.tokens.tokens[order])
+        return compare_neighbours(node, number, here, (known, times), n_windows=n, usual_degree=usual)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file with a checksum, without pickle.
