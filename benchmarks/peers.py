@@ -175,6 +175,7 @@ def main():
     parser.add_argument("--write", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--kept", action="store_true", help="measure nothing, and show what the folder has")
     parser.add_argument("--cell", nargs=2)
     arguments = parser.parse_args()
     if arguments.cell:
@@ -186,7 +187,9 @@ def main():
     results |= {(m, s): {"left out": "not asked for"} for m in METHODS for s in SETS if (m, s) not in asked}
     for name in arguments.sets:
         for method in arguments.methods:
-            if (method, name) not in results:
+            if arguments.kept and not (arguments.out / f"{name} {method}.json").exists():
+                results[method, name] = {"left out": "not measured"}
+            elif (method, name) not in results:
                 results[method, name] = measured(method, name, arguments.data, arguments.out)
     if arguments.write:
         arguments.write.write_text(table(results), encoding="utf-8")

@@ -169,7 +169,14 @@ CASES = {
         ),
         Case("align", write_edges, (ALIGN,), embedding, (PATCH, f"{EMBED} --workers 1"), share=10),
         Case("watch", write_flows, (WATCH,), alerts, share=25, short=True),
-        Case("ingest, out of core", write_large_edges, (f"{BUILD} --memory 16M",), graph_folder, share=25, short=True),
+        Case(
+            "ingest, out of core",
+            write_large_edges,
+            (f"{BUILD} --memory 16M --copy-features",),
+            graph_folder,
+            share=25,
+            short=True,
+        ),
         Case("ingest, in memory", write_edges, (BUILD,), graph_folder, share=10),
         Case(
             "embed, Dask worker",

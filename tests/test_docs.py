@@ -35,7 +35,14 @@ MyEmbedder = gq.SVD
 """,
     "docs/patches.md": """
 import numpy as np
+import graphquilt as gq
 X, y = np.load("x.npy"), np.load("labels.npy")
+from pathlib import Path
+from graphquilt.jobs.export import write_embedding
+Z, names = gq.embed("blocks", dim=4).embedding, np.array([f"n{k}" for k in range(1200)])
+write_embedding(Path("a.vec"), names[:600], Z[:600], format="word2vec", dtype="float32")
+write_embedding(Path("b.parquet"), names[400:1000], Z[400:1000], format="parquet", dtype="float32")
+np.savez("c.npz", ids=names[800:], vectors=Z[800:])
 """,
     "docs/evaluation.md": """
 import graphquilt as gq

@@ -145,16 +145,16 @@ def test_a_job_that_another_run_starts_at_this_moment_is_not_refused(tmp_path, m
     """quilt.json appears after one look for it, and other things after that."""
     from pathlib import Path
 
-    read, folder = Path.read_text, tmp_path / "job"
+    read, folder = Path.read_bytes, tmp_path / "job"
 
     def late(path, *args, **kwargs):
         if path.name == "quilt.json" and not path.exists():
-            monkeypatch.setattr(Path, "read_text", read)
+            monkeypatch.setattr(Path, "read_bytes", read)
             DirectoryStore(folder)["a"] = Record({})
             raise FileNotFoundError
         return read(path, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "read_text", late)
+    monkeypatch.setattr(Path, "read_bytes", late)
     assert "a" in DirectoryStore(folder)
 
 
@@ -285,16 +285,13 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
     job.stitch()
     assert job_status(job).next == "nothing"
     X = np.array(job.embedding)
-    write = DirectoryStore.__setitem__
 
-    def stopped(store, key, record):
-        if key == "embedding":
-            raise KeyboardInterrupt
-        write(store, key, record)
+    def stopped(store, key, record, part):
+        raise KeyboardInterrupt
 
     still = with_recipe(job, motions=Motions(translate=False))
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "__setitem__", stopped)
+        patched.setattr(DirectoryStore, "adopt", stopped)
         with pytest.raises(KeyboardInterrupt):
             still.stitch()
     assert job_status(still).next == "graphquilt align"

@@ -31,8 +31,8 @@ Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
-GROUP = 32  # the compiled pass gets this many patches at a time
-RECENT = 32  # how many patches of a lazy sequence stay open for the edges that follow
+GROUP = 16  # the compiled pass gets this many patches at a time
+RECENT = 16  # how many patches of a lazy sequence stay open for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
 
 
