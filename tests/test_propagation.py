@@ -203,6 +203,18 @@ def test_only_the_rows_that_later_steps_need_are_computed():
     assert signals.needed_rows(path, np.array([0]), 0) == []
 
 
+@pytest.mark.parametrize("with_features", [True, False])
+def test_offered_rows_are_those_of_the_whole_graph_where_the_context_covers_it(with_features):
+    graph = gq.Graph(adjacency(6), features(6) if with_features else None)
+    embedder = gq.Propagation(6, clusters=20)
+    (_, part, around), _ = halves(graph, embedder, 60)
+    offer = embedder.offer(part, 0, around)
+    whole = embedder.offer(part, 0, replace(around, n_inner=N))
+    of_patch = np.isin(whole["sample"], offer["sample"])
+    assert offer["rows"].shape == (60, whole["rows"].shape[1])
+    np.testing.assert_allclose(offer["rows"], whole["rows"][of_patch], atol=2e-3)
+
+
 def test_a_node_that_several_patches_offer_counts_once():
     graph, embedder = gq.Graph(adjacency(7), features(7)), gq.Propagation(4, sample=40)
     offers = [embedder.offer(part, 0, surroundings) for _, part, surroundings in halves(graph, embedder, 60)]
