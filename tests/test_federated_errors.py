@@ -303,7 +303,7 @@ def test_a_transform_that_is_no_motion(federate, four, measured):
 def test_nothing_that_is_there_is_overwritten(federate, four, measured):
     words = ["invite", "--dim", "4", "--name", "n", "--out", "round.toml", "--key", "key"]
     federate(*words, code=0)
-    assert "exists already" in federate(*words)
+    assert "round.toml and key exist already" in federate(*words)
     assert "--sample and --start go together" in federate(*words, "--start", "s")
     save_all(measured)
     Path("transforms").mkdir()
