@@ -384,6 +384,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("run", "EDGES", "--dim", "0"), "for --dim. Must be >= 1."),
         (("ingest", "EDGES", "g", "--ids", "names"), 'Invalid value "names" for --ids. Choose from'),
         (("run", "EDGES", "--features", "EDGES"), "cannot be read as features"),
+        (("run", "EDGES", "--features", "none.npy"), "none.npy cannot be read as features: it does not exist."),
         (("embed", "EMPTY"), "has no patches yet"),
         (("align", "EMPTY"), "has no patches yet"),
         (("evaluate", "EMPTY"), "has no patches yet"),

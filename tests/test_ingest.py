@@ -61,6 +61,12 @@ def test_ids_are_kept(tmp_path):
     assert graph.node_ids.tolist() == ["1", "2", "3"]
 
 
+def test_a_column_of_weights_that_are_no_numbers_is_ignored_and_said_so(tmp_path, caplog):
+    (tmp_path / "e.csv").write_text("source,target,weight\na,b,1\nb,c,heavy\n")
+    assert read_edges(tmp_path / "e.csv").weights is None
+    assert "the column 'weight' was ignored" in caplog.text
+
+
 def test_weights_columns_and_direction(tmp_path):
     path = write(tmp_path, "time,from,to,w\n5,0,1,0.5\n6,1,0,2\n7,1,2,1\n")
     graph = read_edges(path, columns=("from", "to", "w"))

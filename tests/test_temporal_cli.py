@@ -151,6 +151,29 @@ def test_windows_that_cannot_be_aligned_are_scored_and_said_so(call, days, tmp_p
     assert summary["alerts"] == 6 * 20 + 7 * 5
 
 
+@pytest.mark.parametrize("content", ["empty file", "folder without logs", "another protocol"])
+def test_logs_without_flows_are_one_sentence_with_the_numbers(call, days, tmp_path, content):
+    log = days[0]
+    if content == "empty file":
+        (log := tmp_path / "empty.csv").touch()
+    elif content == "folder without logs":
+        (log := tmp_path / "logs").mkdir()
+        (log / "notes.txt").write_text("nothing here is a flow\n")
+        (log / "empty.csv").touch()
+    code, out, said = call("anomaly", log, "--out", tmp_path / "out", *SMALL, "--protocol", "77")
+    assert (code, out) == (2, "")
+    assert said.splitlines()[-1].startswith("graphquilt: there are no flows to score: ")
+    assert not (tmp_path / "out").exists(), "nothing half-written"
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(call, tmp_path):
+    (tmp_path / "log.csv").write_text("\x1b[2Jone,two,three\n1,2,3\n")
+    code, _, said = call("anomaly", tmp_path / "log.csv", "--out", tmp_path / "out")
+    assert code == 2
+    assert "\\x1b[2Jone, two" in said
+    assert "\x1b" not in said
+
+
 def test_strict_names_the_line(days, tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text(days[0].read_text() + "oops\n")

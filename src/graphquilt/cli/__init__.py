@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import errno
 import io
+import re
 import sys
 from typing import Literal
 
@@ -22,6 +23,7 @@ import graphquilt
 __all__ = ["app", "main"]
 
 _LONGEST = 2000  # letters of a message
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all control characters but the end of a line
 
 app = App(
     name="graphquilt",
@@ -97,6 +99,7 @@ def _use_utf8() -> None:
 def _fail(text: str) -> None:
     if len(text) > _LONGEST:  # a value of a file may be in it
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)  # which a terminal would obey
     print(f"graphquilt: {text}", file=sys.stderr)
     sys.exit(2)
 

@@ -130,7 +130,7 @@ def invite(
     facts = {"round": str(out), "id": made.id, "dim": made.dim, "least_shared_nodes": made.least, "psi": made.psi}
     advice = [
         f"Give {out} to all parties and to the coordinator.",
-        f"Give {key} to the parties only, on a way that nobody else can read.",
+        f"Give {key} to the parties only, over a channel that nobody else can read.",
     ]
     show({**facts, "motions": asdict(made.motions), "next": advice}, as_json=output.json)
 
@@ -149,7 +149,7 @@ def offer(
     embedder: Annotated[str | None, Parameter(help="module:factory, where the round names code of your own.")] = None,
     output: Output = Output(),
 ) -> None:
-    """Embed the own network, and offer keyed pseudonyms of the nodes that may be shared."""
+    """Embed the network of a party, and offer keyed pseudonyms of the nodes that it may share."""
     from graphquilt import federated
     from graphquilt.cli.embedder import named_embedder
     from graphquilt.pipeline import Recipe
@@ -281,7 +281,7 @@ def apply(
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")],
     output: Output = Output(),
 ) -> None:
-    """Move the own embedding into the frame that all parties share, with the own ids."""
+    """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
     from graphquilt import federated
     from graphquilt.jobs.export import format_of, write_embedding
 
@@ -350,4 +350,5 @@ def _refuse_full(folder: Path) -> None:
 def _refuse_existing(*paths: Path | None) -> None:
     there = [str(path) for path in paths if path is not None and path.exists()]
     if there:
-        raise InputError(f"{' and '.join(there)} exists already. Another round needs other files: name new ones.")
+        exist = "exists" if len(there) == 1 else "exist"
+        raise InputError(f"{' and '.join(there)} {exist} already. Another round needs other files: name new ones.")

@@ -47,7 +47,7 @@ def report(
     flags: MapFlags = MapFlags(),
     output: Output = Output(),
 ) -> None:
-    """Write all about a job on one page: verdict, map, patch graph, evaluation, cost, settings. It needs no network."""
+    """Write what is known of a job on one page, which needs no network: verdict, map, evaluation, cost, settings."""
     from graphquilt.jobs import Job
     from graphquilt.report.job_report import write_job_report
 

@@ -206,7 +206,7 @@ def anomaly(
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
-    """Score every host in every window from the windows before it. Exit code 3, if asked for: there are alerts."""
+    """Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3."""
     from graphquilt.report.alert_files import parse_formats
     from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
     from graphquilt.temporal import TokenWindows, Tracker, score_windows, snapshots
@@ -273,7 +273,7 @@ def watch(
     alerting: AlertFlags = AlertFlags(),
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
-    """Score windows as they arrive, from the past only; print one line per alert. Exit code 3, if asked for: alerts."""
+    """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
     from graphquilt.report.alert_files import csv_line, json_line, parse_formats
     from graphquilt.temporal import Tracker, snapshots
     from graphquilt.temporal.records import window_records

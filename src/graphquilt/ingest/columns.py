@@ -30,7 +30,8 @@ def chosen_columns(
     """Return the positions of source, target and perhaps weight in a table of ``width`` columns.
 
     Where ``columns`` does not say, the ends are the columns whose names say so, or the first two; and the weights are
-    a column of numbers whose name says so. The log warns of numbers in a third column that are not used.
+    a column of numbers whose name says so. The log warns of such a column with other
+    values than numbers, and of numbers in a third column that are not used.
 
     Examples
     --------
@@ -44,9 +45,17 @@ def chosen_columns(
     places = (
         (ends[0][0], ends[1][0]) if len(ends[0]) == len(ends[1]) == 1 else column_places(where, (0, 1), None, width)
     )
-    weights = [k for k, word in enumerate(words) if word in WEIGHTS and k not in places and is_number(k)]
+    named = [k for k, word in enumerate(words) if word in WEIGHTS and k not in places]
+    weights = [k for k in named if is_number(k)]
     if weights:
         return (*places, weights[0])
+    if named and names:
+        logger.warning(
+            "%s: the column %r was ignored, because some of its values are not numbers. Repair them to use it as edge "
+            "weights.",
+            where,
+            names[named[0]],
+        )
     rest = [k for k in range(width) if k not in places]
     if rest and is_number(rest[0]):
         third = (*places, rest[0])

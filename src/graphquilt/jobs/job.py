@@ -164,7 +164,7 @@ class Job:
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
         if settings is None:
-            raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).")
+            raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run).")
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:

@@ -146,6 +146,8 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
     """Read an array (.npy), without unpickling anything; ``content`` says what it is to hold."""
     if path is None:
         return None
+    if not Path(path).exists():
+        raise FormatError(f"{path} cannot be read as {content}: it does not exist.")
     try:
         return map_array(Path(path))
     except (OSError, FormatError) as error:

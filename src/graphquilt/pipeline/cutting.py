@@ -311,5 +311,7 @@ def stored_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(f"{store_name(store)} has no patches yet; make them first (graphquilt patch).") from None
+        raise JobError(
+            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run)."
+        ) from None
     return PatchGraph.from_arrays(record.arrays)

@@ -88,7 +88,14 @@ def write_report(
     -------
     dict
         The summary.
+
+    Raises
+    ------
+    InputError
+        There are no windows, because no row of the logs is a flow that was kept.
     """
+    if not scores.windows:
+        raise _nothing_to_score(facts or {})
     options = options or ReportOptions()
     folder = Path(folder)
     records = _records(scores, names, options, settings)
@@ -113,6 +120,18 @@ def write_report(
         write_text(folder / "report.html", page)
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     return summary
+
+
+def _nothing_to_score(facts: Mapping[str, object]) -> InputError:
+    """Return the error for logs without flows, with the numbers that say where the rows went."""
+    parts = {"rows": "rows were read", "filtered_rows": "have another protocol", "bad_rows": "could not be read"}
+    counts = ", ".join(f"{facts.get(name, 0)} {words}" for name, words in parts.items())
+    skipped = facts.get("skipped_files")
+    files = f", and {len(skipped)} files are no logs of flows" if isinstance(skipped, Sequence) and skipped else ""
+    return InputError(
+        f"there are no flows to score: {counts}{files}. Name a log that has flows, and look at --protocol and "
+        "--ignore, which leave flows out."
+    )
 
 
 def _records(

@@ -167,7 +167,8 @@ def score_windows(
         drift = _aligned(embedded, options, progress)
     except QuiltError as error:
         missing = str(error)
-        _log.warning("there are no drift scores over all windows: %s", missing)
+        if scored:
+            _log.warning("there are no drift scores over all windows: %s", missing)
     return AnomalyScores(tuple(scored), drift, missing, tuple(patterns))
 
 
