@@ -146,7 +146,7 @@ def measured_overlaps(p, d, k):
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
     from graphquilt.alignment import AlignOptions
-    from graphquilt.alignment.groups import synchronize_rotations
+    from graphquilt.alignment.rotations import synchronize_rotations
     from graphquilt.synthetic import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
@@ -178,7 +178,7 @@ def nearly_polar(matrices):
 def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
     from graphquilt.alignment import AlignOptions
-    from graphquilt.alignment.groups import synchronize_rotations
+    from graphquilt.alignment.rotations import synchronize_rotations
     from graphquilt.synthetic import random_rotations
     from graphquilt.synthetic.quilts import ring_with_chords
 

@@ -7,14 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import groups
+from graphquilt.alignment import rotations
 from graphquilt.alignment.connection import Connection
-from graphquilt.alignment.groups import (
-    reweighted,
-    synchronize_rotations,
-    synchronize_scales,
-    synchronize_translations,
-)
+from graphquilt.alignment.groups import reweighted, synchronize_scales, synchronize_translations
+from graphquilt.alignment.rotations import synchronize_rotations
 from graphquilt.linalg import laplacian as laplacian_module
 from graphquilt.linalg.eigen import lowest_eigenpairs, orthonormalize
 from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
@@ -131,7 +127,7 @@ def dense_answer(edges, measured, weights, n):
 
 @pytest.mark.parametrize(("n", "d", "degree", "noise"), [(30, 8, 4, 0.3), (60, 8, 2, 0.1), (25, 16, 6, 0.6)])
 def test_the_iteration_finds_what_dense_eigh_finds(n, d, degree, noise, monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     edges, measured, _ = rotation_measurements(n, d, degree=degree, noise=noise, seed=3)
     weights = np.random.default_rng(4).uniform(1, 3, len(edges))
     values, expected = dense_answer(edges, measured, weights, n)
@@ -162,7 +158,7 @@ def test_row_normalised_matrix_and_symmetric_form_give_the_same_rotations():
 
 
 def test_single_precision_blocks_are_used_as_they_are(monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     edges, measured, truth = rotation_measurements(40, 16, degree=4, noise=0.1, seed=7)
     double = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=40)
     single = synchronize_rotations(edges, measured.astype(np.float32), weights=np.ones(len(edges)), n=40)
@@ -171,7 +167,7 @@ def test_single_precision_blocks_are_used_as_they_are(monkeypatch):
 
 
 def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     monkeypatch.setattr("graphquilt.alignment.connection.DENSE_LIMIT", 10)
     for degree, noise in ((10, 0.2), (2, 0.02)):
         edges, measured, _ = rotation_measurements(150, 4, degree=degree, noise=noise, seed=8)
@@ -184,8 +180,8 @@ def test_a_large_graph_is_preconditioned_without_a_factorisation(monkeypatch):
 
 
 def test_what_does_not_converge_says_how_far_it_came(monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
-    monkeypatch.setattr(groups, "DENSE_RESCUE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_RESCUE", 0)
     edges, measured, _ = rotation_measurements(60, 8, degree=4, noise=0.5, seed=9)
     with pytest.raises(
         gq.errors.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked"

@@ -11,13 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.groups import (
-    Rotations,
-    far_outside,
-    reweighted,
-    rotation_misfit,
-    synchronize_rotations,
-)
+from graphquilt.alignment.groups import far_outside, reweighted
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
 from graphquilt.alignment.named import PatchesLike, with_numbers
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
@@ -29,6 +23,7 @@ from graphquilt.alignment.relative import (
     edge_errors,
     relative_transforms,
 )
+from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronize_rotations
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment
