@@ -17,6 +17,7 @@ import numpy.typing as npt
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.measuring import measure_overlaps, results
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchLike, index_patches
 from graphquilt.alignment.relative import edge_errors, turned
 from graphquilt.alignment.solve import AlignOptions, align_statistics, checked_statistics, compared_pairs, judged
@@ -65,6 +66,7 @@ def align_hierarchical(
     True
     """
     _check_branching(branching)
+    patches = kept_open(patches)
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
     p, least = index.n_patches, options.motions.points_needed(index.dim)

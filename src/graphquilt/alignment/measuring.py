@@ -1,6 +1,6 @@
 """Measure overlaps: the statistics of the nodes that two patches share, for one pair or for all edges.
 
-Few patches are open at a time, so a lazy sequence that opens a file when it is indexed is as good as a list.
+A lazy sequence that opens a file when it is indexed is as good as a list: see opened.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.measuring_kernels import measure_pairs
+from graphquilt.alignment.opened import OpenPatches
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, coordinates, index_patches
 from graphquilt.alignment.patch_edges import check_overlap
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products
@@ -32,7 +33,7 @@ Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
 GROUP = 16  # the compiled pass gets this many patches at a time
-RECENT = 16  # how many patches of a lazy sequence stay open for the edges that follow
+RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
 
 
@@ -85,7 +86,7 @@ def measure_overlaps(
     # Edges of one patch follow each other, so that it is opened only once or a few times.
     order, done = np.lexsort((edges[:, 0], edges[:, 1])), 0
     report(progress, "overlaps", 0, m)
-    for part in _measured_chunks(_OpenPatches(patches, index), edges[order], least, executor):
+    for part in _measured_chunks(_Prepared(patches, index), edges[order], least, executor):
         here = order[done : done + len(part[0])]
         for whole, piece in zip(measured, part, strict=True):
             whole[here] = piece
@@ -94,7 +95,7 @@ def measure_overlaps(
     return OverlapStatistics(*measured)
 
 
-def _measure_chunk(opened: _OpenPatches, edges: Int64Array, least: int, threads: int) -> Measured:
+def _measure_chunk(opened: _Prepared, edges: Int64Array, least: int, threads: int) -> Measured:
     """Measure the overlaps of some edges in groups that need few patches; each group is measured by one thread."""
     m, d = len(edges), opened.index.dim
     measured = (np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, d)), np.zeros((m, 2)), np.zeros((m, d, d)))
@@ -135,8 +136,8 @@ def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
         yield start, len(edges), sorted(numbers)
 
 
-class _OpenPatches(dict[int, OpenPatch]):
-    """Patches as the compiled pass takes them; the last few stay open, and all that a list has."""
+class _Prepared(dict[int, OpenPatch]):
+    """Patches as the compiled pass takes them; the last few stay so, and all that stay open anyway."""
 
     def __init__(self, patches: Patches, index: PatchIndex) -> None:
         super().__init__()
@@ -149,14 +150,15 @@ class _OpenPatches(dict[int, OpenPatch]):
         weights = np.empty(0) if index.weights is None else index.weights[k]
         if len(weights) and order is not None:
             weights = weights[order]
-        # Patches in a list are open anyway; of others few stay open, because each map keeps a file open.
-        if not (isinstance(self.patches, list | tuple) and np.may_share_memory(X, given)):
+        patches = self.patches
+        stays = isinstance(patches, list | tuple) or (isinstance(patches, OpenPatches) and patches.stays(k))
+        if not (stays and np.may_share_memory(X, given)):
             while len(self) >= RECENT:
                 del self[next(iter(self))]
         self[k] = (read_only(index.nodes[k]), read_only(X), read_only(weights), index.magnitudes[k])
         return self[k]
 
-    def needed(self, edges: Int64Array) -> _OpenPatches:
+    def needed(self, edges: Int64Array) -> _Prepared:
         """Return what ``edges`` need; a lazy sequence stays as it is, and a worker opens the patches that it needs."""
         numbers, index = np.unique(edges).tolist(), self.index
         nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
@@ -164,11 +166,11 @@ class _OpenPatches(dict[int, OpenPatch]):
         patches = self.patches
         part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
         magnitudes = {k: index.magnitudes[k] for k in numbers}
-        return _OpenPatches(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
+        return _Prepared(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
 
 
 def _measured_chunks(
-    opened: _OpenPatches, edges: Int64Array, least: int, executor: Executor | None
+    opened: _Prepared, edges: Int64Array, least: int, executor: Executor | None
 ) -> Iterator[Measured]:
     """Measure runs of edges; an executor is sent only the patches that each run needs."""
     size = max(1, CHUNK // opened.index.dim**2)

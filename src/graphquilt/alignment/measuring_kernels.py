@@ -23,14 +23,21 @@ def row_magnitudes(X: AnyArray, magnitudes: Float64Array) -> None:
 
 
 @kernel("centroids", writes=("total", "mass"))
-def add_rows(nodes: AnyArray, X: Float64Array, weights: Float64Array, total: Float64Array, mass: Float64Array) -> None:
-    """Add the rows of ``X (k, d)`` times their weights, which are all 1 if there are none, to those of their nodes."""
+def add_rows(
+    nodes: AnyArray,
+    X: Float64Array,
+    shift: Float64Array,
+    weights: Float64Array,
+    total: Float64Array,
+    mass: Float64Array,
+) -> None:
+    """Add the rows of ``X (k, d)``, moved by ``shift (d,)``, to those of their nodes, times their weights or 1."""
     for r in range(len(nodes)):
         node = nodes[r]
         weight = weights[r] if len(weights) > 0 else 1.0
         mass[node] += weight
         for c in range(X.shape[1]):
-            total[node, c] += weight * X[r, c]
+            total[node, c] += weight * (X[r, c] + shift[c])
 
 
 @kernel("statistics of overlaps", writes=("measured",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.groups import far_outside, reweighted
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
 from graphquilt.alignment.named import PatchesLike, with_numbers
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
 from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
 from graphquilt.alignment.relative import (
@@ -27,6 +29,7 @@ from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchroni
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.alignment.verdict import is_tied, tie
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
@@ -42,6 +45,8 @@ __all__ = [
     "judged",
     "undetermined_directions",
 ]
+
+logger = logging.getLogger(__name__)
 
 JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
@@ -120,7 +125,7 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    patches = with_numbers(patches)
+    patches = kept_open(with_numbers(patches))
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
     if index.n_patches == 1:
@@ -178,7 +183,10 @@ def align_statistics(
             break
         trust = revised
     report(progress, "synchronized", 1, 1)
-    return replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+    result = replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+    if is_tied(result):
+        logger.warning(tie(result))
+    return result
 
 
 def checked_statistics(

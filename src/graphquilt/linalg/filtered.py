@@ -27,6 +27,7 @@ __all__ = ["Recurrence", "filtered_eigenpairs"]
 
 MAX_DEGREE = 12  # of one filter: the Ritz values after it tell how good the bounds were
 ROUNDS = 6  # filters in all
+GUESSED = 0.25  # the Ritz values of a poor guess are too high: at first the wanted ones are taken to lie so far up
 SLOWEST = 1.5  # the least factor by which one product with the operator must reduce what is not wanted
 EXPECTED = 0.5  # a filter that reaches less than this share of the digits expected is the last
 
@@ -76,19 +77,20 @@ def filtered_eigenpairs(
     X, image, values = ritz_block(operator, start)
     residuals, products = residual_norms(X, image, values), 1
     low, high = interval
+    highest = min(float(values[-1]), GUESSED * low)
     for _ in range(ROUNDS):
         worst = float(residuals.max())
         if worst <= tol or (stop is not None and stop(values, residuals)):
             break
         # From the highest wanted value to the interval, the polynomial falls by this factor for each degree.
-        distance = ((high + low) / 2 - float(values[-1])) / ((high - low) / 2)
+        distance = ((high + low) / 2 - highest) / ((high - low) / 2)
         rate = distance + math.sqrt(max(distance**2 - 1, 0.0)) if distance > 1 else 1.0
         if rate < SLOWEST:
             break
         degree = min(max(math.ceil(math.log(2 * worst / tol) / math.log(rate)), 2), MAX_DEGREE)
         X, image = _filtered(operator, X, image, (float(values[0]), low, high), degree)
         X, image, values = ritz_block(operator, X, out=image)
-        residuals = residual_norms(X, image, values)
+        residuals, highest = residual_norms(X, image, values), float(values[-1])
         products += degree
         digits = math.log(worst / max(float(residuals.max()), 1e-300))
         if digits < EXPECTED * (degree - 1) * math.log(rate) and residuals.max() > tol:
