@@ -463,7 +463,7 @@ def measure_largest(folder, kinds, p):
     if not (folder / "edges.npy").exists():  # written last
         write_largest(folder, *row[:3], noise=row[3], overlap=row[4])
     for kind in kinds:
-        yield alone(__file__, "largest", (str(folder), kind, *row))
+        yield alone(__file__, "largest", (str(folder), kind, *row), threads=2)
 
 
 def main():

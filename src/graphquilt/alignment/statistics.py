@@ -91,7 +91,7 @@ class OverlapStatistics:
         flat = (self.spreads == 0).any(axis=1)
         rows = max(1, CHUNK // self.dim**2)
         for start in range(0, len(self), rows):
-            part = self.products[start : start + rows].astype(np.float64)
+            part = self.products[start : start + rows].astype(np.float64, copy=False)
             norms = np.sqrt(np.einsum("eij,eij->e", part, part))
             most = np.where(flat[start : start + rows], 0.0, 1 + slack(self.products))
             _refuse(~np.isfinite(norms), "the product of an overlap must be finite", start)
@@ -173,7 +173,7 @@ def empty_products(m: int, dim: int) -> FloatArray:
     shape = (m, dim, dim)
     if m * dim**2 <= SINGLE_ABOVE:
         return np.empty(shape)
-    return temporary_array(shape, np.float32)
+    return np.asarray(temporary_array(shape, np.float32))
 
 
 def slack(products: FloatArray) -> float:
