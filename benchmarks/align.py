@@ -2,8 +2,8 @@
 
 ``python benchmarks/align.py`` runs every row in a process of its own, one thread unless it says otherwise, and writes
 the tables to docs/benchmarks.md. Noise is on the rotations for the rotation step, and on the coordinates for whole
-alignments. ``--only KIND`` measures the rows of one kind again, and ``--largest FOLDER`` the one that needs 7 GB of
-disk there and as much for temporary files; other figures stay as docs/benchmarks-align.json has them.
+alignments. ``--only KIND`` measures the rows of one kind again, and ``--largest FOLDER`` the one that needs 33 GB of
+disk there; other figures stay as docs/benchmarks-align.json has them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ ROWS = {
 }
 THREAD_ROWS = {"overlaps": (1000, 64, 10), "threads": (10, 128, 4)}
 LARGEST = (10_000, 128, 20, 0.1, 256)
-CELL = 5  # patches of the largest problem that share the same nodes
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -283,33 +282,22 @@ def thread_control(p, d, k):
     return {"p": p, "d": d, "k": k, "wall": min(walls)}
 
 
-def cells(p, k, rng):
-    """Groups of five patches such that each patch has k neighbours in all: (cells, 5), and the pairs in them."""
-    groups = np.concatenate([rng.permutation(p).reshape(-1, CELL) for _ in range(k // (CELL - 1))])
-    i, j = np.triu_indices(CELL, 1)
-    pairs = np.sort(np.stack([groups[:, i].ravel(), groups[:, j].ravel()], axis=1), axis=1)
-    return groups, np.unique(pairs, axis=0)
-
-
 def write_largest(folder, p, d, k, *, noise, overlap):
-    """Write patches whose points are made group by group, so that they never lie in memory together.
-
-    The five patches of a group share ``overlap`` nodes, so that a patch with 20 neighbours holds five groups and not
-    20 overlaps of its own: a quarter of the disk.
-    """
+    """Write patches whose points are made edge by edge, so that they never lie in memory together."""
     from graphquilt.synthetic import random_rotations
+    from graphquilt.synthetic.quilts import ring_with_chords
 
-    groups, edges = cells(p, k, np.random.default_rng(0))
-    own = [np.flatnonzero((groups == n).any(axis=1)) for n in range(p)]
+    edges = ring_with_chords(p, k, np.random.default_rng(0))
+    incident = [np.flatnonzero((edges == n).any(axis=1)) for n in range(p)]
     truth = np.lib.format.open_memmap(folder / "rotations.npy", mode="w+", dtype=np.float32, shape=(p, d, d))
     for n in range(p):
         rng = np.random.default_rng([1, n])
         truth[n] = random_rotations(1, d, rng)[0]
-        points = [np.random.default_rng([2, g]).standard_normal((overlap, d), dtype=np.float32) for g in own[n]]
+        points = [np.random.default_rng([2, e]).standard_normal((overlap, d), dtype=np.float32) for e in incident[n]]
         Z = np.concatenate(points)
         Z += noise * rng.standard_normal(Z.shape, dtype=np.float32)
         np.save(folder / f"{n}-x.npy", Z @ truth[n].T + rng.standard_normal(d, dtype=np.float32))
-        np.save(folder / f"{n}-nodes.npy", (own[n][:, None] * overlap + np.arange(overlap)).ravel())
+        np.save(folder / f"{n}-nodes.npy", (incident[n][:, None] * overlap + np.arange(overlap)).ravel())
     np.save(folder / "edges.npy", edges)
 
 
@@ -421,9 +409,8 @@ def page(results):
     if results.get("largest"):
         lines += [
             "",
-            "The largest problem lies in memory-mapped float32 files. Groups of five patches share the same 256 nodes, "
-            "so that a patch holds 1280 nodes, and 10 000 patches are 6.6 GB. The figures are without the centroid, "
-            "and wall times were taken while other programs used the disk and both cores:",
+            "The largest problem lies in memory-mapped float32 files, 27 GB for 10 000 patches. The figures are without "
+            "the centroid, and wall times were taken while other programs used the disk and both cores:",
             "",
             "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error |",
             "|---|---|---|---|---|---|---|---|---|",
@@ -463,7 +450,7 @@ def measure_largest(folder, kinds, p):
     if not (folder / "edges.npy").exists():  # written last
         write_largest(folder, *row[:3], noise=row[3], overlap=row[4])
     for kind in kinds:
-        yield alone(__file__, "largest", (str(folder), kind, *row), threads=2)
+        yield alone(__file__, "largest", (str(folder), kind, *row))
 
 
 def main():

@@ -173,7 +173,7 @@ def empty_products(m: int, dim: int) -> FloatArray:
     shape = (m, dim, dim)
     if m * dim**2 <= SINGLE_ABOVE:
         return np.empty(shape)
-    return np.asarray(temporary_array(shape, np.float32))
+    return temporary_array(shape, np.float32)
 
 
 def slack(products: FloatArray) -> float:

@@ -80,7 +80,7 @@ def filtered_eigenpairs(
     highest = min(float(values[-1]), GUESSED * low)
     for _ in range(ROUNDS):
         worst = float(residuals.max())
-        if worst <= tol or (stop is not None and stop(values, residuals)):
+        if (stop is not None and stop(values, residuals)) or worst <= tol:
             break
         # From the highest wanted value to the interval, the polynomial falls by this factor for each degree.
         distance = ((high + low) / 2 - highest) / ((high - low) / 2)
