@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-
 from scipy.special import betainc, ndtri
 
 from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array
@@ -70,8 +69,9 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
 
     Examples
     --------
-    >>> count_zscores(np.array([0.0, 1.0, 3.0]), np.array([0.1, 0.02, 0.1]), np.array([50.0, 50.0, 50.0])).round(2).tolist()
-    [-3.09, 2.06, 3.58]
+    >>> rate = np.array([0.1, 0.02, 0.1])
+    >>> count_zscores(np.array([0.0, 1.0, 3.0]), rate, np.full(3, 50.0)).round(2).tolist()
+    [-3.09, 2.06, 3.48]
     """
     total = np.maximum(rate, 0.0) * weight + 1e-6
     tail = np.where(counts > 0, betainc(np.maximum(counts, 1.0), total, 1.0 / (1.0 + weight)), _USUAL_TAIL)

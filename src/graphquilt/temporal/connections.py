@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -76,8 +76,8 @@ class Connections:
     ratio: Float64Array
     from_source: Float64Array
     from_destination: Float64Array
-    is_inside: BoolArray | None
-    is_callback: BoolArray | None
+    is_inside: BoolArray | None = None
+    is_callback: BoolArray | None = None
 
     @property
     def surprise(self) -> Float64Array:
@@ -119,14 +119,14 @@ def compare_pairs(
         base = concentration * share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
         p = (1 - meets_stranger) * (times + base) / (totals[own][mine] + concentration)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    is_inside = is_callback = None
-    if as_source is not None:
-        same = as_source[pairs.destination]
-        is_inside = (same >= 0) & (source_memory.last[same] >= 0)
-        is_own = totals[1][pairs.destination] == times  # all that was ever seen there is this source
-        is_own &= group_sums(pairs.destination, len(destination_memory))[pairs.destination] == 1
-        is_callback = is_own & (times > 0) & ~is_inside & (destination_memory.first[pairs.destination] >= young_since)
-    return Connections(pairs, times, *strangers, ratio, *surprise, is_inside, is_callback)
+    found = Connections(pairs, times, strangers[0], strangers[1], ratio, surprise[0], surprise[1])
+    if as_source is None:
+        return found
+    same, there = as_source[pairs.destination], pairs.destination
+    is_inside = (same >= 0) & (source_memory.last[same] >= 0)
+    is_own = (totals[1][there] == times) & (group_sums(there, len(destination_memory))[there] == 1)
+    is_callback = is_own & (times > 0) & ~is_inside & (destination_memory.first[there] >= young_since)
+    return replace(found, is_inside=is_inside, is_callback=is_callback)
 
 
 def _stranger_share(memory: SideMemory) -> Float64Array:

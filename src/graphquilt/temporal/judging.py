@@ -95,9 +95,9 @@ def add_company(
     """Judge hosts that were seen rarely by the company they keep.
 
     A host that was in fewer than five windows has hardly a past to be compared with. Its p-value is that of its most
-    unusual partner in this window, times one more than the number of its partners (the bound of Bonferroni), and times
-    two for the choice between both, if that is smaller than its own: forged sources that flood a host, and addresses that a scan reaches, are then found with
-    the host that is flooded or scans.
+    unusual partner in this window, times one more than the number of its partners (the bound of Bonferroni) and times
+    two for the choice between both, if that is smaller than its own: forged sources that flood a host, and addresses
+    that a scan reaches, are then found with the host that is flooded or scans.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}

@@ -64,5 +64,6 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
     values = np.full((len(nodes), len(MEASURED)), np.nan)
     for name, column in columns.items():
         values[:, MEASURED.index(name)] = column[nodes]
-    values[np.ix_(group_sums(groups, size, is_stranger)[nodes] > 0, _NEW_PARTNERS)] = np.nan
+    are_strangers = np.flatnonzero(group_sums(groups, size, is_stranger)[nodes])
+    values[are_strangers[:, None], _NEW_PARTNERS] = np.nan
     return nodes, values

@@ -47,7 +47,8 @@ class SideMemory:
     def empty(cls, dim: int) -> SideMemory:
         """Return the memory of no host."""
         table, position = np.zeros((0, len(MEASURED)), np.float32), np.zeros((0, dim), np.float32)
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), table, table, table, position, np.zeros(0, np.float32), position)
+        never, count = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return cls(never, never, table, table, table, position, count, position)
 
     def __len__(self) -> int:
         return len(self.last)
@@ -60,7 +61,8 @@ class SideMemory:
         arrays = {}
         for item in fields(self):
             old: AnyArray = getattr(self, item.name)
-            arrays[item.name] = np.full((room, *old.shape[1:]), -1 if item.name in ("first", "last") else 0, dtype=old.dtype)
+            unknown = -1 if item.name in ("first", "last") else 0
+            arrays[item.name] = np.full((room, *old.shape[1:]), unknown, dtype=old.dtype)
             arrays[item.name][: len(old)] = old
         return replace(self, **arrays)
 
