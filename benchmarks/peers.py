@@ -3,7 +3,7 @@
     python benchmarks/peers.py --data DATA --out peers/ --write docs/benchmarks-peers.md --readme README.md
 
 Each cell runs in a fresh process with one thread. Cells that are in the folder already are kept, so that a stopped run
-goes on; ``--kept`` measures nothing and only writes the tables. A method that needs more than 30 minutes of CPU time
+goes on; ``--kept`` measures nothing and only writes the tables. A method that needs more than 15 minutes of CPU time
 or 8 GiB for one embedding is stopped, and the tables say so.
 The peers come from `pip install pycleora fastnode2vec 'graphquilt[all]'`.
 """
@@ -28,7 +28,7 @@ from measuring import PeakMemory, machine
 from peer_methods import PEERS
 
 DIM = 128
-MINUTES, GIB = 30, 8
+MINUTES, GIB = 15, 8
 SETS = {
     "cora": "Cora",
     "pubmed": "Pubmed",
