@@ -140,6 +140,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     """Print what fits on a screen of 80 × 24, the verdict first."""
     import textwrap
 
+    from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
     sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
@@ -148,7 +149,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
-    facts["edges"] = "were never a file" if path is None else short_path(path)
+    origin = "from memory" if path is None else f"from {short_path(path)}"
+    facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
     facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
