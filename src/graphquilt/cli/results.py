@@ -1,4 +1,4 @@
-"""The commands that look at a job: evaluate, inspect, plan, export, neighbours."""
+"""The commands that look at a job: inspect, plan, export, neighbours."""
 
 from __future__ import annotations
 
@@ -15,50 +15,6 @@ from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, Re
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus
-
-
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
-def evaluate(
-    job: JobFolder,
-    *,
-    labels: Annotated[Path | None, Parameter(help="Array of node classes (.npy), -1 for nodes without one.")] = None,
-    max_edges: Annotated[int | None, Parameter(help="Look at this many edges at most. [default: all]")] = None,
-    splits: Annotated[int, Parameter(help="Random splits for the classification.")] = 50,
-    paper_classifier: Annotated[
-        bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
-    ] = False,
-    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    compare: Annotated[
-        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
-    ] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
-    output: Output = Output(),
-) -> None:
-    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
-    from graphquilt.evaluate import AdamLogistic, EvaluationOptions, InvariantLogistic
-    from graphquilt.jobs import Job, compare_job, evaluate_job
-    from graphquilt.jobs.source import read_array
-
-    opened, whole = Job.open(job), read_array(full, "an embedding")
-    classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
-    options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
-    classes = read_array(labels, "labels")
-    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
-    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
-    if evaluation.diagnosis is not None:
-        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
-        if output.json:  # the sentences hold these figures too
-            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
-            if evaluation.diagnosis.shared is not None:
-                figures["shared"] = asdict(evaluation.diagnosis.shared)
-    if compare:
-        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
-        figures["routes"] = {
-            route: {name: value for name, value in asdict(measured).items() if value is not None}
-            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
-        }
-    show({"job": str(job), **figures}, as_json=output.json)
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")

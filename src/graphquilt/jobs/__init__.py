@@ -9,7 +9,7 @@
 from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
-from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
+from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
@@ -35,6 +35,7 @@ __all__ = [
     "QuiltResult",
     "Source",
     "StagePlan",
+    "classify_job",
     "compare_job",
     "embed",
     "evaluate_job",
