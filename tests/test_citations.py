@@ -181,7 +181,7 @@ def test_a_folder_that_is_not_whole_is_said_before_anything_is_built(root, tmp_p
 
 
 def test_too_little_disk_for_the_graph_is_said_before_edges_are_distributed(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphquilt.files.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))
     events = []
     with pytest.raises(JobError, match=r"building this graph needs 0\.00\d+ GB .* and its disk has 1e-06 GB left"):
         read_mag240m(root, tmp_path / "graph", progress=events.append)

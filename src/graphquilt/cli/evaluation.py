@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphquilt.arrays import AnyArray, Int64Array
     from graphquilt.evaluate import EvaluationOptions, Grid, GridResult
+    from graphquilt.jobs import Job
 
 Number = TypeVar("Number", int, float)
 
@@ -122,11 +123,14 @@ def _numbers(text: str, kind: Callable[[str], Number], flag: str) -> tuple[Numbe
     return numbers
 
 
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
+@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
 def evaluate(
     job: Annotated[Path, Parameter(help="The folder of the job; with --mlp also an embedding (.npy).")],
     *,
-    labels: Annotated[Path | None, Parameter(help="Array of node classes (.npy), -1 for nodes without one.")] = None,
+    labels: Annotated[
+        Path | None,
+        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
+    ] = None,
     diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
     compare: Annotated[
         bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
@@ -141,11 +145,12 @@ def evaluate(
     from graphquilt.jobs import Job, compare_job, evaluate_job
     from graphquilt.jobs.source import read_array
 
-    classes = read_array(labels, "labels")
     if job.suffix == ".npy":
+        classes = read_array(labels, "labels")
         show({"embedding": str(job), **_of_file(job, classes, split, grid, measuring.seed)}, as_json=output.json)
         return
     opened, whole = Job.open(job), read_array(full, "an embedding")
+    classes = None if labels is None else _classes(labels, opened)
     options = measuring.options(classify=not split.mlp)
     # Before the long work: what is wrong with the split is said first.
     perceptrons = _of_job(opened, classes, split, grid, measuring.seed) if split.mlp else {}
@@ -166,7 +171,21 @@ def evaluate(
     show({"job": str(job), **figures}, as_json=output.json)
 
 
-def _of_job(job: Any, classes: AnyArray | None, split: SplitFlags, grid: GridFlags, seed: int) -> dict[str, Any]:
+def _classes(path: Path, job: Job) -> AnyArray:
+    """Read the class of each node as a number, -1 for nodes without one."""
+    import numpy as np
+
+    from graphquilt.jobs.export import job_ids
+    from graphquilt.report.colouring import read_labels
+
+    labels = read_labels(path, job_ids(job, len(job.embedding)))
+    if labels.dtype.kind != "U":
+        return labels
+    names, classes = np.unique(labels, return_inverse=True)
+    return np.asarray(np.where(labels == "", -1, classes - (names[0] == "")))
+
+
+def _of_job(job: Job, classes: AnyArray | None, split: SplitFlags, grid: GridFlags, seed: int) -> dict[str, Any]:
     """Train the grid of perceptrons on the embedding of a job."""
     from graphquilt.jobs import classify_job
 

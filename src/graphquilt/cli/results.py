@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import graph_facts, show, show_advice, watching
+from graphquilt.cli.display import graph_facts, printable, show, show_advice, watching
 from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
 from graphquilt.cli.workers import Workers
 
@@ -163,9 +163,10 @@ def neighbours(
         entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
         show({"job": str(job), "node": found.node, "metric": metric, "neighbours": entries}, as_json=True)
         return
-    width = max((len(str(name)) for name, _ in pairs), default=0)
-    for name, score in pairs:
-        print(f"{name!s:<{width}}  {score:.4f}")
+    names = [printable(name) for name, _ in pairs]
+    width = max(map(len, names), default=0)
+    for name, (_, score) in zip(names, pairs, strict=True):
+        print(f"{name:<{width}}  {score:.4f}")
 
 
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
