@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, printable, show, show_advice, watching
@@ -15,7 +16,7 @@ from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, Re
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job, JobStatus
+    from graphquilt.jobs import Job, JobStatus, Plan
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -169,16 +170,56 @@ def neighbours(
         print(f"{name:<{width}}  {score:.4f}")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SizeFlags:
+    """The sizes of a graph that is not there yet."""
+
+    nodes: Annotated[int | None, Parameter(validator=POSITIVE)] = None
+    """Nodes of the graph, to plan all stages before there is a job."""
+    edges: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Edges of the graph, each counted once."""
+    features: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Features of each node."""
+    patches: Annotated[int | None, Parameter(name=["--patches", "-p"], validator=POSITIVE)] = None
+    """Number of patches. [default: as for a job]"""
+
+
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
 def plan(
-    job: JobFolder,
+    job: Annotated[Path | None, Parameter(help="The folder of a job with patches; or none, with --nodes.")] = None,
     *,
+    sizes: SizeFlags = SizeFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
     recipe: RecipeFlags = RecipeFlags(),
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
-    """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
+    """Estimate CPU time, memory and disk of each stage, and say what to change if it does not fit.
+
+    For a job with patches the embedder is tried on two of them. Without a job, all stages from files to the evaluation
+    are estimated from sizes alone, as in: graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
+    """
+    from graphquilt.errors import InputError
+
+    if (job is None) == (sizes.nodes is None):
+        raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
+    estimate, n_workers = (
+        _plan_sizes(sizes, embedder, recipe, workers) if job is None else _plan_job(job, embedder, recipe, workers)
+    )
+    if output.json:
+        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
+        return
+    print(f"{'stage':<12}{'CPU time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
+    for stage in estimate.stages:
+        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
+        print(f"{stage.stage:<12}{_duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
+    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
+    for line in estimate.advice or ("It fits.",):
+        print(line)
+
+
+def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
     from graphquilt.jobs import Job, plan_job
 
     opened = Job.open(job)
@@ -186,17 +227,19 @@ def plan(
     settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
     n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
     with watching() as progress:
-        estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
-    if output.json:
-        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
-        return
-    print(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
-    for stage in estimate.stages:
-        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        print(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
-    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
-    for line in estimate.advice or ("It fits.",):
-        print(line)
+        return plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress), n_workers
+
+
+def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
+    from graphquilt.jobs import Sizes, plan_sizes
+    from graphquilt.pipeline.cutting import default_patches
+
+    settings = job_settings({}, embedder=embedder, recipe=recipe)
+    nodes = flags.nodes or 1
+    n_patches = flags.patches or default_patches(nodes)
+    sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
+    n_workers = workers.count(settings.recipe.runs * n_patches)
+    return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers
 
 
 def _duration(seconds: float) -> str:
