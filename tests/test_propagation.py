@@ -203,10 +203,8 @@ def test_only_the_rows_that_later_steps_need_are_computed():
     assert signals.needed_rows(path, np.array([0]), 0) == []
 
 
-@pytest.mark.parametrize("with_features", [True, False])
-def test_offered_rows_are_those_of_the_whole_graph_where_the_context_covers_it(with_features):
-    graph = gq.Graph(adjacency(6), features(6) if with_features else None)
-    embedder = gq.Propagation(6, clusters=20)
+def test_offered_memberships_are_those_of_the_whole_graph_where_the_context_covers_it():
+    graph, embedder = gq.Graph(adjacency(6)), gq.Propagation(6, clusters=20)
     (_, part, around), _ = halves(graph, embedder, 60)
     offer = embedder.offer(part, 0, around)
     whole = embedder.offer(part, 0, replace(around, n_inner=N))

@@ -139,13 +139,17 @@ class Propagation:
     def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
         """Return a few rows of the propagated signal, for :meth:`started`.
 
-        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. What surrounds
-        the patch counts, as it does in :meth:`fit`. A patch with neither features nor a survey has no frame in common
-        with others, and offers nothing.
+        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. Features are
+        spread inside the patch alone, since their directions hardly depend on what lies around it. A patch with neither
+        features nor a survey has no frame in common with others, and offers nothing.
         """
         if surroundings is None and self._needs_clusters(graph):
             return {}
         n, offer = _count(graph, surroundings), {}
+        if surroundings is not None and n < graph.n_nodes and not self._needs_clusters(graph):
+            graph = graph.subgraph(np.arange(n))
+            survey = {name: array[:n] for name, array in surroundings.survey.items()}
+            surroundings = replace(surroundings, survey=survey)
         if surroundings is None or "sample" not in surroundings.survey:
             chosen = _chosen(n, OFFERED, seed)
         else:
