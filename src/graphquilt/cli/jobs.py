@@ -20,10 +20,9 @@ from graphquilt.cli.values import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
-    Workers,
     job_settings,
-    share,
 )
+from graphquilt.cli.workers import Workers, share
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job

@@ -11,7 +11,8 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
+from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus
