@@ -200,11 +200,12 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
 def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
     from graphquilt.datasets import load_dataset
+    from graphquilt.evaluate.pairs import count_pairs
 
     graph = load_dataset(name, data=data)
     counts = {
         "nodes": graph.n_nodes,
-        "edges (both directions)": graph.n_edges,
+        "edges": count_pairs(graph, exact=False),
         "features": 0 if graph.features is None else graph.features.shape[1],
         "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
     }

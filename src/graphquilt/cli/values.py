@@ -32,6 +32,7 @@ __all__ = [
     "SourceFlags",
     "StitchingFlags",
     "changed",
+    "given_flags",
     "job_settings",
     "named_class",
 ]
@@ -69,6 +70,17 @@ def changed(value: T, changes: Mapping[str, object]) -> T:
 def _values(flags: object, *names: str) -> dict[str, object]:
     """Return the flags of these names that are given."""
     return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+
+
+def given_flags(*groups: DataclassInstance) -> dict[str, object]:
+    """Return the flags of these groups that are given, by name, as plain values."""
+    given: dict[str, object] = {}
+    for group in groups:
+        for field in dataclasses.fields(group):
+            value = getattr(group, field.name)
+            if value != field.default:
+                given[field.name] = list(value) if isinstance(value, tuple) else value
+    return given
 
 
 @Parameter(name="*")
@@ -236,15 +248,15 @@ class StitchingFlags:
     robust: bool | None = None
     """Doubt overlaps that contradict the others."""
     scale: bool | None = None
-    """Undo scales. [default: as the embedder needs]"""
+    """Undo scales. [default: as the embedder needs; stitch always does]"""
     rotate: bool | None = None
-    """Undo rotations. [default: as the embedder needs]"""
+    """Undo rotations. [default: as the embedder needs; stitch always does]"""
     translate: bool | None = None
-    """Undo shifts. [default: as the embedder needs]"""
+    """Undo shifts. [default: as the embedder needs; stitch always does]"""
     coverage: float | None = None
-    """Power of coverage as the weight of each row. [default: the recipe's]"""
+    """Power of coverage as the weight of each row. [default: the recipe's, 0 for stitch]"""
     refine: int | None = None
-    """Sweeps of Procrustes analysis. [default: the recipe's]"""
+    """Sweeps of Procrustes analysis. [default: the recipe's, 0 for stitch]"""
     branching: int | None = None
     """Align level by level, this many patches at a time. [default: all at once]"""
     precision: Literal["float64", "float32", "float16"] | None = None

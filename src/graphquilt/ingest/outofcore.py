@@ -104,7 +104,7 @@ def build_csr(
         n_entries, arrays = _sort_buckets(work, plan, progress)
         for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
             path.replace(target / path.name)
-        log_removed(source.n_edges, plan.loops, plan.entries - n_entries, plan.n_nodes, n_entries)
+        log_removed(source.n_edges, plan.loops, plan.n_nodes, n_entries, directed=directed)
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
         remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
         shutil.rmtree(work)
