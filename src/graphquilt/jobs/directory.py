@@ -158,9 +158,8 @@ class DirectoryStore:
                 self._place_data(key, record, content, part)
             elif record.arrays:
                 self._write_data(key, record, content)
-            write_text(marker_path, sealed_text(content), durable=record.durable)
-            if record.durable:
-                sync_folder(marker_path.parent)
+            write_text(marker_path, sealed_text(content))
+            sync_folder(marker_path.parent)
 
     def start(self) -> None:
         """Make the folder a job, if it is not one yet."""
@@ -176,8 +175,7 @@ class DirectoryStore:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()
-                if record.durable:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             self._place_data(key, record, content, part)
 
     def _data_path(self, key: str, record: Record) -> Path:

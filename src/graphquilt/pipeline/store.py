@@ -24,9 +24,6 @@ class Record:
         Numbers, booleans or fixed-width text; never Python objects.
     parameters : mapping
         Anything that JSON can hold. Parameters are compared by value when a job is resumed.
-    durable : bool
-        Whether the record must survive a power failure. What can be made again cheaply need not; its checksum shows
-        whether it did.
 
     Examples
     --------
@@ -37,7 +34,6 @@ class Record:
 
     arrays: Mapping[str, AnyArray]
     parameters: Parameters = field(default_factory=dict)
-    durable: bool = True
 
 
 class Store(Protocol):
