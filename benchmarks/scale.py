@@ -177,7 +177,8 @@ def cutting(n_patches, overlap=(512, 2048)):
 
 
 def propagation(row, folder):
-    return end_to_end(row, folder, gq.Propagation(DIM), gq.Recipe.shared())
+    context = gq.Context(growth=row["growth"]) if row["growth"] else None
+    return end_to_end(row, folder, gq.Propagation(DIM, context=context), gq.Recipe.shared())
 
 
 def propagation_alone(row, folder):
@@ -281,6 +282,8 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--labelled", type=float, default=0.0115)
     parser.add_argument("--epochs", type=int, default=100, help="of the VGAE")
+    growth = "nodes around a patch that Propagation sees, in sizes of the patch; 0 shows it the patch alone"
+    parser.add_argument("--growth", type=float, default=4.0, help=growth)
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, *WITH_TRAINING))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
@@ -290,7 +293,7 @@ def main():
         stage = globals()[options.kind.replace(" ", "_")]
         print(json.dumps(stage(options.row, Path(options.row["folder"]))))
         return
-    names = ("papers", "citations", "patches", "features", "labelled", "epochs")
+    names = ("papers", "citations", "patches", "features", "labelled", "epochs", "growth")
     row = {name: getattr(options, name) for name in names}
     path = options.json or options.folder / "figures.json"
     results = json.loads(path.read_text()) if path.exists() else {}

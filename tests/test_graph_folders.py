@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from graphquilt.checksums import sealed_text
 from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph, references
+from graphquilt.graph import Graph, checked, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.ingest import build_csr, outofcore
@@ -160,13 +160,13 @@ def test_old_folders_open_and_say_that_they_cannot_be_compared(tmp_path):
 def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
     readings = []
     check = graph_files._check_content
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
-    monkeypatch.setattr(graph_files, "is_settled", lambda *_: True)
+    monkeypatch.setattr(checked, "_LARGE", 0)
+    monkeypatch.setattr(checked, "is_settled", lambda *_: True)
     monkeypatch.setattr(graph_files, "_check_content", lambda arrays: readings.append(1) or check(arrays))
     ring().save(tmp_path)
     Graph.open(tmp_path)
     assert not readings  # the writer of a graph has read it already
-    (tmp_path / graph_files.MEMORY).unlink()
+    (tmp_path / checked.MEMORY).unlink()
     for _ in range(3):
         Graph.open(tmp_path)
     assert len(readings) == 1
@@ -187,15 +187,15 @@ def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypat
 
 def test_what_was_changed_a_moment_ago_is_not_remembered(tmp_path, monkeypatch):
     ring().save(tmp_path)
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LARGE", 0)
     Graph.open(tmp_path)
     memory = tmp_path / "checked.json"
     marks = json.loads(memory.read_text())["files"].values() if memory.exists() else []  # the disk may have been slow
-    assert all(graph_files.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
+    assert all(checked.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
 
 
 def test_a_large_graph_is_not_read_again_by_its_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LARGE", 0)
     monkeypatch.setattr(graph_files, "_check_content", lambda _: pytest.fail("it was read again"))
     edges = np.stack([np.arange(999), np.arange(1, 1000)])
     graph = build_csr(edges, tmp_path / "a")
@@ -255,8 +255,8 @@ def test_the_fingerprint_of_a_folder_is_that_of_the_graph(tmp_path):
 
 
 def test_times_in_the_future_make_no_writer_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
-    monkeypatch.setattr(graph_files, "_LONGEST_TICK", 0.2)
+    monkeypatch.setattr(checked, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LONGEST_TICK", 0.2)
     ring().save(tmp_path)
     for path in tmp_path.iterdir():  # as if the clock had been set back
         os.utime(path, (time.time() + 10**8,) * 2)

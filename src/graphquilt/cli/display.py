@@ -124,6 +124,11 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+def printable(text: object) -> str:
+    """Return a text as it is safe to print: control characters, which could move the cursor, are written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def show_advice(advice: Sequence[Advice]) -> None:
     """Print what may help, each with a command to copy on a line of its own."""
     if advice:
@@ -138,10 +143,12 @@ def resume_command() -> str:
 
 
 def graph_facts(graph: Graph) -> dict[str, object]:
-    """Return what commands say about a graph without looking at its edges."""
+    """Return what commands say about a graph; an undirected edge counts once."""
+    from graphquilt.evaluate.pairs import count_pairs
+
     return {
         "nodes": graph.n_nodes,
-        "entries": graph.n_edges,
+        "edges": count_pairs(graph, exact=False),
         "directed": graph.directed,
         "weighted": graph.weights is not None,
         "features": None if graph.features is None else graph.features.shape[1],

@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import graph_facts, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.cli.display import graph_facts, printable, show, show_advice, watching
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
+from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
+    from graphquilt.arrays import AnyArray
     from graphquilt.jobs import Job, JobStatus
 
 
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
+@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
 def evaluate(
     job: JobFolder,
     *,
-    labels: Annotated[Path | None, Parameter(help="Array of node classes (.npy), -1 for nodes without one.")] = None,
+    labels: Annotated[
+        Path | None,
+        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
+    ] = None,
     max_edges: Annotated[int | None, Parameter(help="Look at this many edges at most. [default: all]")] = None,
     splits: Annotated[int, Parameter(help="Random splits for the classification.")] = 50,
     paper_classifier: Annotated[
@@ -43,7 +48,7 @@ def evaluate(
     opened, whole = Job.open(job), read_array(full, "an embedding")
     classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
     options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
-    classes = read_array(labels, "labels")
+    classes = None if labels is None else _classes(labels, opened)
     evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
     figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
     if evaluation.diagnosis is not None:
@@ -59,6 +64,20 @@ def evaluate(
             for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
         }
     show({"job": str(job), **figures}, as_json=output.json)
+
+
+def _classes(path: Path, job: Job) -> AnyArray:
+    """Read the class of each node as a number, -1 for nodes without one."""
+    import numpy as np
+
+    from graphquilt.jobs.export import job_ids
+    from graphquilt.report.colouring import read_labels
+
+    labels = read_labels(path, job_ids(job, len(job.embedding)))
+    if labels.dtype.kind != "U":
+        return labels
+    names, classes = np.unique(labels, return_inverse=True)
+    return np.asarray(np.where(labels == "", -1, classes - (names[0] == "")))
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -206,9 +225,10 @@ def neighbours(
         entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
         show({"job": str(job), "node": found.node, "metric": metric, "neighbours": entries}, as_json=True)
         return
-    width = max((len(str(name)) for name, _ in pairs), default=0)
-    for name, score in pairs:
-        print(f"{name!s:<{width}}  {score:.4f}")
+    names = [printable(name) for name, _ in pairs]
+    width = max(map(len, names), default=0)
+    for name, (_, score) in zip(names, pairs, strict=True):
+        print(f"{name:<{width}}  {score:.4f}")
 
 
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")

@@ -8,15 +8,14 @@ from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
     LinkQuality,
     cosine,
-    hold_out_edges,
     inner_product,
     link_prediction_auc,
     link_quality,
     negative_distance,
     reconstruction_auc,
-    sample_non_edges,
 )
 from graphquilt.evaluate.logistic import InvariantLogistic
+from graphquilt.evaluate.pairs import hold_out_edges, sample_non_edges
 from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
 from graphquilt.linalg.ranking import average_precision, roc_auc
 

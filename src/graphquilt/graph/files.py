@@ -18,7 +18,6 @@ same one. Folders of format 1, which have no checksums, are opened too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -37,7 +36,6 @@ from graphquilt.checksums import (
     blocks,
     is_array_entry,
     is_checksum,
-    is_settled,
     is_size,
     read_sealed,
     sealed_text,
@@ -45,6 +43,7 @@ from graphquilt.checksums import (
 )
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.graph.checked import remember, remember_checked, remembered
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
 from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference
 from graphquilt.graph.sparse import sparse_of
@@ -57,7 +56,6 @@ __all__ = [
     "graph_checksums",
     "open_array",
     "open_graph",
-    "remember",
     "save",
     "sparse_features",
     "unverified",
@@ -69,12 +67,9 @@ __all__ = [
 FORMAT = "graphquilt-graph"
 VERSION = 2
 DESCRIPTION = "graph.json"
-MEMORY = "checked.json"
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _FEATURE_PARTS = tuple(f"features_{part}" for part in _CSR_PARTS)
 _NAMES = ("indptr", "indices", "weights", "labels", "node_ids", "features", *_FEATURE_PARTS)
-_LARGE = 1 << 26  # bytes of a graph that is not read again at each opening; a smaller one is read in a moment
-_LONGEST_TICK = 3.0  # seconds after which a file that was just written counts as settled on every file system
 _REMEDY = "The folder is damaged: bring back its files, or write the graph again"
 
 _log = logging.getLogger(__name__)
@@ -260,7 +255,7 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
     marks = {name: stamp(source / f"{name}.npy") for name in arrays}
     referenced = {name: open_reference(source, entry, verify=verify) for name, entry in elsewhere.items()}
     now = time.time_ns()
-    checksums = remembered = {} if verify else _remembered(source, marks)
+    checksums = before = {} if verify else remembered(source, marks)
     try:
         _check_shapes({**arrays, **referenced}, description)
         if not checksums:
@@ -277,8 +272,8 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
                 f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
                 f"{checksums[name][:12]}…, expected {entry['sha256'][:12]}…): its bytes have changed. {_REMEDY}."
             )
-    if not remembered:
-        _remember(source, marks, checksums, now)
+    if not before:
+        remember_checked(source, marks, checksums, now)
     checksums = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
     arrays |= referenced
     return Graph.__new__(Graph)._set(
@@ -412,46 +407,3 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
         n_columns = int(arrays["features_shape"][1])
         looks["features_indices"] = ColumnCheck(arrays["features_indptr"], n_columns, ascending=False)
     return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}
-
-
-def remember(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Note that the files of a large graph are whole, right after they were written.
-
-    Files with times in the future, because the clock was set back, are not noted.
-    """
-    marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
-    end = time.monotonic() + _LONGEST_TICK
-    while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
-        if time.monotonic() > end:
-            return
-        time.sleep(0.05)
-    _remember(folder, marks, checksums, time.time_ns())
-
-
-def _is_large(marks: Mapping[str, list[int]]) -> bool:
-    return sum(mark[0] for mark in marks.values()) >= _LARGE
-
-
-def _remember(folder: Path, marks: Mapping[str, list[int]], checksums: Mapping[str, str], now: int) -> None:
-    """Note in which state the files of a large graph were checked, at ``now`` or later, if the folder is writable."""
-    note: dict[str, object] = {"files": dict(marks), "sha256": dict(checksums)}
-    if _is_large(marks) and all(is_settled(mark, now) for mark in marks.values()) and _note(folder) != note:
-        with contextlib.suppress(OSError):
-            write_text(folder / MEMORY, sealed_text(note), durable=False)
-
-
-def _remembered(folder: Path, marks: Mapping[str, list[int]]) -> dict[str, str]:
-    """Return the checksums that the files had when they were last checked; none if any of them has changed since."""
-    note = _note(folder)
-    checksums = note.get("sha256")
-    if note.get("files") != marks or not isinstance(checksums, dict) or set(checksums) != set(marks):
-        return {}
-    return checksums if all(map(is_checksum, checksums.values())) else {}
-
-
-def _note(folder: Path) -> dict[str, object]:
-    try:
-        content, whole = read_sealed(folder / MEMORY)
-    except (OSError, FormatError):
-        return {}
-    return {name: value for name, value in content.items() if name != "checksum"} if whole else {}

@@ -313,7 +313,7 @@ class Graph:
         [[0.0, 1.0], [1.0, 0.0]]
         """
         labels = check_labels(labels, self.n_nodes)
-        indptr, indices, weights = kernels.quotient(self.csr, labels, *group(labels))
+        indptr, indices, weights = kernels.quotient(self.csr, (labels, *group(labels)))
         return Graph.from_arrays(indptr, indices, weights, directed=self.directed)
 
     def undirected(self) -> Graph:

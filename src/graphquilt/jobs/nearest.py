@@ -15,7 +15,7 @@ from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 
-__all__ = ["Neighbours", "neighbours"]
+__all__ = ["Neighbours", "nearest_spellings", "neighbours"]
 
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with one that is not there
@@ -149,17 +149,25 @@ def _row(ids: AnyArray | None, node: int | str, n_nodes: int) -> int:
     at = np.flatnonzero(ids == str(node))
     if len(at):
         return int(at[0])
-    alike = _alike(str(node), ids)
-    hint = f"did you mean {' or '.join(map(repr, alike))}?" if alike else f"the first ids are {_first(ids)}."
-    raise InputError(f"node {str(node)!r} is not there; {hint}")
+    raise InputError(f"node {str(node)!r} is not there; {nearest_spellings(str(node), ids)}")
 
 
 def _range(ids: AnyArray | None) -> str:
     return "" if ids is None or not len(ids) else f" from {ids.min()} to {ids.max()}"
 
 
-def _first(ids: AnyArray) -> str:
-    return ", ".join(repr(i) for i in ids[:3].tolist())
+def nearest_spellings(word: str, ids: AnyArray) -> str:
+    """Say which ids of text are spelt most like a word that is not among them, or what the ids look like.
+
+    Examples
+    --------
+    >>> nearest_spellings("ana", np.array(["anna", "bob"]))
+    "did you mean 'anna'?"
+    """
+    alike = _alike(word, ids)
+    if alike:
+        return f"did you mean {' or '.join(map(repr, alike))}?"
+    return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
 
 
 def _alike(word: str, ids: AnyArray) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import process_time
@@ -16,11 +15,10 @@ from graphquilt.graph import Graph
 from graphquilt.jobs import embed
 from graphquilt.pipeline import Recipe, Record
 from graphquilt.pipeline.description import plain
-from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.cells import Row, cell_seed, check_names
 from graphquilt.studies.trainings import PROTOCOL, held_out, study_graph
 
-__all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells", "reproduce_quality"]
+__all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells"]
 
 REPETITIONS = 3
 
@@ -144,23 +142,3 @@ def quality_cells(
         for way in ways
         if way in _MADE[model] and (model in _RANDOM or repetition == 0)
     ]
-
-
-def reproduce_quality(
-    cells: Sequence[QualityCell],
-    out: Path,
-    *,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> list[Row]:
-    """Compute the cells that are not finished in ``out``, and write ``quality.json``, ``quality.md`` and figures.
-
-    Returns
-    -------
-    list of dict
-        See :func:`graphquilt.studies.quality_report.quality_rows`.
-    """
-    from graphquilt.studies.quality_report import write_quality
-
-    run_cells(cells, out, executor=executor, progress=progress)
-    return write_quality(out)
