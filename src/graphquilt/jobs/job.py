@@ -211,7 +211,7 @@ class Job:
         return StoredPatches(self.store, node_sets)
 
     @property
-    def weights(self) -> list[Float64Array] | None:
+    def weights(self) -> Sequence[Float64Array] | None:
         """What each row of each patch counts with, or None where all rows count alike."""
         recipe = self.settings.recipe
         return row_weights(self.patch_graph.repeat(recipe.runs), recipe, self.graph)
