@@ -238,8 +238,6 @@ class DirectoryStore:
         parts = key.split("/")
         if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key in _NAMES:
             raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, none of {_NAMES}.")
-                f"'{key}' cannot be a key: keys are words with slashes between them, and none of {_NAMES}."
-            )
         return self.path.joinpath(*parts[:-1], parts[-1] + ".json")
 
     def _marker(self, key: str) -> dict[str, Any]:
