@@ -54,12 +54,14 @@ def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
 
 def is_kept(store: DirectoryStore, source: Source, graph: Graph) -> bool:
     """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
+    what = "node ids are"
     try:
         node_ids(store, graph.n_nodes)
+        what = "graph is"
         if graph.folder is None:
             open_graph(store, source)
     except (JobError, FormatError) as error:
-        _log.warning("the graph and its node ids are written again: %s", error)
+        _log.warning("the %s written again: %s", what, error)
         return False
     return True
 
