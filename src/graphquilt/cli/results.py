@@ -1,13 +1,14 @@
-"""The commands that look at a job: evaluate, inspect, plan, export, neighbours."""
+"""The commands that look at a job: inspect, plan, export, neighbours."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, printable, show, show_advice, watching
@@ -15,69 +16,7 @@ from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, Re
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.arrays import AnyArray
-    from graphquilt.jobs import Job, JobStatus
-
-
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
-def evaluate(
-    job: JobFolder,
-    *,
-    labels: Annotated[
-        Path | None,
-        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
-    ] = None,
-    max_edges: Annotated[int | None, Parameter(help="Look at this many edges at most. [default: all]")] = None,
-    splits: Annotated[int, Parameter(help="Random splits for the classification.")] = 50,
-    paper_classifier: Annotated[
-        bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
-    ] = False,
-    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    compare: Annotated[
-        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
-    ] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
-    output: Output = Output(),
-) -> None:
-    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
-    from graphquilt.evaluate import AdamLogistic, EvaluationOptions, InvariantLogistic
-    from graphquilt.jobs import Job, compare_job, evaluate_job
-    from graphquilt.jobs.source import read_array
-
-    opened, whole = Job.open(job), read_array(full, "an embedding")
-    classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
-    options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
-    classes = None if labels is None else _classes(labels, opened)
-    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
-    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
-    if evaluation.diagnosis is not None:
-        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
-        if output.json:  # the sentences hold these figures too
-            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
-            if evaluation.diagnosis.shared is not None:
-                figures["shared"] = asdict(evaluation.diagnosis.shared)
-    if compare:
-        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
-        figures["routes"] = {
-            route: {name: value for name, value in asdict(measured).items() if value is not None}
-            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
-        }
-    show({"job": str(job), **figures}, as_json=output.json)
-
-
-def _classes(path: Path, job: Job) -> AnyArray:
-    """Read the class of each node as a number, -1 for nodes without one."""
-    import numpy as np
-
-    from graphquilt.jobs.export import job_ids
-    from graphquilt.report.colouring import read_labels
-
-    labels = read_labels(path, job_ids(job, len(job.embedding)))
-    if labels.dtype.kind != "U":
-        return labels
-    names, classes = np.unique(labels, return_inverse=True)
-    return np.asarray(np.where(labels == "", -1, classes - (names[0] == "")))
+    from graphquilt.jobs import Job, JobStatus, Plan
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -231,16 +170,56 @@ def neighbours(
         print(f"{name:<{width}}  {score:.4f}")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SizeFlags:
+    """The sizes of a graph that is not there yet."""
+
+    nodes: Annotated[int | None, Parameter(validator=POSITIVE)] = None
+    """Nodes of the graph, to plan all stages before there is a job."""
+    edges: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Edges of the graph, each counted once."""
+    features: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Features of each node."""
+    patches: Annotated[int | None, Parameter(name=["--patches", "-p"], validator=POSITIVE)] = None
+    """Number of patches. [default: as for a job]"""
+
+
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
 def plan(
-    job: JobFolder,
+    job: Annotated[Path | None, Parameter(help="The folder of a job with patches; or none, with --nodes.")] = None,
     *,
+    sizes: SizeFlags = SizeFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
     recipe: RecipeFlags = RecipeFlags(),
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
-    """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
+    """Estimate CPU time, memory and disk of each stage, and say what to change if it does not fit.
+
+    For a job with patches the embedder is tried on two of them. Without a job, all stages from files to the evaluation
+    are estimated from sizes alone, as in: graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
+    """
+    from graphquilt.errors import InputError
+
+    if (job is None) == (sizes.nodes is None):
+        raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
+    estimate, n_workers = (
+        _plan_sizes(sizes, embedder, recipe, workers) if job is None else _plan_job(job, embedder, recipe, workers)
+    )
+    if output.json:
+        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
+        return
+    print(f"{'stage':<12}{'CPU time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
+    for stage in estimate.stages:
+        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
+        print(f"{stage.stage:<12}{_duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
+    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
+    for line in estimate.advice or ("It fits.",):
+        print(line)
+
+
+def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
     from graphquilt.jobs import Job, plan_job
 
     opened = Job.open(job)
@@ -248,17 +227,19 @@ def plan(
     settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
     n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
     with watching() as progress:
-        estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
-    if output.json:
-        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
-        return
-    print(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
-    for stage in estimate.stages:
-        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        print(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
-    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
-    for line in estimate.advice or ("It fits.",):
-        print(line)
+        return plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress), n_workers
+
+
+def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
+    from graphquilt.jobs import Sizes, plan_sizes
+    from graphquilt.pipeline.cutting import default_patches
+
+    settings = job_settings({}, embedder=embedder, recipe=recipe)
+    nodes = flags.nodes or 1
+    n_patches = flags.patches or default_patches(nodes)
+    sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
+    n_workers = workers.count(settings.recipe.runs * n_patches)
+    return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers
 
 
 def _duration(seconds: float) -> str:

@@ -126,7 +126,8 @@ class Surroundings:
     n_nodes : int
         The number of nodes of the whole graph.
     survey : mapping of str to array
-        The rows of the embedder's survey of the whole graph, for all nodes of this one; empty where there is none.
+        The rows of the embedder's survey of the whole graph, for all nodes of this one; empty where there is none. In
+        a job it also has ``patches``, the number of patches that each node is in.
     offered : mapping of str to array, optional
         What the patch offered last, from the second step of a shared start on.
     """

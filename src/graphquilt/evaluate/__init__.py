@@ -3,6 +3,7 @@
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
 from graphquilt.evaluate.diagnosis import Diagnosis, diagnose, one_encoder
+from graphquilt.evaluate.fixed_splits import fixed_split, read_split, split_by_years
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
@@ -37,6 +38,7 @@ __all__ = [
     "compare_routes",
     "cosine",
     "diagnose",
+    "fixed_split",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
@@ -47,7 +49,9 @@ __all__ = [
     "procrustes_error",
     "quality",
     "random_splits",
+    "read_split",
     "reconstruction_auc",
     "roc_auc",
     "sample_non_edges",
+    "split_by_years",
 ]

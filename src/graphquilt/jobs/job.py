@@ -294,7 +294,7 @@ class Job:
         settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
         embedder, start = settings.embedders[0], settings.recipe.start
         with locked(self.store):
-            survey = surveyed(self.store, graph, embedder, settings.seed) if start else None
+            survey = surveyed(self.store, graph, embedder, settings.seed, node_sets) if start else None
             data = PatchData.of(graph, node_sets, embedder, start=start, survey=survey)
             for k in range(len(node_sets)):
                 key = patch_key(k, "graph")

@@ -55,10 +55,13 @@ class Survey:
     fingerprint: str
 
 
-def surveyed(store: Store, graph: Graph | None, embedder: Embedder, seed: int) -> Survey | None:
+def surveyed(
+    store: Store, graph: Graph | None, embedder: Embedder, seed: int, node_sets: Sequence[IntArray]
+) -> Survey | None:
     """Survey the whole graph once for all patches, or open the survey that the store has.
 
-    None where the embedder makes none, or where there is neither a graph nor a survey of it.
+    The survey also has ``patches``, the number of patches that each node is in. None where the embedder makes none, or
+    where there is neither a graph nor a survey of it.
     """
     survey = getattr(embedder, "survey", None)
     if survey is None or not can_start(embedder):
@@ -76,10 +79,18 @@ def surveyed(store: Store, graph: Graph | None, embedder: Embedder, seed: int) -
         pass
     if graph is None:
         return None
-    arrays = dict(sorted(survey(graph, seed).items()))
+    arrays = dict(sorted({**survey(graph, seed), "patches": _counts(node_sets, graph.n_nodes)}.items()))
     digest = fingerprint(*map(np.atleast_1d, arrays.values()))
     store["survey"] = Record(arrays, {**parameters, "survey": digest})
     return Survey(arrays, digest)
+
+
+def _counts(node_sets: Sequence[IntArray], n_nodes: int) -> AnyArray:
+    """Return the number of node sets that each node is in, uint16 (n,); it stops at 65 535."""
+    counts = np.zeros(n_nodes, dtype=np.uint16)
+    for nodes in node_sets:
+        counts[nodes] += counts[nodes] < np.iinfo(counts.dtype).max
+    return counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import process_time
 
@@ -27,9 +28,10 @@ MODELS: Mapping[str, Callable[[int], Embedder]] = {
     "structure": Propagation,  # of the graph without its features
     "svd": SVD,
     "vgae": VGAE,
+    "patient-vgae": partial(VGAE, patience=60),
     "dgi": DGI,
 }
-_RANDOM = ("vgae", "dgi")
+_RANDOM = ("vgae", "patient-vgae", "dgi")
 
 # None is the whole graph at once.
 WAYS: Mapping[str, Recipe | None] = {
@@ -44,6 +46,7 @@ _MADE = {
     "structure": ("full", "paper", "shared"),
     "svd": ("full", "paper", "shared"),
     "vgae": ("full", "paper", "shared", "reconstruction"),
+    "patient-vgae": ("full", "paper", "shared", "reconstruction"),
     "dgi": ("full", "paper", "shared"),
 }
 
