@@ -1,8 +1,10 @@
 """graphquilt beside other embedders: accuracy, held-out links, CPU seconds and peak memory.
 
-    python benchmarks/peers.py --data DATA --out peers/ --write docs/benchmarks-peers.md
+    python benchmarks/peers.py --data DATA --out peers/ --write docs/benchmarks-peers.md --readme README.md
 
-Each cell runs in a fresh process. Cells that are in the folder already are kept, so that a stopped run goes on.
+Each cell runs in a fresh process with one thread. Cells that are in the folder already are kept, so that a stopped run
+goes on; ``--kept`` measures nothing and only writes the tables. A method that needs more than 15 minutes of CPU time
+or 8 GiB for one embedding is stopped, and the tables say so.
 The peers come from `pip install pycleora fastnode2vec 'graphquilt[all]'`.
 """
 
@@ -10,6 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +28,15 @@ from measuring import PeakMemory, machine
 from peer_methods import PEERS
 
 DIM = 128
-SETS = ("cora", "pubmed", "amazon-photo", "coauthor-cs", "wordnet", "synthetic-1m")
+MINUTES, GIB = 15, 8
+SETS = {
+    "cora": "Cora",
+    "pubmed": "Pubmed",
+    "amazon-photo": "Amazon photo",
+    "coauthor-cs": "Coauthor CS",
+    "wordnet": "WordNet",
+    "synthetic-1m": "1M nodes",
+}
 OWN = {
     "graphquilt, one patch": {"n_patches": 1},
     "graphquilt, ten patches": {"n_patches": 10},
@@ -31,31 +44,29 @@ OWN = {
     "graphquilt, features, ten patches": {"n_patches": 10, "features": True},
 }
 VGAE = "PyG VGAE, features"
-METHODS = [*OWN, *PEERS, VGAE]
-SLOW = {
-    ("node2vec", "synthetic-1m"),
-    (VGAE, "synthetic-1m"),
-    (VGAE, "wordnet"),
-    ("node2vec", "coauthor-cs"),
-    ("node2vec", "wordnet"),
-}
+METHODS = [*list(OWN)[:2], *PEERS, *list(OWN)[2:], VGAE]
 PACKAGES = ("pycleora", "scikit-network", "fastnode2vec", "torch-geometric")
 
 
 def load(name, data):
-    """Return the graph of a name: a data set, or a synthetic graph of 1M nodes and 10M edges in 1000 communities."""
+    """Return the graph of a name: a data set, or a synthetic graph of 1M nodes and 10M edges.
+
+    The synthetic graph has 20 classes of 50 communities of about 1000 nodes: half of the edges stay in a community,
+    three tenths in a class, and the others go anywhere.
+    """
     if name != "synthetic-1m":
         return gq.datasets.load_dataset(name, data=data)
     rng, n, m = np.random.default_rng(0), 1_000_000, 10_000_000
     community = rng.integers(1000, size=n)
     members = np.argsort(community, kind="stable")
     starts = np.searchsorted(community[members], np.arange(1001))
-    source = rng.integers(n, size=m)
-    c = community[source]
-    inside = members[(starts[c] + rng.random(m) * (starts[c + 1] - starts[c])).astype(np.int64)]
-    target = np.where(rng.random(m) < 0.8, inside, rng.integers(n, size=m))
+    source, kind = rng.integers(n, size=m), rng.choice(3, p=[0.5, 0.3, 0.2], size=m)
+    own = community[source]
+    first = np.choose(kind, [own, own // 50 * 50, 0])
+    last = np.choose(kind, [own + 1, own // 50 * 50 + 50, 1000])
+    target = members[(starts[first] + rng.random(m) * (starts[last] - starts[first])).astype(np.int64)]
     graph = gq.read_edges(np.stack([source, target], axis=1), n_nodes=n)
-    return gq.Graph(graph.adjacency, labels=community % 20)
+    return gq.Graph(graph.adjacency, labels=community // 50)
 
 
 def pyg_vgae(graph, dim, seed):
@@ -99,6 +110,16 @@ def embedded(method, graph):
     return PEERS[method](graph.adjacency.astype(np.float32), DIM, 0)
 
 
+def limited(method, graph):
+    """Return the embedding, or let the system end this process after too much CPU time."""
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + MINUTES * 60, most))
+    X = embedded(method, graph)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+    return X
+
+
 def cell(method, name, data):
     """Measure one method on one data set: the embedding of all edges, and one without a tenth of them."""
     graph = load(name, data)
@@ -108,15 +129,15 @@ def cell(method, name, data):
     embedded(method, graph.subgraph(few) if method in OWN else gq.datasets.load_dataset("blocks"))  # compiles kernels
     start = time.process_time()
     with PeakMemory() as memory:
-        X = embedded(method, graph)
+        X = limited(method, graph)
     row = {"cpu": time.process_time() - start, "gib": memory.gib}
-    options = gq.evaluate.EvaluationOptions(max_edges=100_000)
+    options = gq.evaluate.EvaluationOptions(max_edges=100_000, splits=10 if graph.n_nodes > 500_000 else 50)
     row["accuracy"] = gq.evaluate.quality(X, graph, options=options).accuracy
     del X
     rest, held_out = gq.evaluate.hold_out_edges(graph, fraction=0.1, seed=0, connected=name != "synthetic-1m")
     if "features" in method:
         rest = gq.Graph(rest.adjacency, graph.features)
-    links = gq.evaluate.link_quality(embedded(method, rest), held_out, graph, seed=0)
+    links = gq.evaluate.link_quality(limited(method, rest), held_out, graph, seed=0)
     return row | {"cosine": links.cosine, "inner": links.inner_product}
 
 
@@ -126,73 +147,99 @@ def measured(method, name, data, folder):
     if not file.exists():
         command = [sys.executable, __file__, "--cell", method, name, "--out", str(folder)]
         command += ["--data", data] if data else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            result = {"failed": (done.stderr.strip() or f"ended with code {done.returncode}").splitlines()[-1][:200]}
-        else:
-            result = json.loads(done.stdout.strip().splitlines()[-1])
-        file.write_text(json.dumps(result), encoding="utf-8")
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        file.write_text(json.dumps(outcome(done)), encoding="utf-8")
     result = json.loads(file.read_text(encoding="utf-8"))
     print(name, method, result, flush=True)
     return result
 
 
-def shown(result):
-    """Return one cell of the table."""
+def outcome(done):
+    """Return what a process measured, or why it measured nothing."""
+    if done.returncode == 0:
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    if done.returncode == -signal.SIGXCPU:
+        return {"left out": f"over {MINUTES} min"}
+    reason = (done.stderr.strip() or f"ended with code {done.returncode}").splitlines()[-1][:200]
+    return {"left out": f"over {GIB} GiB"} if "MemoryError" in reason else {"failed": reason}
+
+
+def shown(result, *, memory):
+    """Return one cell of a table, with or without the peak memory."""
     if "cpu" not in result:
-        return "–" if "left out" in result else "failed"
+        return result.get("left out", "failed")
     links = max(result["cosine"], result["inner"])
-    return f"{result['accuracy']:.3f} / {links:.3f} / {result['cpu']:.1f} / {result['gib']:.2f}"
+    cpu = f"{result['cpu']:.1f}" if result["cpu"] < 10 else f"{result['cpu']:.0f}"
+    return f"{result['accuracy']:.3f} / {links:.3f} / {cpu} s" + (f" / {result['gib']:.2f} GiB" if memory else "")
 
 
-def table(results):
-    """Return the page."""
+def table(results, *, memory):
+    """Return the lines of a table with one row per method and one column per data set."""
+    lines = [f"| {DIM} dimensions | " + " | ".join(SETS.values()) + " |", "|---|" + "---|" * len(SETS)]
+    for method in METHODS:
+        title = f"**{method}**" if method in OWN else method
+        lines.append(f"| {title} | " + " | ".join(shown(results[method, s], memory=memory) for s in SETS) + " |")
+    return lines
+
+
+def page(results):
+    """Return the page of the documentation."""
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in PACKAGES)
     lines = [
         "# graphquilt beside others",
         "",
-        "Each entry is accuracy / AUC of held-out links / CPU seconds / peak memory in GiB.",
+        "Each entry is accuracy / AUC of held-out links / CPU time / peak memory.",
         "",
         f"- All embeddings have {DIM} dimensions. Every cell ran in a fresh process with one thread.",
-        "- Accuracy is that of `InvariantLogistic` (20 training nodes per class, 50 splits).",
+        "- Accuracy is that of `InvariantLogistic` (20 training nodes per class, 50 splits; 10 on the last graph).",
         "- Links: a tenth of the edges is left out; the better of cosine and inner product is shown.",
         '- Rows with "features" also use the node features; the others see only the edges.',
+        f"- A method that needs more than {MINUTES} minutes of CPU time or {GIB} GiB for one embedding was stopped.",
+        "- The last column is a synthetic graph with 10M edges: 20 classes of 50 communities, without features.",
         "- Peers use the settings that their documentation recommends. FastRP and ProNE are written from their papers.",
         "",
         f"Measured by `python benchmarks/peers.py` with graphquilt {gq.__version__}, {versions}; {machine()}.",
         "",
-        "| method | " + " | ".join(SETS) + " |",
-        "|---|" + "---|" * len(SETS),
+        *table(results, memory=True),
     ]
-    lines += [f"| {m} | " + " | ".join(shown(results[m, s]) for s in SETS) + " |" for m in METHODS]
     return "\n".join(lines) + "\n"
+
+
+def with_table(text, lines):
+    """Return a text in which the table of this benchmark is replaced."""
+    before, rest = text.split(f"| {DIM} dimensions |", 1)
+    _, after = rest.split("\n\n", 1)
+    return before + "\n".join(lines) + "\n\n" + after
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data")
     parser.add_argument("--out", type=Path, default=Path("peers"))
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--write", type=Path, help="the page to write")
+    parser.add_argument("--readme", type=Path, help="the text in which to replace the table")
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--kept", action="store_true", help="measure nothing, and show what the folder has")
     parser.add_argument("--cell", nargs=2)
     arguments = parser.parse_args()
     if arguments.cell:
+        resource.setrlimit(resource.RLIMIT_DATA, ((GIB + 1) << 30,) * 2)  # 1 GiB for programs and the graph
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         print(json.dumps(cell(*arguments.cell, arguments.data)))
         return
     arguments.out.mkdir(exist_ok=True)
-    results = {(m, s): {"left out": "takes more than an hour"} for m, s in SLOW}
-    asked = {(m, s) for m in arguments.methods for s in arguments.sets}
-    results |= {(m, s): {"left out": "not asked for"} for m in METHODS for s in SETS if (m, s) not in asked}
+    results = {(m, s): {"left out": "–"} for m in METHODS for s in SETS}
     for name in arguments.sets:
         for method in arguments.methods:
-            if arguments.kept and not (arguments.out / f"{name} {method}.json").exists():
-                results[method, name] = {"left out": "not measured"}
-            elif (method, name) not in results:
+            if not arguments.kept or (arguments.out / f"{name} {method}.json").exists():
                 results[method, name] = measured(method, name, arguments.data, arguments.out)
     if arguments.write:
-        arguments.write.write_text(table(results), encoding="utf-8")
+        arguments.write.write_text(page(results), encoding="utf-8")
+    if arguments.readme:
+        text = with_table(arguments.readme.read_text(encoding="utf-8"), table(results, memory=False))
+        arguments.readme.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

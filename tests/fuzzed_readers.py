@@ -710,16 +710,89 @@ def _make_mag240m(folder):
         "paper___cites___paper/edge_index.npy": np.random.default_rng(0).integers(0, 24, (2, 60)),
         "paper/node_feat.npy": np.ones((24, 3), dtype=np.float16),
         "paper/node_label.npy": np.where(np.arange(24) % 2, np.nan, 3.0),
+        "paper/node_year.npy": (2000 + np.arange(24)).astype(np.int16),
     }.items():
         (processed / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(processed / name, array)
+    _write_torch(folder / "split_dict.pt")
+
+
+def _write_torch(path):
+    """Write a split as torch does, without torch."""
+    parts = {"train": np.arange(0, 12), "valid": np.arange(12, 20), "test-dev": np.arange(20, 24)}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(parts, protocol=2))
+        archive.writestr("archive/version", b"3\n")
 
 
 def _read_mag240m(folder, path):
-    from graphquilt.ingest import read_mag240m
+    from graphquilt.ingest import mag240m_papers, read_mag240m
 
+    papers = mag240m_papers(folder)
+    assert papers.years is None or len(papers.years) == papers.n_papers
+    assert all(len(nodes) == 0 or nodes.max() < papers.n_papers for nodes in papers.split.values())
     with _emptied(folder.parent / "out") as out:
         _check_graph(read_mag240m(folder, out, memory=1 << 24))
+
+
+def _make_splits(folder):
+    parts = {"train": np.arange(12), "valid": np.arange(12, 20), "test": np.arange(20, 24)}
+    np.savez(folder / "split.npz", **parts)
+    _write_torch(folder / "split.pt")
+    for name, nodes in parts.items():
+        text = "".join(f"{node}\n" for node in nodes)
+        (folder / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+
+
+def _read_split(folder, path):
+    from graphquilt.evaluate import fixed_split, read_split
+
+    parts = read_split(folder if path.name.endswith(".gz") else path)
+    split = fixed_split(parts, np.arange(24) % 3, seed=0)
+    assert len(np.intersect1d(split.train, split.test)) == 0
+
+
+def _make_trials(folder):
+    from graphquilt.evaluate.grid import Perceptron, _keep_trials
+
+    trial = {"validation_loss": 0.5, "validation_accuracy": 0.9, "epochs": 7, "test_accuracy": 0.8}
+    _keep_trials(folder / "trials.json", "a" * 64, {Perceptron(16, 2, 0.0, 0.01): trial})
+
+
+def _read_trials(folder, path):
+    from graphquilt.errors import FormatError
+    from graphquilt.evaluate.grid import _finished
+
+    trials = _finished(path, "a" * 64)
+    for trial in trials.values():
+        assert trial["validation_loss"] + trial["epochs"] + trial.get("test_accuracy", 0) is not None
+    if not trials:
+        raise FormatError("a file that cannot be used counts as if it was not there")
+
+
+def _make_references(folder):
+    from graphquilt.graph import attach
+
+    np.save(folder / "x.npy", np.random.default_rng(0).random((24, 3)).astype(np.float16))
+    _graph().save(folder / "graph")
+    attach(folder / "graph", features=folder / "x.npy")
+
+
+def _read_reference(folder, path):
+    """Open a graph whose features lie elsewhere; the file of the features is where this copy has it."""
+    from graphquilt.checksums import seal
+    from graphquilt.graph import Graph
+
+    description = folder / "graph" / "graph.json"
+    before = description.read_bytes()
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        content = json.loads(before)
+        content["arrays"]["features"]["path"] = str(folder / "x.npy")
+        description.write_text(json.dumps(seal(content)))
+    try:
+        _check_graph(Graph.open(folder / "graph"))
+    finally:
+        description.write_bytes(before)
 
 
 # Results
@@ -968,6 +1041,9 @@ READERS = {
         Reader("npz data sets", _make_npz_dataset, _read_npz_dataset, 2),
         Reader("PyG data sets", _make_pyg, _read_dataset("cora"), 1, None, "torch"),
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
+        Reader("splits", _make_splits, _read_split, 2),
+        Reader("trained perceptrons", _make_trials, _read_trials, 1, _seal_folder),
+        Reader("features elsewhere", _make_references, _read_reference, 2, _seal_folder),
         Reader("encoder", _make_encoder, _read_encoder, 1, None, "torch"),
         Reader("basis", _make_basis, _read_basis),
         Reader("vectors with ids", _make_vectors, _read_vectors, 3),

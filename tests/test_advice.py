@@ -13,7 +13,8 @@ import graphquilt as gq
 from graphquilt.alignment.verdict import grade
 from graphquilt.cli import display, main
 from graphquilt.errors import DisconnectedError
-from graphquilt.jobs import Job, fit_advice, follow_job
+from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job
+from graphquilt.jobs.advice import _call
 from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -54,9 +55,9 @@ def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
     assert {one["command"] for one in result["advice"]} <= {line.strip() for line in out.splitlines()}
     fixed = [one["command"] for one in result["advice"] if "--embedder propagation" in one["command"]]
     assert fixed == [
-        "graphquilt run 'my friends.csv' --dim 24 --patches 6 --embedder propagation --out job-propagation"
+        "graphquilt run 'my friends.csv' --embedder propagation --dim 24 --patches 6 --workers 1 --out job-propagation"
     ]
-    code, out, _ = command(*shlex.split(fixed[0])[1:], "--workers", 1, "--strict", "--json")
+    code, out, _ = command(*shlex.split(fixed[0])[1:], "--strict", "--json")
     assert (code, json.loads(out)["verdict"], json.loads(out)["advice"]) == (0, "good", [])
 
 
@@ -66,7 +67,26 @@ def test_advice_keeps_what_the_job_was_made_with(friends, command, tmp_path):
     assert command(*words, "--out", "job")[0] == 0
     advice = fit_advice(Job.open("job"))
     fewer = next(one.command for one in advice if one.why == "Cut fewer, larger patches")
-    assert "--columns person,friend --largest-component --dim 24 --patches 3 --seed 3" in fewer
+    assert fewer == (
+        "graphquilt run 'my friends.csv' --columns person,friend --largest-component --embedder toy_embedders:Toy "
+        "--dim 24 --patches 3 --seed 3 --workers 1 --out job-3-patches"
+    )
+
+
+def test_advice_keeps_settings_recipe_and_what_a_later_command_changed(friends, command):
+    words = ["--set", "tol=0.01", "--recipe", "paper", "--dim", 24, "--patches", 6, "--workers", 1]
+    assert command("run", friends, "-e", "svd", "--overlap", "60:240", *words, "--out", "job")[0] == 0
+    assert command("run", friends, "--out", "job", "--coverage", 1, "--no-translate")[0] == 0
+    advice = {one.why: one.command for one in fit_advice(Job.open("job"))}
+    fewer = advice["Cut fewer, larger patches"]
+    assert fewer == (
+        "graphquilt run 'my friends.csv' --embedder svd --dim 24 --set tol=0.01 --patches 3 --overlap 60:240 "
+        "--recipe paper --workers 1 --no-translate --coverage 1.0 --out job-3-patches"
+    )
+    assert command(*shlex.split(fewer)[1:])[0] == 0
+    assert "tol" not in advice["Use an embedder that gives all patches one frame"]
+    assert "paper" not in advice["Use an embedder that gives all patches one frame"]
+    assert not fit_advice(Job.open("job-3-patches")) or Job.open("job-3-patches").settings.recipe.coverage == 1
 
 
 def test_in_memory_the_advice_is_a_call():
@@ -77,7 +97,12 @@ def test_in_memory_the_advice_is_a_call():
     job = Job.open(store)
     job.graph = gq.read_edges(edges)
     calls = [one.command for one in fit_advice(job)]
-    assert "gq.embed(graph, dim=16, n_patches=2)" in calls
+    assert "gq.embed(graph, dim=16, n_patches=2, embedder=embedder)" in calls
+    assert "gq.embed(graph, dim=16, n_patches=4)" in calls
+    settings = JobSettings(embedder=gq.SVD(16, tol=0.01), recipe=gq.Recipe.paper(), cutting=gq.Cutting(4), seed=7)
+    assert _call(settings, {"patches": 2}) == (
+        "gq.embed(graph, dim=16, n_patches=2, embedder=gq.SVD(16, tol=0.01), recipe=gq.Recipe.paper(), seed=7)"
+    )
 
 
 def test_the_grade_is_the_first_word_of_the_verdict():

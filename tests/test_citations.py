@@ -5,9 +5,10 @@ import shutil
 import numpy as np
 import pytest
 
-from graphquilt.datasets.pickles import load_torch
+from extras import needs
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.ingest import read_mag240m
+from graphquilt.ingest import mag240m_papers, read_mag240m
+from graphquilt.ingest.pickles import load_torch
 from graphquilt.synthetic import citation_graph, citations
 
 N, M, CLASSES = 20_000, 160_000, 8
@@ -70,6 +71,36 @@ def test_the_split_is_by_years_and_covers_the_labelled_papers(root):
     assert set(np.unique(labels[together]).tolist()) == set(range(CLASSES))
 
 
+def test_the_reader_takes_years_and_the_official_split_along(root):
+    papers = mag240m_papers(root.parent)
+    assert (papers.n_papers, papers.n_citations) == (N, M)
+    assert np.array_equal(papers.years, paper(root, "year"))
+    official = load_torch(root / "split_dict.pt")
+    assert all(np.array_equal(papers.split[name], official[name]) for name in official)
+    known = ~np.isnan(paper(root, "label"))
+    assert np.array_equal(papers.labels >= 0, known)
+    assert np.array_equal(papers.labels[known], paper(root, "label")[known])
+
+
+def test_the_split_as_torch_writes_it_is_read_without_unpickling(root, tmp_path):
+    torch = needs("torch")
+    shutil.copytree(root, tmp_path / "copy")
+    torch.save({"train": np.arange(5), "valid": torch.arange(5, 9)}, tmp_path / "copy" / "split_dict.pt")
+    split = mag240m_papers(tmp_path / "copy").split
+    assert {name: nodes.tolist() for name, nodes in split.items()} == {"train": [0, 1, 2, 3, 4], "valid": [5, 6, 7, 8]}
+    torch.save({"train": shutil.rmtree, "valid": np.arange(3)}, tmp_path / "copy" / "split_dict.pt")
+    with pytest.raises(FormatError, match=r"asks for 'shutil\.rmtree'"):
+        mag240m_papers(tmp_path / "copy")
+    for parts, message in (
+        ({"train": np.arange(3)}, "it has no parts train and valid"),
+        ({"train": np.arange(3), "valid": np.arange(3.0)}, "its part valid is no list of papers"),
+        ({"train": np.arange(3), "valid": np.array([N])}, f"papers {N} to {N}, and there are {N} papers"),
+    ):
+        torch.save(parts, tmp_path / "copy" / "split_dict.pt")
+        with pytest.raises(FormatError, match=message):
+            mag240m_papers(tmp_path / "copy")
+
+
 def test_degrees_have_a_heavy_tail_and_neighbours_share_classes(root, tmp_path):
     graph = read_mag240m(root, tmp_path / "graph")
     assert graph.degrees.max() > 20 * np.median(graph.degrees)
@@ -126,6 +157,21 @@ def test_a_folder_that_is_not_whole_is_said_before_anything_is_built(root, tmp_p
     with pytest.raises(FormatError, match="cut short"):
         read_mag240m(copy, tmp_path / "graph")
     labels.write_bytes(whole)
+    years = copy / "processed" / "paper" / "node_year.npy"
+    whole = years.read_bytes()
+    np.save(years, np.load(years)[1:])
+    with pytest.raises(FormatError, match=f"not one year for each of {N} papers"):
+        read_mag240m(copy, tmp_path / "graph")
+    years.write_bytes(whole)
+    edges = copy / "processed" / "paper___cites___paper" / "edge_index.npy"
+    whole = edges.read_bytes()
+    np.save(edges, np.load(edges).T)
+    with pytest.raises(FormatError, match="not two rows of paper numbers"):
+        read_mag240m(copy, tmp_path / "graph")
+    edges.write_bytes(whole[:-8])
+    with pytest.raises(FormatError, match="cut short"):
+        read_mag240m(copy, tmp_path / "graph")
+    edges.write_bytes(whole)
     with pytest.raises(InputError, match="too little to work in"):
         read_mag240m(copy, tmp_path / "graph", memory=1000)
     np.save(features, np.load(features)[: N // 2])
@@ -135,7 +181,7 @@ def test_a_folder_that_is_not_whole_is_said_before_anything_is_built(root, tmp_p
 
 
 def test_too_little_disk_for_the_graph_is_said_before_edges_are_distributed(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphquilt.files.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))
     events = []
     with pytest.raises(JobError, match=r"building this graph needs 0\.00\d+ GB .* and its disk has 1e-06 GB left"):
         read_mag240m(root, tmp_path / "graph", progress=events.append)

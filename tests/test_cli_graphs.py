@@ -31,7 +31,7 @@ def test_text_to_a_folder(ingest, tmp_path):
     code, out, _ = ingest(tmp_path / "edges.csv", tmp_path / "g", "--columns", "from,to,w", "--json")
     assert code == 0
     counts = json.loads(out)
-    assert [counts[name] for name in ("nodes", "entries", "components", "largest_component")] == [5, 6, 2, 3]
+    assert [counts[name] for name in ("nodes", "edges", "components", "largest_component")] == [5, 3, 2, 3]
     assert Graph.open(tmp_path / "g").node_ids.tolist() == ["a", "b", "c", "x", "y"]
     assert "largest component  3" in ingest(tmp_path / "edges.csv", tmp_path / "h", "--largest-component")[1]
     assert Graph.open(tmp_path / "h").node_ids.tolist() == ["a", "b", "c"]

@@ -123,6 +123,12 @@ def test_inspect_and_evaluate(job, gq, tmp_path):
     assert code == 0
     assert 0.5 < json.loads(out)["auc"] <= 1
     assert "accuracy" in json.loads(out)
+    table = tmp_path / "labels.csv"
+    names = np.load(job / "node_ids.npy") if (job / "node_ids.npy").exists() else np.arange(400)
+    table.write_text("node,label\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names)))
+    assert gq("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
+    table.write_text("".join(f"{name}x,a\n" for name in names))
+    assert "labels for 400 ids that the job does not have" in gq("evaluate", job, "--labels", table)[2]
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
     assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0

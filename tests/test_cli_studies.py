@@ -28,7 +28,7 @@ def test_datasets_are_listed_and_shown(monkeypatch, capsys, tmp_path):
     assert code == 0
     assert "cora           –" in out
     code, out, _ = call(monkeypatch, capsys, "datasets", "show", "blocks")
-    assert (code, out) == (0, "blocks: 1200 nodes, 11866 edges (both directions), 120 features, 6 classes\n")
+    assert (code, out) == (0, "blocks: 1200 nodes, 5933 edges, 120 features, 6 classes\n")
 
 
 def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys, tmp_path):

@@ -1,11 +1,14 @@
 """The grid of perceptrons, and full, aligned and unaligned side by side."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
+from graphquilt.checksums import sealed_text
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.jobs import compare_job
 
@@ -73,6 +76,36 @@ def test_the_seed_of_torch_is_left_as_it_was():
     torch.manual_seed(5)
     gq.evaluate.mlp_grid(X, y, split, seed=0, grid=gq.evaluate.Grid((8,), (2,), (0.0,), (0.01,), max_epochs=1))
     assert torch.rand(1) == expected
+
+
+def test_a_grid_that_was_stopped_goes_on(tmp_path):
+    X, y, split = problem()
+    whole = gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL)
+    keep, trained = tmp_path / "trials.json", []
+
+    def stop(event):
+        trained.append(event.done)
+        if event.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL, keep=keep, progress=stop)
+    kept = json.loads(keep.read_text())["trials"]
+    assert len(kept) == 2
+    marked = {"of": json.loads(keep.read_text())["of"], "trials": kept}
+    marked["trials"][0]["trial"]["epochs"] = 12345  # shows that it is not trained again
+    keep.write_text(sealed_text(marked))
+    again = gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL, keep=keep)
+    assert again.trials[0]["epochs"] == 12345
+    assert (again.best, again.accuracy, again.trials[1:]) == (whole.best, whole.accuracy, whole.trials[1:])
+    assert gq.evaluate.mlp_grid(X, y, split, seed=1, grid=SMALL, keep=keep).trials[0]["epochs"] != 12345
+    keep.write_text("{")
+    assert gq.evaluate.mlp_grid(X, y, split, seed=0, grid=SMALL, keep=keep) == whole
+    part = gq.evaluate.Grid(
+        hidden=(32,), layers=(3,), dropout=(0.0,), learning_rate=(0.01,), batch_size=64, max_epochs=30
+    )
+    alone = gq.evaluate.mlp_grid(X, y, split, seed=0, grid=part, keep=keep)
+    assert alone.trials == tuple(trial for trial in whole.trials if (trial["hidden"], trial["layers"]) == (32, 3))
 
 
 def test_what_the_grid_cannot_use_is_named():

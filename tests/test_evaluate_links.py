@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.evaluate import links
+from graphquilt.evaluate import links, pairs
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=30)
 
@@ -105,7 +105,7 @@ def test_a_sample_of_edges_agrees_with_all_of_them():
 
 def test_sampled_edges_are_distinct_edges():
     graph = random_graph(80, 0.2, 4)
-    found = links._sample_edges(graph, 200, np.random.default_rng(0))
+    found = pairs.sample_edges(graph, 200, np.random.default_rng(0))
     assert len(np.unique(found, axis=0)) == 200
     assert (graph.adjacency.toarray()[found[:, 0], found[:, 1]] == 1).all()
 

@@ -234,7 +234,7 @@ names = st.text(st.sampled_from("abcXYZ019._-"), min_size=0, max_size=8).map(lam
 @given(
     name=names,
     dim=st.integers(1, 40),
-    parties=st.sets(names, max_size=4),
+    parties=st.sets(names, max_size=4).filter(lambda parties: len(parties) != 1),
     psi=st.booleans(),
     scale=st.booleans(),
     seed=st.integers(0, 2**40),

@@ -174,6 +174,11 @@ def test_a_round_that_was_changed(federate, four):
     assert "was changed after it was made" in federate(*words)
 
 
+def test_a_round_has_at_least_two_parties():
+    with pytest.raises(InputError, match="at least two parties, and bank-a is the only one named"):
+        federated.invite("night-1", gq.SVD(DIM), parties=["bank-a"])
+
+
 def test_too_few_shared_nodes(federate, blocks):
     made, key, _ = federated.invite("night-1", gq.SVD(DIM), least=50)
     a = federated.offer(blocks.subgraph(np.arange(600)), made, key, party="bank-a")

@@ -9,11 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 from graphquilt.checksums import sealed_text
+from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph, references
+from graphquilt.graph import Graph, checked, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.ingest import build_csr, outofcore
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline.records import graph_fingerprint
 
 
@@ -158,13 +160,13 @@ def test_old_folders_open_and_say_that_they_cannot_be_compared(tmp_path):
 def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
     readings = []
     check = graph_files._check_content
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
-    monkeypatch.setattr(graph_files, "is_settled", lambda *_: True)
+    monkeypatch.setattr(checked, "_LARGE", 0)
+    monkeypatch.setattr(checked, "is_settled", lambda *_: True)
     monkeypatch.setattr(graph_files, "_check_content", lambda arrays: readings.append(1) or check(arrays))
     ring().save(tmp_path)
     Graph.open(tmp_path)
     assert not readings  # the writer of a graph has read it already
-    (tmp_path / graph_files.MEMORY).unlink()
+    (tmp_path / checked.MEMORY).unlink()
     for _ in range(3):
         Graph.open(tmp_path)
     assert len(readings) == 1
@@ -185,15 +187,15 @@ def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypat
 
 def test_what_was_changed_a_moment_ago_is_not_remembered(tmp_path, monkeypatch):
     ring().save(tmp_path)
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LARGE", 0)
     Graph.open(tmp_path)
     memory = tmp_path / "checked.json"
     marks = json.loads(memory.read_text())["files"].values() if memory.exists() else []  # the disk may have been slow
-    assert all(graph_files.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
+    assert all(checked.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
 
 
 def test_a_large_graph_is_not_read_again_by_its_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LARGE", 0)
     monkeypatch.setattr(graph_files, "_check_content", lambda _: pytest.fail("it was read again"))
     edges = np.stack([np.arange(999), np.arange(1, 1000)])
     graph = build_csr(edges, tmp_path / "a")
@@ -253,8 +255,8 @@ def test_the_fingerprint_of_a_folder_is_that_of_the_graph(tmp_path):
 
 
 def test_times_in_the_future_make_no_writer_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_files, "_LARGE", 0)
-    monkeypatch.setattr(graph_files, "_LONGEST_TICK", 0.2)
+    monkeypatch.setattr(checked, "_LARGE", 0)
+    monkeypatch.setattr(checked, "_LONGEST_TICK", 0.2)
     ring().save(tmp_path)
     for path in tmp_path.iterdir():  # as if the clock had been set back
         os.utime(path, (time.time() + 10**8,) * 2)
@@ -337,3 +339,29 @@ def test_features_by_reference_with_the_wrong_rows(referring):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         attach(folder, features=file.with_name("none.npy"))
     assert np.array_equal(Graph.open(folder).features, np.load(file))
+
+
+def test_a_job_leaves_large_features_in_their_file(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    edges, file = tmp_path / "edges.npy", tmp_path / "x.npy"
+    np.save(edges, np.stack([np.arange(40), (np.arange(40) + 1) % 40], axis=1))
+    np.save(file, rng.normal(size=(40, 3)))
+    settings = JobSettings(embedder=SVD(2), source=Source(path=str(edges), features=str(file)))
+    small = Job.begin(DirectoryStore(tmp_path / "small"), settings)
+    assert (small.store.path / "graph" / "features.npy").exists()
+    monkeypatch.setattr(references, "LARGE", 8 * 40 * 3)
+    job = Job.begin(DirectoryStore(tmp_path / "large"), settings)
+    assert not (job.store.path / "graph" / "features.npy").exists()
+    opened = Job.open(job.store)
+    assert opened.graph.features.filename == str(file)
+    assert Job.begin(DirectoryStore(tmp_path / "large"), settings).settings == opened.settings
+    np.save(file, rng.normal(size=(40, 3)))
+    with pytest.raises(FormatError, match="its content has changed"):
+        Job.open(job.store)
+
+
+def test_a_job_on_an_open_graph_folder_does_not_copy_it(referring, tmp_path):
+    job = Job.begin(DirectoryStore(tmp_path / "job"), JobSettings(embedder=SVD(2)), Graph.open(referring[0]))
+    assert not (job.store.path / "graph").exists()
+    assert job.graph.folder == str(referring[0]) == job.settings.source.graph
+    assert Graph.open(referring[0]).with_attributes(labels=np.zeros(60, dtype=int)).folder is None

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 import graphquilt as gq
 from damage import damaged_copies
 from extras import needs
-from graphquilt.datasets.pickles import load_npz, load_pickle, load_torch
 from graphquilt.errors import FormatError, QuiltError
+from graphquilt.ingest.pickles import load_npz, load_pickle, load_torch
 from graphquilt.jobs.source import read_array, read_features
 
 COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file

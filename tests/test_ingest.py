@@ -80,7 +80,18 @@ def test_weights_columns_and_direction(tmp_path):
 def test_what_was_removed_is_in_the_log(tmp_path, caplog):
     with caplog.at_level("INFO", logger="graphquilt"):
         read_edges(write(tmp_path, "0,1\n0,1\n1,0\n2,2\n1,2\n"))
-    assert "5 edges read: 1 self loops and 4 duplicate entries removed; 3 nodes, 4 entries" in caplog.text
+    assert "5 edges read: 1 self loops and 2 duplicates removed; 3 nodes, 2 edges" in caplog.text
+
+
+def test_a_header_of_words_that_never_occur_again_is_seen(tmp_path, caplog):
+    ring = [f"p{k},p{(k + 1) % 12}" for k in range(12)]
+    graph = read_edges(write(tmp_path, "\n".join(["name,partner", *ring])))
+    assert (graph.n_nodes, "name" in graph.node_ids) == (12, False)
+    assert "'name' and 'partner', was taken as a header" in caplog.text
+    assert read_edges(write(tmp_path, "\n".join(["name,partner", *ring])), header=False).n_nodes == 14
+    two_pairs = write(tmp_path, "\n".join(["ann,bob", *ring, "eve,joe"]))
+    assert read_edges(two_pairs).n_nodes == 16  # pairs that stand alone are common here
+    assert read_edges(write(tmp_path, "\n".join(["p3,bob", *ring]))).n_nodes == 13
 
 
 @pytest.mark.parametrize(

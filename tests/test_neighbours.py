@@ -121,6 +121,18 @@ def test_the_command_prints_ids_and_scores(job, command):
     assert (code, "did you mean 'bob-7'" in err) == (2, True)
 
 
+def test_the_nearest_spelling_is_found_among_very_many_ids():
+    ids = np.array([f"node{k:07d}" for k in range(120_000)])
+    with pytest.raises(InputError, match=r"did you mean 'node0119999'\?"):
+        gq.neighbours(np.zeros((120_000, 1)), "nod0119999", ids=ids)
+
+
+def test_control_characters_of_ids_do_not_reach_the_terminal():
+    from graphquilt.cli.display import printable
+
+    assert printable("\x1b[2Jann\tü\u202e") == "\\x1b[2Jann\\tü\\u202e"
+
+
 def test_a_job_without_an_embedding_names_the_command_that_makes_one(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "edges.txt").write_text("".join(f"{k} {(k + 1) % 50}\n" for k in range(50)))

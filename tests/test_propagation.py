@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from graphquilt.conformance import check_embedder
-from graphquilt.embedders import BasisEncoder, Surroundings, signals
-from graphquilt.embedders import propagation as module
+from graphquilt.embedders import BasisEncoder, Surroundings, reduction, signals
 from graphquilt.errors import FormatError, InputError
 
 N, WIDTH = 90, 12
@@ -123,16 +122,14 @@ def test_neither_blocks_nor_storage_nor_the_seed_change_the_result(monkeypatch):
     assert np.array_equal(embedder(graph, 5), Z)
     for block in (1, 7, 1000):
         np.testing.assert_allclose(gram(replace(embedder, block=block)(graph, 0)), gram(Z), atol=1e-4)
-    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(reduction, "WHOLE", 0)
     np.testing.assert_allclose(gram(embedder(graph, 0)), gram(Z), atol=5e-3)  # stored in half precision
-    monkeypatch.setattr(module, "HALVED", 0)
+    monkeypatch.setattr(reduction, "HALVED", 0)
     np.testing.assert_allclose(gram(embedder(graph, 0)), gram(Z), atol=1e-4)  # computed twice
 
 
-@pytest.mark.parametrize("width", [WIDTH, 40])
-def test_features_of_every_kind_give_the_same_embedding(tmp_path, monkeypatch, width):
-    monkeypatch.setattr(signals, "WIDEST", 20)  # 40 columns are projected to 16, and 12 are not
-    monkeypatch.setattr(signals, "PROJECTED", 16)
+@pytest.mark.parametrize("width", [WIDTH, 140])
+def test_features_of_every_kind_give_the_same_embedding(tmp_path, width):
     A, X = adjacency(5), features(5, width).astype(np.float16)
     X[X < 0.5] = 0
     np.save(tmp_path / "x.npy", X)
@@ -141,7 +138,19 @@ def test_features_of_every_kind_give_the_same_embedding(tmp_path, monkeypatch, w
     kinds = (X.astype(np.float64), np.load(tmp_path / "x.npy", mmap_mode="r"), sp.csr_array(X.astype(np.float32)))
     for kind in kinds:
         np.testing.assert_allclose(gram(embedder(gq.Graph(A, kind), 0)), gram(Z), atol=1e-3)
-    assert embedder.fit(gq.Graph(A, X), 0).encoder.embedder.start["directions"].shape == (min(width, 16), 6)
+    assert embedder.fit(gq.Graph(A, X), 0).encoder.embedder.start["directions"].shape == (width, 6)
+
+
+def test_wide_features_are_embedded_nearly_by_the_formula():
+    """Features with six strong directions and noise: a sketch finds them without spreading all 300 columns."""
+    rng = np.random.default_rng(21)
+    X = np.abs(rng.random((N, 6)) ** 4 @ rng.standard_normal((6, 300)) + 0.05 * rng.standard_normal((N, 300)))
+    A = adjacency(21)
+    H = unit(dense_propagation(A, unit(X), steps=10, restart=0.1, symmetric=True))
+    U, values, _ = np.linalg.svd(H, full_matrices=False)
+    Z = gq.Propagation(5)(gq.Graph(A, X), 0)
+    np.testing.assert_allclose(np.linalg.norm(Z), np.linalg.norm(values[:5]), rtol=0.02)
+    np.testing.assert_allclose(gram(Z), gram(U[:, :5] * values[:5]), atol=0.1)
 
 
 def halves(graph, embedder, n_inner, seed=0):
@@ -179,21 +188,23 @@ def test_started_patches_agree_where_their_context_covers_the_graph(with_feature
     np.testing.assert_allclose([first[u] for u in shared], [second[u] for u in shared], atol=1e-4)
 
 
-@pytest.mark.parametrize("width", [12, 500, signals.WIDEST + 1])
+@pytest.mark.parametrize("width", [12, 500])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_lengths_of_rows_are_estimated_where_there_are_surroundings(width, sparse):
+def test_lengths_of_rows_are_estimated_where_there_are_many_columns(width, sparse):
     rng = np.random.default_rng(3)
-    X = rng.random((90, width), dtype=np.float32) * (rng.random((90, width)) < 0.5)
-    graph = gq.Graph(adjacency(20), sp.csr_array(X) if sparse else X)
-    around = Surroundings(40, 90, {})
-    embedder = gq.Propagation(4, structure=0, block=3)
+    A, X = adjacency(20), rng.random((N, width), dtype=np.float32) * (rng.random((N, width)) < 0.5)
+    graph = gq.Graph(A, sp.csr_array(X) if sparse else X)
+    around = Surroundings(40, N, {})
+    embedder = gq.Propagation(4, block=3)
     started = embedder.started([embedder.offer(graph, 0, around)], 0)
     patch = started.fit(graph, 0, surroundings=around).embedding
-    exact = started.fit(graph, 0).embedding[:40]
+    H = unit(dense_propagation(A, unit(X), steps=10, restart=0.1, symmetric=True))
+    exact = (H @ started.start["directions"])[:40]
     assert patch.shape == (40, 4)
     np.testing.assert_allclose(unit(patch), unit(exact), atol=2e-5)
     lengths = np.linalg.norm(patch, axis=1) / np.linalg.norm(exact, axis=1)
     np.testing.assert_allclose(lengths, 1, atol=2e-5 if width == 12 else 0.1)
+    np.testing.assert_allclose(started.fit(graph, 0).embedding[:40], patch, atol=2e-5)
 
 
 def test_only_the_rows_that_later_steps_need_are_computed():
@@ -203,10 +214,8 @@ def test_only_the_rows_that_later_steps_need_are_computed():
     assert signals.needed_rows(path, np.array([0]), 0) == []
 
 
-@pytest.mark.parametrize("with_features", [True, False])
-def test_offered_rows_are_those_of_the_whole_graph_where_the_context_covers_it(with_features):
-    graph = gq.Graph(adjacency(6), features(6) if with_features else None)
-    embedder = gq.Propagation(6, clusters=20)
+def test_offered_memberships_are_those_of_the_whole_graph_where_the_context_covers_it():
+    graph, embedder = gq.Graph(adjacency(6)), gq.Propagation(6, clusters=20)
     (_, part, around), _ = halves(graph, embedder, 60)
     offer = embedder.offer(part, 0, around)
     whole = embedder.offer(part, 0, replace(around, n_inner=N))
@@ -216,7 +225,7 @@ def test_offered_rows_are_those_of_the_whole_graph_where_the_context_covers_it(w
 
 
 def test_a_node_that_several_patches_offer_counts_once():
-    graph, embedder = gq.Graph(adjacency(7), features(7)), gq.Propagation(4, sample=40)
+    graph, embedder = gq.Graph(adjacency(7)), gq.Propagation(4, clusters=20, sample=40)
     offers = [embedder.offer(part, 0, surroundings) for _, part, surroundings in halves(graph, embedder, 60)]
     rows = [len(offer["rows"]) for offer in offers]
     assert sum(rows) > 40
@@ -226,11 +235,29 @@ def test_a_node_that_several_patches_offer_counts_once():
     assert np.array_equal(once, again)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 40))
+@settings(max_examples=10, deadline=None)
+def test_sketches_of_components_have_the_directions_of_the_whole(seed, shared):
+    """Without edges between patches, B' B of all offers together is H' H, where shared nodes count by their share."""
+    rng = np.random.default_rng(seed)
+    graph = gq.Graph(sp.csr_array((N, N)), features(seed))
+    first, second = np.arange(N // 2 + shared), np.arange(N // 2, N)
+    counts = np.bincount(np.concatenate([first, second]), minlength=N).astype(np.uint16)
+    embedder = gq.Propagation(WIDTH)
+    offers = []
+    for nodes in (first, rng.permutation(second)):
+        around = Surroundings(len(nodes), N, {"patches": counts[nodes]})
+        offers.append(embedder.offer(graph.subgraph(nodes), 0, around)["rows"].astype(np.float64))
+    B, H = np.vstack(offers), unit(features(seed).astype(np.float64))
+    np.testing.assert_allclose(B.T @ B, H.T @ H, rtol=0.01)
+
+
 def test_patches_on_their_own_offer_rows_of_features_only():
     graph, embedder = gq.Graph(adjacency(8), features(8)), gq.Propagation(4, context=None)
     offer = embedder.offer(graph, 0)
-    assert offer["rows"].shape == (50, WIDTH)
-    assert not np.array_equal(embedder.offer(graph, 1)["rows"], offer["rows"])
+    assert offer["rows"].shape == (WIDTH, WIDTH)
+    assert embedder.offer(gq.Graph(adjacency(8), features(8, 500)), 0)["rows"].shape == (4 + 32, 500)
+    assert embedder.survey(graph, 0) == {}
     started = embedder.started([offer, embedder.offer(graph.subgraph(np.arange(60)), 1)], 0)
     assert started(graph, 0).shape == (N, 4)
     bare = gq.Graph(adjacency(8))
@@ -358,8 +385,11 @@ def test_structure_tells_the_blocks_apart():
 
 def test_progress_counts_columns_and_embedders_conform():
     events = []
-    gq.Propagation(3, block=5).fit(gq.Graph(adjacency(14), features(14)), 0, progress=events.append)
+    gq.Propagation(3, clusters=12, block=5).fit(gq.Graph(adjacency(14)), 0, progress=events.append)
     assert [(e.stage, e.done, e.total) for e in events] == [("propagation", k, 12) for k in (5, 10, 12)]
+    events.clear()
+    gq.Propagation(3, block=50).fit(gq.Graph(adjacency(14), features(14, 500)), 0, progress=events.append)
+    assert [(e.done, e.total) for e in events] == [(k, 169) for k in (50, 64, 99, 134, 169)]  # 64 probes, 35 rows
     check_embedder(gq.Propagation(3))
     check_embedder(gq.Propagation(3, structure=0.5, clusters=8))
 

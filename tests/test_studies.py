@@ -97,11 +97,13 @@ def _few_epochs():
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, _few_epochs):
-    from graphquilt.studies.small_scale import reproduce_small, small_cells
+    from graphquilt.studies.small_scale import small_cells
+    from graphquilt.studies.small_scale_report import write_report
 
     out = tmp_path_factory.mktemp("small")
     cells = small_cells(["blocks"], ["vgae", "dgi"], [2], 2, splits=3)
-    return out, reproduce_small(cells, out, maps=False)
+    run_cells(cells, out)
+    return out, write_report(out, data=cells[0].data, maps=False)
 
 
 def test_the_small_study_leaves_tables_figures_and_raw_numbers(small):
@@ -188,12 +190,14 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory, _few_epochs):
-    from graphquilt.studies.quality import quality_cells, reproduce_quality
+    from graphquilt.studies.quality import quality_cells
+    from graphquilt.studies.quality_report import write_quality
 
     out = tmp_path_factory.mktemp("quality")
     cells = quality_cells(["blocks"], ["propagation", "structure", "svd", "vgae"], [2], repetitions=1, splits=2)
     cells += quality_cells(["blocks"], ["dgi"], [2], ["full", "shared"], repetitions=2, splits=2)
-    return out, cells, reproduce_quality(cells, out)
+    run_cells(cells, out)
+    return out, cells, write_quality(out)
 
 
 def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
@@ -217,13 +221,14 @@ def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
 
 def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers(tmp_path):
     needs("matplotlib")
-    from graphquilt.studies.federated import federated_cells, reproduce_federated
-    from graphquilt.studies.federated_report import federated_tables
+    from graphquilt.studies.federated import federated_cells
+    from graphquilt.studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(["blocks"], ["propagation"], [4], dim=4, splits=2)
     wanted = {None, "scrambled"}
     cells = [cell for cell in cells if cell.noise in (0, 0.1) and cell.cap in (None, 24) and cell.lie in wanted]
-    rows = {row["name"].rpartition("d004-")[2]: row for row in reproduce_federated(cells, tmp_path)}
+    run_cells(cells, tmp_path)
+    rows = {row["name"].rpartition("d004-")[2]: row for row in write_federated(tmp_path)}
     assert rows["federated-plain"]["difference"] < 1e-9
     assert rows["federated-plain"]["accuracy"] > rows["federated-plain"]["unaligned_accuracy"]
     assert rows["federated-cap24"]["shared"] == 24
@@ -233,7 +238,8 @@ def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers
     assert sum(len(one["accused"]) for one in lies) == 0
     assert {path.name for path in tmp_path.iterdir()} >= {"federated.json", "federated.md", "federated.png"}
     before = [path.stat().st_mtime_ns for path in sorted((tmp_path / "cells").iterdir())]
-    assert federated_tables(reproduce_federated(cells, tmp_path)) == (tmp_path / "federated.md").read_text()
+    run_cells(cells, tmp_path)
+    assert federated_tables(write_federated(tmp_path)) == (tmp_path / "federated.md").read_text()
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "cells").iterdir())] == before
 
 

@@ -105,4 +105,4 @@ def _fail(text: str) -> None:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import demo, federated, graphs, jobs, pages, results, studies, temporal  # noqa: E402, F401
+from graphquilt.cli import demo, evaluation, federated, graphs, jobs, pages, results, studies, temporal  # noqa: E402, F401

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import Output, Workers
+from graphquilt.cli.values import Output
+from graphquilt.cli.workers import Workers
 
 
 @app.command(help_epilogue="Example: graphquilt demo --out demo")

@@ -46,13 +46,32 @@ class LogLines:
 
     def __init__(self) -> None:
         self.last = time.monotonic()
+        self.begun: dict[str, tuple[float, int]] = {}  # when each stage was first seen, and how far it was then
 
     def __call__(self, event: Progress) -> None:
         """Print one event, unless another was printed just before."""
-        if time.monotonic() - self.last >= 10:
-            self.last = time.monotonic()
+        now = time.monotonic()
+        first, done = self.begun.setdefault(event.stage, (now, event.done))
+        if now - self.last >= 10:
+            self.last = now
             share = f"{event.done} of {event.total}" if event.total else f"{event.done}"
+            left = (now - first) * (event.total - event.done) / (event.done - done) if event.done > done else 0.0
+            share += f", {duration(left)} left" if left >= 1 else ""
             print(f"graphquilt: {time.strftime('%H:%M:%S')} {event.stage}: {share}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    Examples
+    --------
+    >>> duration(5400), duration(30)
+    ('1.5 h', '30.0 s')
+    """
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 class Watcher:
@@ -124,6 +143,11 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+def printable(text: object) -> str:
+    """Return a text as it is safe to print: control characters, which could move the cursor, are written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def show_advice(advice: Sequence[Advice]) -> None:
     """Print what may help, each with a command to copy on a line of its own."""
     if advice:
@@ -138,10 +162,12 @@ def resume_command() -> str:
 
 
 def graph_facts(graph: Graph) -> dict[str, object]:
-    """Return what commands say about a graph without looking at its edges."""
+    """Return what commands say about a graph; an undirected edge counts once."""
+    from graphquilt.evaluate.pairs import count_pairs
+
     return {
         "nodes": graph.n_nodes,
-        "entries": graph.n_edges,
+        "edges": count_pairs(graph, exact=False),
         "directed": graph.directed,
         "weighted": graph.weights is not None,
         "features": None if graph.features is None else graph.features.shape[1],

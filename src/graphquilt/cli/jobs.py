@@ -20,10 +20,10 @@ from graphquilt.cli.values import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
-    Workers,
+    given_flags,
     job_settings,
-    share,
 )
+from graphquilt.cli.workers import Workers, share
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job
@@ -45,11 +45,13 @@ def _begin(
 ) -> Job:
     """Begin a job, or go on with the one that is there, and cut its graph."""
     from graphquilt.jobs import DirectoryStore, Job
+    from graphquilt.jobs.flags import keep_flags
 
     store = DirectoryStore(out)
     resumed = "settings" in store
     settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     job = Job.begin(store, settings)
+    keep_flags(store, given_flags(embedder, cutting, recipe, stitching))
     if resumed:
         print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
     n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
@@ -63,15 +65,18 @@ def _begin(
 
 
 def _fit(job: Job) -> dict[str, object]:
+    from graphquilt.jobs.job import short_path
+
     alignment = job.alignment
     errors = alignment.edge_errors
+    some = len(errors) > 0
     return {
-        "patch_edges": len(alignment.edges),
-        "mean_edge_error": float(errors.mean()) if len(errors) else 0.0,
-        "worst_edge_error": float(errors.max()) if len(errors) else 0.0,
-        "residual": float(alignment.residual),
+        "patch_edges": len(errors),
+        "mean_edge_error": float(errors.mean()) if some else None,
+        "worst_edge_error": float(errors.max()) if some else None,
+        "residual": float(alignment.residual) if some else None,
         "fit": alignment.summary().splitlines(),
-        "embedding": str(Path(job.name) / "embedding.npy"),
+        "embedding": short_path(str(Path(job.name) / "embedding.npy")),
     }
 
 
@@ -84,7 +89,7 @@ def _show_fit(result: dict[str, object], job: Job, *, strict: bool, output: Outp
     if output.json:
         show(result | _fit(job) | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
     else:
-        show(result | _fit(job), as_json=False)
+        show({name: value for name, value in (result | _fit(job)).items() if value is not None}, as_json=False)
         show_advice(advice)
     if strict and word in ("bad", "doubtful"):
         print(f"graphquilt: the fit is {word}, which --strict does not accept (exit code 3).", file=sys.stderr)
@@ -107,16 +112,20 @@ def run(
     output: Output = Output(),
 ) -> None:
     """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
+    from graphquilt.evaluate.pairs import count_pairs
+    from graphquilt.jobs.flags import keep_flags
+
     with watching() as progress:
         job = _begin(out, (edges, source), cutting, embedder, recipe=recipe, stitching=stitching, progress=progress)
+        keep_flags(job.store, given_flags(workers))
         training, n_patches = job.settings.recipe, job.patch_graph.n_patches
         with workers.executor(training.runs * n_patches, job.settings.embedders) as pool:
             job.run(executor=pool, progress=progress)
     graph = job.graph
     assert graph is not None
-    result = {"job": str(out), "nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
-    result |= {"weighted": graph.weights is not None, "dim": job.settings.dim, "recipe": training.name}
-    _show_fit(result | {"runs": training.runs}, job, strict=strict, output=output)
+    facts: dict[str, object] = {"nodes": graph.n_nodes, "edges": count_pairs(graph, exact=False), "patches": n_patches}
+    facts |= {"weighted": graph.weights is not None, "dim": job.settings.dim, "recipe": training.name}
+    _show_fit({"job": str(out), **facts, "runs": training.runs}, job, strict=strict, output=output)
 
 
 @app.command(help_epilogue="Example: graphquilt patch graph --patches 10000 --partition fennel --overlap 512:2048")
@@ -127,12 +136,14 @@ def patch(
     source: SourceFlags = SourceFlags(),
     cutting: CuttingFlags = CuttingFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
+    data: Annotated[bool, Parameter(help="Also write the data of each patch, for machines without the graph.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Cut a graph into overlapping patches, each a folder that can be embedded on its own."""
+    """Cut a graph into overlapping patches, which can be embedded here or on a cluster."""
     with watching() as progress:
         job = _begin(out, (edges, source), cutting, embedder, progress=progress)
-        job.write_patches(progress=progress)
+        if data:
+            job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 
@@ -150,12 +161,14 @@ def embed(
 ) -> None:
     """Embed the patches of a job, here or on a cluster. Run it again, without flags, to do what is missing."""
     from graphquilt.jobs import Job
+    from graphquilt.jobs.flags import keep_flags
 
     opened = Job.open(job)
     settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = share(shard, total)
     opened = opened.revise(settings, only=only)
+    keep_flags(opened.store, given_flags(embedder, recipe, stitching))
     n_patches = total if only is None else len(only)
     before = opened.embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
@@ -175,9 +188,11 @@ def align(
 ) -> None:
     """Align the embedded patches of a job and average them into one embedding."""
     from graphquilt.jobs import Job
+    from graphquilt.jobs.flags import keep_flags
 
     opened = Job.open(job)
     opened = opened.revise(stitching.applied(opened.settings))
+    keep_flags(opened.store, given_flags(stitching))
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     _show_fit({"job": str(job)}, opened, strict=strict, output=output)
@@ -188,7 +203,9 @@ def stitch(
     files: Annotated[
         tuple[Path, ...],
         Parameter(
-            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it.", negative=""
+            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it.",
+            negative="",
+            show_default=False,
         ),
     ] = (),
     *,

@@ -1,64 +1,22 @@
-"""The commands that look at a job: evaluate, inspect, plan, export, neighbours."""
+"""The commands that look at a job: inspect, plan, export, neighbours."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from graphquilt.cli import app
-from graphquilt.cli.display import graph_facts, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
+from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job, JobStatus
-
-
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels y.npy")
-def evaluate(
-    job: JobFolder,
-    *,
-    labels: Annotated[Path | None, Parameter(help="Array of node classes (.npy), -1 for nodes without one.")] = None,
-    max_edges: Annotated[int | None, Parameter(help="Look at this many edges at most. [default: all]")] = None,
-    splits: Annotated[int, Parameter(help="Random splits for the classification.")] = 50,
-    paper_classifier: Annotated[
-        bool, Parameter(help="Classify as the paper does, by Adam; that accuracy depends on the axes.")
-    ] = False,
-    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    compare: Annotated[
-        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
-    ] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
-    output: Output = Output(),
-) -> None:
-    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
-    from graphquilt.evaluate import AdamLogistic, EvaluationOptions, InvariantLogistic
-    from graphquilt.jobs import Job, compare_job, evaluate_job
-    from graphquilt.jobs.source import read_array
-
-    opened, whole = Job.open(job), read_array(full, "an embedding")
-    classifier = AdamLogistic() if paper_classifier else InvariantLogistic()
-    options = EvaluationOptions(seed=seed, splits=splits, max_edges=max_edges, classifier=classifier)
-    classes = read_array(labels, "labels")
-    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
-    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
-    if evaluation.diagnosis is not None:
-        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
-        if output.json:  # the sentences hold these figures too
-            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
-            if evaluation.diagnosis.shared is not None:
-                figures["shared"] = asdict(evaluation.diagnosis.shared)
-    if compare:
-        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
-        figures["routes"] = {
-            route: {name: value for name, value in asdict(measured).items() if value is not None}
-            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
-        }
-    show({"job": str(job), **figures}, as_json=output.json)
+    from graphquilt.jobs import Job, JobStatus, Plan
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -110,7 +68,7 @@ def _follow(job: Job) -> None:
     terminal = sys.stdout.isatty()
     for now in follow_job(job, interval=1.0 if terminal else 10.0):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
-        left = "" if now.seconds_left is None else f", {_duration(now.seconds_left)} left"
+        left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
         print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
     if terminal:
@@ -121,6 +79,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     """Print what fits on a screen of 80 × 24, the verdict first."""
     import textwrap
 
+    from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
     sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
@@ -129,7 +88,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
-    facts["edges"] = "were never a file" if path is None else short_path(path)
+    origin = "from memory" if path is None else f"from {short_path(path)}"
+    facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
     facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
@@ -206,21 +166,62 @@ def neighbours(
         entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
         show({"job": str(job), "node": found.node, "metric": metric, "neighbours": entries}, as_json=True)
         return
-    width = max((len(str(name)) for name, _ in pairs), default=0)
-    for name, score in pairs:
-        print(f"{name!s:<{width}}  {score:.4f}")
+    names = [printable(name) for name, _ in pairs]
+    width = max(map(len, names), default=0)
+    for name, (_, score) in zip(names, pairs, strict=True):
+        print(f"{name:<{width}}  {score:.4f}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SizeFlags:
+    """The sizes of a graph that is not there yet."""
+
+    nodes: Annotated[int | None, Parameter(validator=POSITIVE)] = None
+    """Nodes of the graph, to plan all stages before there is a job."""
+    edges: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Edges of the graph, each counted once."""
+    features: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Features of each node."""
+    patches: Annotated[int | None, Parameter(name=["--patches", "-p"], validator=POSITIVE)] = None
+    """Number of patches. [default: as for a job]"""
 
 
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
 def plan(
-    job: JobFolder,
+    job: Annotated[Path | None, Parameter(help="The folder of a job with patches; or none, with --nodes.")] = None,
     *,
+    sizes: SizeFlags = SizeFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
     recipe: RecipeFlags = RecipeFlags(),
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
-    """Estimate time, memory and disk of each stage from a small probe, and say what to change if it does not fit."""
+    """Estimate CPU time, memory and disk of each stage, and say what to change if it does not fit.
+
+    For a job with patches the embedder is tried on two of them. Without a job, all stages from files to the evaluation
+    are estimated from sizes alone, as in: graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
+    """
+    from graphquilt.errors import InputError
+
+    if (job is None) == (sizes.nodes is None):
+        raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
+    estimate, n_workers = (
+        _plan_sizes(sizes, embedder, recipe, workers) if job is None else _plan_job(job, embedder, recipe, workers)
+    )
+    if output.json:
+        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
+        return
+    print(f"{'stage':<12}{'CPU time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
+    for stage in estimate.stages:
+        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
+        print(f"{stage.stage:<12}{duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
+    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
+    for line in estimate.advice or ("It fits.",):
+        print(line)
+
+
+def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
     from graphquilt.jobs import Job, plan_job
 
     opened = Job.open(job)
@@ -228,21 +229,16 @@ def plan(
     settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
     n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
     with watching() as progress:
-        estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
-    if output.json:
-        show(asdict(estimate) | {"workers": n_workers}, as_json=True)
-        return
-    print(f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
-    for stage in estimate.stages:
-        memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        print(f"{stage.stage:<12}{_duration(stage.seconds):>12}{memory:>12}{disk:>12}")
-    print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
-    for line in estimate.advice or ("It fits.",):
-        print(line)
+        return plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress), n_workers
 
 
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"
+def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
+    from graphquilt.jobs import Sizes, plan_sizes
+    from graphquilt.pipeline.cutting import default_patches
+
+    settings = job_settings({}, embedder=embedder, recipe=recipe)
+    nodes = flags.nodes or 1
+    n_patches = flags.patches or default_patches(nodes)
+    sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
+    n_workers = workers.count(settings.recipe.runs * n_patches)
+    return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import App, Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.values import Output, Workers
+from graphquilt.cli.display import watching
+from graphquilt.cli.evaluation import GridFlags
+from graphquilt.cli.graphs import memory_bytes
+from graphquilt.cli.values import (
+    POSITIVE,
+    CuttingFlags,
+    EmbedderFlags,
+    Output,
+    RecipeFlags,
+    SourceFlags,
+    StitchingFlags,
+    changed,
+    job_settings,
+)
+from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.progress import Progress
+    from graphquilt.studies.cells import Cell, Row
+
+Flags = TypeVar("Flags", CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags)
 
 reproduce_app = App(name="reproduce", help="Repeat a study of the paper.")
 datasets_app = App(name="datasets", help="List, read and download data sets.")
@@ -59,6 +79,18 @@ def _report(event: Progress) -> None:
     print(f"{event.stage}: {event.done} of {event.total}", file=sys.stderr)
 
 
+def _run(cells: Sequence[Cell], out: Path, workers: Workers) -> None:
+    """Compute the cells of a study that are not finished in its folder."""
+    from graphquilt.studies.cells import run_cells
+
+    with workers.executor(len(cells)) as pool:
+        run_cells(cells, out, executor=pool, progress=_report)
+
+
+def _show(rows: list[Row], tables: Callable[[list[Row]], str], output: Output) -> None:
+    print(json.dumps(rows) if output.json else tables(rows))
+
+
 @reproduce_app.command
 def small(
     *,
@@ -73,15 +105,14 @@ def small(
     output: Output = Output(),
 ) -> None:
     """Train in full and in patches, align, and measure AUC and accuracy against the dimension."""
-    from graphquilt.studies.small_scale import reproduce_small, small_cells
-    from graphquilt.studies.small_scale_report import tables
+    from graphquilt.studies.small_scale import small_cells
+    from graphquilt.studies.small_scale_report import tables, write_report
 
     cells = small_cells(
         _words(datasets), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
     )
-    with workers.executor(len(cells)) as pool:
-        rows = reproduce_small(cells, out, executor=pool, progress=_report, maps=maps)
-    print(json.dumps(rows) if output.json else tables(rows))
+    _run(cells, out, workers)
+    _show(write_report(out, data=study.data, maps=maps), tables, output)
 
 
 @reproduce_app.command
@@ -98,8 +129,8 @@ def quality(
     output: Output = Output(),
 ) -> None:
     """Measure what stitching loses: the whole graph, patches as in the paper, and patches from a shared start."""
-    from graphquilt.studies.quality import quality_cells, reproduce_quality
-    from graphquilt.studies.quality_report import quality_tables
+    from graphquilt.studies.quality import quality_cells
+    from graphquilt.studies.quality_report import quality_tables, write_quality
 
     cells = quality_cells(
         _words(datasets),
@@ -111,9 +142,8 @@ def quality(
         splits=study.splits,
         data=study.data,
     )
-    with workers.executor(len(cells)) as pool:
-        rows = reproduce_quality(cells, out, executor=pool, progress=_report)
-    print(json.dumps(rows) if output.json else quality_tables(rows))
+    _run(cells, out, workers)
+    _show(write_quality(out), quality_tables, output)
 
 
 @reproduce_app.command
@@ -128,12 +158,11 @@ def ablation(
     output: Output = Output(),
 ) -> None:
     """Change how the graph is cut, one choice at a time, and measure what that does."""
-    from graphquilt.studies.ablation import ablation_cells, ablation_table, reproduce_ablation
+    from graphquilt.studies.ablation import ablation_cells, ablation_table, write_ablation
 
     cells = ablation_cells(_words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
-    with workers.executor(len(cells)) as pool:
-        rows = reproduce_ablation(cells, out, executor=pool, progress=_report)
-    print(json.dumps(rows) if output.json else ablation_table(rows))
+    _run(cells, out, workers)
+    _show(write_ablation(out), ablation_table, output)
 
 
 @reproduce_app.command
@@ -149,8 +178,8 @@ def federated(
     output: Output = Output(),
 ) -> None:
     """Cut a graph among parties: each alone, federated, central and full; noise, caps, and a party that lies."""
-    from graphquilt.studies.federated import federated_cells, reproduce_federated
-    from graphquilt.studies.federated_report import federated_tables
+    from graphquilt.studies.federated import federated_cells
+    from graphquilt.studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(
         _words(datasets),
@@ -161,9 +190,76 @@ def federated(
         splits=study.splits,
         data=study.data,
     )
-    with workers.executor(len(cells)) as pool:
-        rows = reproduce_federated(cells, out, executor=pool, progress=_report)
-    print(json.dumps(rows) if output.json else federated_tables(rows))
+    _run(cells, out, workers)
+    _show(write_federated(out), federated_tables, output)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LargeFlags:
+    """What the large-scale study reads and measures."""
+
+    mag240m: Path
+    """The folder of OGB-LSC MAG240M."""
+    memory: str = "1G"
+    """Memory in which the graph is built, as 4G."""
+    max_edges: Annotated[int, Parameter(validator=POSITIVE)] = 1_000_000
+    """Edges that the AUC is computed from."""
+    map_nodes: int = 500_000
+    """The most labelled papers on the map; 0 draws none."""
+
+
+@reproduce_app.command
+def large(
+    *,
+    large: LargeFlags,
+    out: OutFolder = Path("large-scale"),
+    cutting: CuttingFlags = CuttingFlags(),
+    embedder: EmbedderFlags = EmbedderFlags(),
+    recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
+    grid: GridFlags = GridFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
+
+    Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. The command goes on where it was stopped.
+    """
+    from graphquilt.studies.large import LargeStudy, reproduce_large
+    from graphquilt.studies.large_report import large_table
+
+    protocol = {"patches": 10_000, "partition": "fennel", "degree": 20.0, "overlap": "512:2048"}
+    settings = job_settings(
+        {},
+        edges=(out / "graph", SourceFlags()),
+        cutting=_filled(cutting, protocol | {"edge_weight": "conductance", "seed": 0}),
+        embedder=_filled(embedder, {"embedder": "vgae", "dim": 128}),
+        recipe=_filled(recipe, {"recipe": "paper"}),
+        stitching=_filled(stitching, {"precision": "float32"}),
+    )
+    study = LargeStudy(
+        source=large.mag240m,
+        out=out,
+        settings=settings,
+        grid=grid.grid(),
+        max_edges=large.max_edges,
+        map_nodes=large.map_nodes,
+        memory=memory_bytes(large.memory),
+    )
+
+    def pool(n_tasks: int) -> AbstractContextManager[Executor | None]:
+        return workers.executor(n_tasks, settings.embedders)
+
+    with watching() as progress:
+        rows = reproduce_large(study, workers=pool, progress=progress)
+    print(json.dumps(rows) if output.json else f"{large_table(rows)}\n{out / 'large.md'}")
+
+
+def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
+    """Return flags with the values of the protocol where none is given."""
+    return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
 
 
 @datasets_app.command(name="list")
@@ -189,11 +285,12 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
 def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
     from graphquilt.datasets import load_dataset
+    from graphquilt.evaluate.pairs import count_pairs
 
     graph = load_dataset(name, data=data)
     counts = {
         "nodes": graph.n_nodes,
-        "edges (both directions)": graph.n_edges,
+        "edges": count_pairs(graph, exact=False),
         "features": 0 if graph.features is None else graph.features.shape[1],
         "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
     }

@@ -17,7 +17,8 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import watching
-from graphquilt.cli.values import Output, Workers
+from graphquilt.cli.values import Output
+from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.datasets.catalogue import RECORDS, dataset_files
-from graphquilt.datasets.pickles import Placeholder, load_npz, load_pickle, load_torch
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import check_size, csr_of
 from graphquilt.ingest import read_mag240m
+from graphquilt.ingest.pickles import Placeholder, load_npz, load_pickle, load_torch
 
 __all__ = ["block_graph", "load_dataset"]
 

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Float32Array, Int64Array
 from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.contract import Context, Fit, Surroundings, check_dim
 from graphquilt.embedders.principal import principal_directions
-from graphquilt.embedders.signals import (
-    Signal,
-    cluster_signal,
-    clusters_of,
-    estimated,
-    feature_signal,
-    feature_width,
-    inverse_lengths,
-)
+from graphquilt.embedders.reduction import Weighted, measured_rows, projected, sketched_rows, stored
+from graphquilt.embedders.signals import cluster_signal, clusters_of, feature_signal, feature_width
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback
 
 __all__ = ["Propagation"]
 
-OFFERED = 50  # rows that a patch without a survey offers
-WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
-HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
 SMALLEST_HALF = 2.0**-14  # numbers below this are slow to turn into half precision, and do not count in unit rows
 FEWEST, USUAL = 256, 1000  # clusters of a graph, where the embedder does not say how many
 CLUSTER = 50  # nodes of a cluster, of which larger graphs have more than usual,
 SIGNAL = 2 * 10**8  # as long as the signal of memberships has no more entries than this
-PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
-
-Weighted: TypeAlias = Sequence[tuple[float, Signal]]
+POWERS = 1  # of a sketch of the whole graph; those of patches need none, because together they tell more
 
 
 @dataclass(frozen=True)
@@ -58,8 +46,8 @@ class Propagation:
     steps, restart : int, float
         The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
     sample : int
-        Number of rows of the whole graph that its directions are computed from, where it has more. The same rows serve
-        a shared start, so that patches get the directions of the whole graph; all offers together have that many rows.
+        Number of rows of the whole graph that its directions are computed from, where it has more. Where memberships
+        are used, patches offer the same rows for a shared start, so that they get the directions of the whole graph.
     block : int
         Number of columns that are propagated at once: fewer need less memory.
     context : Context or None
@@ -77,7 +65,7 @@ class Propagation:
     leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
 
     A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
-    the origin. The seed only chooses the rows that a patch without a survey offers.
+    the origin. The seed does not matter.
 
     Examples
     --------
@@ -125,46 +113,47 @@ class Propagation:
         return Motions() if self.start is None else Motions(rotate=False, translate=False)
 
     def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:  # noqa: ARG002
-        """Return what patches need to know of the whole graph, one row per node.
+        """Return what patches need to know of the whole graph, one row per node; nothing where only features are used.
 
-        ``sample`` numbers the nodes whose rows are offered, and is -1 for others. Where memberships are used,
-        ``cluster`` is the cluster of each node, -1 without edges, and ``share`` the share of the nodes that are in it.
+        ``sample`` numbers the nodes whose rows are offered, and is -1 for others, ``cluster`` is the cluster of each
+        node, -1 without edges, and ``share`` the share of the nodes that are in it.
         """
         graph = graph.undirected()
-        chosen = _chosen(graph.n_nodes, self.sample, 0)
+        if not self._needs_clusters(graph):
+            return {}
+        chosen = _chosen(graph.n_nodes, self.sample)
         sample = np.full(graph.n_nodes, -1, dtype=np.int32)
         sample[chosen] = np.arange(len(chosen), dtype=np.int32)
         return {"sample": sample, **self._clusters(graph)}
 
-    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
-        """Return a few rows of the propagated signal, for :meth:`started`.
+    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
+        """Return a few rows that have the main directions of the propagated signal, for :meth:`started`.
 
-        They are those of the nodes that the survey has chosen, or of 50 nodes where there is no survey. What surrounds
-        the patch counts, as it does in :meth:`fit`. A patch with neither features nor a survey has no frame in common
-        with others, and offers nothing.
+        Of features they are a sketch of all rows of the patch. Features are spread inside the patch alone, since their
+        directions hardly depend on what lies around it, and a node that is in several patches counts in each with its
+        share. Where memberships are used, the offered rows are those of the nodes that the survey has chosen. A patch
+        with neither features nor a survey has no frame in common with others, and offers nothing.
         """
-        if surroundings is None and self._needs_clusters(graph):
-            return {}
-        n, offer = _count(graph, surroundings), {}
+        if not self._needs_clusters(graph):
+            n = _count(graph, surroundings)
+            counts = {} if surroundings is None else surroundings.survey
+            weights = 1 / np.maximum(counts["patches"][:n], 1) if "patches" in counts else None
+            part = graph if n == graph.n_nodes else graph.subgraph(np.arange(n))
+            ((_, signal),) = self._signals(part, np.arange(n), None)
+            return {"rows": _half(sketched_rows(signal, self.dim, self.block, weights=weights))}
         if surroundings is None or "sample" not in surroundings.survey:
-            chosen = _chosen(n, OFFERED, seed)
-        else:
-            sample = np.asarray(surroundings.survey["sample"][:n])
-            if sample.ndim != 1 or sample.dtype.kind != "i":
-                raise InputError(
-                    f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}."
-                )
-            chosen = np.flatnonzero(sample >= 0)
-            offer["sample"] = sample[chosen]
-        signals = self._signals(graph, chosen, surroundings)
-        rows = _measured(signals, np.arange(len(chosen)), self.block)[1]
-        rows[np.abs(rows) < SMALLEST_HALF] = 0
-        return {**offer, "rows": rows.astype(np.float16)}
+            return {}
+        sample = np.asarray(surroundings.survey["sample"][: surroundings.n_inner])
+        if sample.ndim != 1 or sample.dtype.kind != "i":
+            raise InputError(f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}.")
+        chosen = np.flatnonzero(sample >= 0)
+        rows = measured_rows(self._signals(graph, chosen, surroundings), np.arange(len(chosen)), self.block)
+        return {"sample": sample[chosen], "rows": _half(rows)}
 
     def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
         """Return the embedder that all patches use: its directions are those of all offered rows together.
 
-        A node that several patches offer counts once. Where a patch offers nothing, there is no shared start.
+        A numbered node that several patches offer counts once. Where a patch offers nothing, there is no shared start.
         """
         if not offers or any("rows" not in offer for offer in offers):
             return replace(self, start=None)
@@ -195,12 +184,16 @@ class Propagation:
         n, start = _count(graph, surroundings), self.start
         signals = self._signals(graph, np.arange(n), surroundings)
         if start is None:
-            signals = [(weight, _stored(signal)) for weight, signal in signals]
-            signals, rows = _measured(signals, _chosen(n, self.sample, 0), self.block, progress)
+            signals = [(weight, stored(signal)) for weight, signal in signals]
+            chosen = _chosen(n, self.sample)
+            if self._needs_clusters(graph):
+                rows = measured_rows(signals, chosen, self.block, progress)
+            else:
+                ((_, signal),) = self._signals(graph, chosen, surroundings)
+                rows = sketched_rows(signal, self.dim, self.block, powers=POWERS, progress=progress)
             start = {"directions": principal_directions(rows, self.dim)}
-        elif surroundings is not None:
-            signals = [(weight, estimated(signal, self.dim)) for weight, signal in signals]
-        Z = _projected(signals, start["directions"], self.block, progress)
+            progress = None  # what is left costs less
+        Z = projected(signals, start["directions"], self.block, progress)
         return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
 
     def __call__(self, graph: Graph, seed: int) -> Float32Array:
@@ -267,111 +260,11 @@ def _count(graph: Graph, surroundings: Surroundings | None) -> int:
     return graph.n_nodes if surroundings is None else surroundings.n_inner
 
 
-def _chosen(n: int, count: int, seed: int) -> Int64Array:
+def _chosen(n: int, count: int) -> Int64Array:
     """Return at most ``count`` of n rows, ascending."""
-    return np.arange(n) if n <= count else np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
+    return np.arange(n) if n <= count else np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
-def _stored(signal: Signal) -> Signal:
-    """Return a signal that computes each block once, if they fit into memory and are needed more than once."""
-    size = signal.n_rows * len(signal.columns)
-    if 2 * size > HALVED or signal.spread is not None:
-        return signal
-    dtype = np.float32 if 4 * size <= WHOLE else np.float16
-    blocks: dict[tuple[int, int], AnyArray] = {}
-
-    def block(first: int, last: int) -> Float32Array:
-        if (first, last) not in blocks:
-            H = signal.block(first, last)
-            blocks[first, last] = H.astype(dtype)
-            return H
-        return blocks[first, last].astype(np.float32, copy=False)
-
-    return replace(signal, block=block)
-
-
-def _blocks(signal: Signal, width: int) -> Iterator[tuple[IntArray, Float32Array]]:
-    """Yield the numbers of some columns, and these columns."""
-    for first in range(0, len(signal.columns), width):
-        last = min(first + width, len(signal.columns))
-        yield signal.columns[first:last], signal.block(first, last)
-
-
-def _measured(
-    signals: Weighted, rows: Int64Array, block: int, progress: ProgressCallback | None = None
-) -> tuple[Weighted, Float32Array]:
-    """Return the signals with the lengths of all their rows, and some of these rows.
-
-    The rows have unit length times the weight of each signal, which stand side by side, (k, w).
-    """
-    measured, parts, done = [], [], 0
-    width = sum(len(signal.columns) for _, signal in signals)
-    for weight, signal in signals:
-        H = np.zeros((len(rows), signal.width), dtype=np.float32)
-        squares = np.zeros(signal.n_rows, dtype=np.float32)
-        for columns, values in _blocks(signal, block):
-            squares += np.einsum("ij,ij->i", values, values)
-            H[:, columns] = values[rows]
-            done += len(columns)
-            report(progress, "propagation", done, width)
-        H *= weight * inverse_lengths(squares[rows])[:, None]
-        measured.append((weight, replace(signal, squares=squares)))
-        parts.append(H)
-    return measured, np.hstack(parts)
-
-
-def _projected(signals: Weighted, V: AnyArray, block: int, progress: ProgressCallback | None) -> Float32Array:
-    """Return H V for signals H whose rows get unit length, side by side."""
-    V = np.asarray(V, dtype=np.float32)
-    width = sum(signal.width for _, signal in signals)
-    if width != len(V):
-        raise InputError(
-            f"the shared start is for signals of {len(V)} columns, and this graph has one of {width}; the features "
-            "must be those that the start was made with."
-        )
-    Z = np.zeros((signals[0][1].n_rows, V.shape[1]), dtype=np.float32)
-    done = 0
-    for weight, signal in signals:
-        part, squares = _product(signal, V[done : done + signal.width], block, progress)
-        part *= weight * inverse_lengths(squares)[:, None]
-        Z += part
-        done += signal.width
-    return Z
-
-
-def _product(
-    signal: Signal, V: Float32Array, block: int, progress: ProgressCallback | None
-) -> tuple[Float32Array, Float32Array]:
-    """Return H V and the squared lengths of the rows of H; what H is spread from is multiplied first if possible."""
-    if signal.spread is not None and (signal.squares is not None or signal.probes is not None):
-        return _spread(signal, V, block)
-    part = np.zeros((signal.n_rows, V.shape[1]), dtype=np.float32)
-    squares, done = np.zeros(signal.n_rows, dtype=np.float32), 0
-    for columns, H in _blocks(signal, block):
-        squares += np.einsum("ij,ij->i", H, H)
-        onto = V[columns]
-        for a in range(0, signal.n_rows, PRODUCT_ROWS):
-            rows = slice(a, min(a + PRODUCT_ROWS, signal.n_rows))
-            part[rows] += H[rows] @ onto
-        done += len(columns)
-        report(progress if signal.squares is None else None, "propagation", done, len(signal.columns))
-    return part, squares
-
-
-def _spread(signal: Signal, V: Float32Array, block: int) -> tuple[Float32Array, Float32Array]:
-    """Return H V and the squared lengths of the rows h of H, which are estimated where they are not known.
-
-    A length is exact along V; the rest of h is measured by random probes R, since E |R'(h - V V'h)|² = |h - V V'h|².
-    """
-    assert signal.spread is not None
-    probes = np.empty((signal.width, 0), np.float32) if signal.probes is None else signal.probes
-    onto = np.hstack([V, probes])
-    product = np.empty((signal.n_rows, onto.shape[1]), dtype=np.float32)
-    for first in range(0, onto.shape[1], block):
-        columns = slice(first, min(first + block, onto.shape[1]))
-        product[:, columns] = signal.spread(np.ascontiguousarray(onto[:, columns]))
-    part, rest = product[:, : V.shape[1]], product[:, V.shape[1] :]
-    if signal.squares is not None:
-        return part, signal.squares
-    rest = rest - part @ (V.T @ probes)
-    return part, np.einsum("ij,ij->i", part, part) + np.einsum("ij,ij->i", rest, rest)
+def _half(rows: Float32Array) -> AnyArray:
+    """Return rows in half precision."""
+    return np.where(np.abs(rows) < SMALLEST_HALF, 0, rows).astype(np.float16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,16 +21,11 @@ __all__ = [
     "Survey",
     "cluster_signal",
     "clusters_of",
-    "estimated",
     "feature_signal",
     "feature_width",
     "inverse_lengths",
 ]
 
-WIDEST = 2000  # features with more columns than this are projected
-PROJECTED = 1024  # to this many
-PROBES = 64  # random directions that lengths of rows are estimated by
-RANDOM_SEED = 20_261_116  # of projection and probes, the same for all graphs
 WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
 WALK_STEPS = 5
 SMALLEST = 4  # nodes per cluster, at least, on average
@@ -81,8 +76,8 @@ class Signal:
     """The ``n_rows`` wanted rows of a signal with ``width`` columns, computed in blocks of columns.
 
     ``block(first, last)`` has the columns ``columns[first:last]``; all other columns are zero. A signal H that is
-    linear in what was spread also has ``spread``, which returns H V for directions V (width, b) and spreads only b
-    columns.
+    linear in what was spread also has ``spread``, which returns H V for directions V (width, b), and ``gather``, which
+    returns H' Y (width, b) for Y (n_rows, b); both spread only b columns.
     """
 
     n_rows: int
@@ -90,15 +85,7 @@ class Signal:
     columns: IntArray
     block: Callable[[int, int], Float32Array]
     spread: Callable[[Float32Array], Float32Array] | None = None
-    squares: Float32Array | None = None  # the squared lengths of the rows, once they are known
-    probes: Float32Array | None = None  # (width, k) directions that they are estimated by
-
-
-def estimated(signal: Signal, dim: int) -> Signal:
-    """Return a signal whose rows are measured by random probes, where that spreads fewer columns along with ``dim``."""
-    if signal.spread is None or signal.width <= dim + PROBES:
-        return signal
-    return replace(signal, probes=_gaussian(signal.width, PROBES))
+    gather: Callable[[Float32Array], Float32Array] | None = None
 
 
 def needed_rows(graph: Graph, rows: Int64Array, steps: int) -> list[Int64Array]:
@@ -139,51 +126,34 @@ def _walk(graph: Graph, rows: Int64Array, *, symmetric: bool, restart: float, st
 
 
 def feature_width(graph: Graph) -> int:
-    """Return the number of columns of the signal that the features give; 0 where there are none."""
-    width = 0 if graph.features is None else graph.features.shape[1]
-    return PROJECTED if width > WIDEST else width
+    """Return the number of features; 0 where there are none."""
+    return 0 if graph.features is None else int(graph.features.shape[1])
 
 
 def feature_signal(graph: Graph, rows: Int64Array, *, restart: float, steps: int) -> Signal:
-    """Return these rows of the propagated features, whose rows are given unit length first.
-
-    Wide features go through a random projection with a fixed seed, the same for all graphs.
-    """
+    """Return these rows of the propagated features, whose rows are given unit length first."""
     assert graph.features is not None
-    X = graph.features
-    scale = inverse_lengths(_squares(X))
-    walk = _walk(graph, rows, symmetric=True, restart=restart, steps=steps)
-    projection = _gaussian(X.shape[1], PROJECTED) if X.shape[1] > WIDEST else None
-    columns = _column_blocks(X)
-
-    def walked(H: Float32Array) -> Float32Array:
-        H *= scale[:, None]
-        return _only(walk.of_values(H), rows)
-
-    def block(first: int, last: int) -> Float32Array:
-        if projection is None:
-            return walked(columns(first, last))
-        return walked(_times(X, projection[:, first:last]))
+    X, width = graph.features, feature_width(graph)
+    scale = inverse_lengths(_squares(X))[:, None]
+    walk = functools.partial(_walk, graph, symmetric=True, restart=restart, steps=steps)
+    to_rows = walk(rows)
 
     def spread(V: Float32Array) -> Float32Array:
-        return walked(_times(X, V if projection is None else projection @ V))
+        H = _times(X, V)
+        H *= scale
+        return _only(to_rows.of_values(H), rows)
 
-    width = feature_width(graph)
-    return Signal(len(rows), width, np.arange(width), block, spread)
+    def gather(Y: Float32Array) -> Float32Array:
+        F = np.zeros((graph.n_nodes, Y.shape[1]), dtype=np.float32)
+        F[rows] = Y
+        F = walk(np.arange(graph.n_nodes)).of_values(F)  # the walk is its own transpose
+        F *= scale
+        return _transposed_times(X, F)
 
+    def block(first: int, last: int) -> Float32Array:
+        return spread(np.eye(width, last - first, -first, dtype=np.float32))
 
-def _column_blocks(X: AnyArray | sp.csr_array) -> Callable[[int, int], Float32Array]:
-    """Return a function that gives the dense columns of X from ``first`` to ``last``, float32."""
-    if not isinstance(X, sp.csr_array):
-        return lambda first, last: np.array(X[:, first:last], dtype=np.float32)
-    by_column: list[sp.csc_array] = []
-
-    def columns(first: int, last: int) -> Float32Array:
-        if not by_column:  # sorted by columns once, when the first of them are wanted
-            by_column.append(sp.csc_array(X, dtype=np.float32))
-        return np.ascontiguousarray(by_column[0][:, first:last].toarray())
-
-    return columns
+    return Signal(len(rows), width, np.arange(width), block, spread, gather)
 
 
 def _times(X: AnyArray | sp.csr_array, V: Float32Array) -> Float32Array:
@@ -196,16 +166,19 @@ def _times(X: AnyArray | sp.csr_array, V: Float32Array) -> Float32Array:
     return H
 
 
+def _transposed_times(X: AnyArray | sp.csr_array, F: Float32Array) -> Float32Array:
+    """Return X' F, float32, in the same way."""
+    if isinstance(X, sp.csr_array):
+        return np.asarray(X.astype(np.float32, copy=False).T @ F)
+    product = np.zeros((X.shape[1], F.shape[1]), dtype=np.float32)
+    for a in range(0, X.shape[0], ROWS):
+        product += X[a : a + ROWS].astype(np.float32, copy=False).T @ F[a : a + ROWS]
+    return product
+
+
 def _only(H: Float32Array, rows: Int64Array) -> Float32Array:
     """Return these rows of H, without a copy where they are the first ones."""
     return H[: len(rows)] if len(rows) == 0 or rows[-1] == len(rows) - 1 else H[rows]
-
-
-@functools.lru_cache(maxsize=2)
-def _gaussian(width: int, count: int) -> Float32Array:
-    """Return random directions R (width, count), the same for all graphs, with E |R'h|² = |h|²."""
-    rng = np.random.default_rng(RANDOM_SEED)
-    return rng.standard_normal((width, count), dtype=np.float32) / np.float32(np.sqrt(count))
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:

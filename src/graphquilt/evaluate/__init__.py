@@ -3,20 +3,20 @@
 from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
 from graphquilt.evaluate.diagnosis import Diagnosis, diagnose, one_encoder
+from graphquilt.evaluate.fixed_splits import fixed_split, read_split, split_by_years
 from graphquilt.evaluate.geometry import procrustes_error
 from graphquilt.evaluate.grid import Grid, GridResult, mlp_grid
 from graphquilt.evaluate.links import (
     LinkQuality,
     cosine,
-    hold_out_edges,
     inner_product,
     link_prediction_auc,
     link_quality,
     negative_distance,
     reconstruction_auc,
-    sample_non_edges,
 )
 from graphquilt.evaluate.logistic import InvariantLogistic
+from graphquilt.evaluate.pairs import hold_out_edges, sample_non_edges
 from graphquilt.evaluate.routes import Comparison, EvaluationOptions, Quality, compare_routes, quality
 from graphquilt.linalg.ranking import average_precision, roc_auc
 
@@ -38,6 +38,7 @@ __all__ = [
     "compare_routes",
     "cosine",
     "diagnose",
+    "fixed_split",
     "hold_out_edges",
     "inner_product",
     "link_prediction_auc",
@@ -48,7 +49,9 @@ __all__ = [
     "procrustes_error",
     "quality",
     "random_splits",
+    "read_split",
     "reconstruction_auc",
     "roc_auc",
     "sample_non_edges",
+    "split_by_years",
 ]

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError, needs_extra
+from graphquilt.checksums import read_sealed, sealed_text
+from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.evaluate.checks import checked_labels
 from graphquilt.evaluate.classify import Split
+from graphquilt.files import explained, write_text
 from graphquilt.progress import ProgressCallback, report
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = ["Grid", "GridResult", "Perceptron", "mlp_grid"]
+
+_MEASURED = ("validation_loss", "validation_accuracy", "epochs")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class GridResult:
     best : Perceptron
         The perceptron with the lowest validation loss.
     accuracy : float
-        Its accuracy on the test nodes, which are used for no other perceptron.
+        Its accuracy on the test nodes, which decide nothing.
     trials : tuple of dict
         The settings, validation loss and accuracy, and epochs of each perceptron.
     """
@@ -77,6 +83,7 @@ def mlp_grid(
     seed: int,
     grid: Grid | None = None,
     device: str = "cpu",
+    keep: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> GridResult:
     """Train every perceptron of a grid with early stopping on the validation loss, and test the best.
@@ -86,7 +93,7 @@ def mlp_grid(
     X : array (n, d)
         Only the rows of one batch are read at a time, so that a memory map of any size can be used.
     y : int array (n,)
-        Classes; nodes with -1 are left out.
+        Classes; nodes with -1 are left out. Of a memory map only the nodes of the split are read.
     split : Split
         Nodes to train on, to decide when to stop, and to test on.
     seed : int
@@ -94,6 +101,9 @@ def mlp_grid(
     grid : Grid, optional
     device : str
         The device of torch, such as ``cuda``.
+    keep : path, optional
+        A JSON file for the perceptrons that are trained: with the same file, a grid that was stopped goes on.
+    progress : callable, optional
 
     Examples
     --------
@@ -108,43 +118,109 @@ def mlp_grid(
     with needs_extra("mlp_grid", "torch"):
         import torch
     grid = grid or Grid()
-    labels = checked_labels(y, len(X))
-    names = np.unique(labels[split.train][labels[split.train] >= 0])
-    if len(names) < 2:
-        raise InputError(f"the training nodes have {len(names)} class; a classifier needs at least two.")
-    known = np.isin(labels, names)
-    parts = Split(*(nodes[known[nodes]] for nodes in (split.train, split.validation, split.test)))
-    for word, nodes in vars(parts).items():
-        if len(nodes) == 0:
-            raise InputError(f"no {word} node has a label of a class that is trained on.")
-    data = _Data(X, np.searchsorted(names, labels), grid.batch_size, device)
+    train, validation, test, n_classes = _labelled(X, y, split)
+    data = _Data(X, grid.batch_size, device)
+    identity = _identity(X, (train, validation, test), grid, seed) if keep is not None else ""
+    finished = {} if keep is None else _finished(keep, identity)
     trials, best, lowest, settings = [], None, np.inf, list(grid)
     for number, setting in enumerate(settings):
         report(progress, "perceptrons", number, len(settings))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = _network(X.shape[1], len(names), setting).to(device)
-            trial = _train(model, data, parts, rate=setting.learning_rate, grid=grid, seed=seed)
-        trials.append({**vars(setting), **trial})
+        trial = finished.get(setting)
+        if trial is None or (trial["validation_loss"] < lowest and "test_accuracy" not in trial):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = _network(X.shape[1], n_classes, setting).to(device)
+                trial = _train(model, data, (train, validation), rate=setting.learning_rate, grid=grid, seed=seed)
+            if trial["validation_loss"] < lowest:
+                trial["test_accuracy"] = data.score(model, test)[1]
+            if keep is not None:
+                finished[setting] = trial
+                _keep_trials(keep, identity, finished)
         if trial["validation_loss"] < lowest:
-            lowest, best = trial["validation_loss"], (setting, model)
+            lowest, best = trial["validation_loss"], (setting, trial["test_accuracy"])
+        trials.append({**vars(setting), **{name: trial[name] for name in _MEASURED}})
     report(progress, "perceptrons", len(settings), len(settings))
     if best is None:
         raise InputError(f"none of {len(settings)} perceptrons has a finite validation loss; lower the learning rates.")
-    return GridResult(best[0], data.score(best[1], parts.test)[1], tuple(trials))
+    return GridResult(*best, tuple(trials))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Nodes and their classes, numbered 0..C-1."""
+
+    nodes: Int64Array
+    classes: Int64Array
+
+
+def _labelled(X: AnyArray, y: npt.ArrayLike, split: Split) -> tuple[_Rows, _Rows, _Rows, int]:
+    """Return the nodes of each part that have a class which is trained on, and the number of classes."""
+    if X.ndim != 2 or X.dtype.kind not in "iuf":
+        raise InputError(f"an embedding is a matrix with one row of numbers per node; this is {X.dtype} {X.shape}.")
+    labels = y if isinstance(y, np.ndarray) else np.asarray(y)
+    if labels.shape != (len(X),):
+        checked_labels(labels[:0], len(X))
+    parts = vars(split).items()
+    of_part = {name: checked_labels(labels[nodes], len(nodes)) for name, nodes in parts}
+    names = np.unique(of_part["train"][of_part["train"] >= 0])
+    if len(names) < 2:
+        raise InputError(f"the training nodes have {len(names)} class; a classifier needs at least two.")
+    rows = []
+    for name, nodes in parts:
+        known = np.isin(of_part[name], names)
+        if not known.any():
+            raise InputError(f"no {name} node has a label of a class that is trained on.")
+        rows.append(_Rows(nodes[known], np.searchsorted(names, of_part[name][known])))
+    return rows[0], rows[1], rows[2], len(names)
+
+
+def _identity(X: AnyArray, parts: Sequence[_Rows], grid: Grid, seed: int) -> str:
+    """Return a digest of what a trial depends on beside its perceptron; of the embedding, the validation rows count."""
+    digest = hashlib.sha256(
+        repr((X.shape, X.dtype.str, seed, grid.batch_size, grid.max_epochs, grid.patience)).encode()
+    )
+    for rows in parts:
+        digest.update(rows.nodes.tobytes() + rows.classes.tobytes())
+    for first in range(0, len(parts[1].nodes), 10_000):
+        digest.update(np.ascontiguousarray(X[np.sort(parts[1].nodes[first : first + 10_000])]).tobytes())
+    return digest.hexdigest()
+
+
+def _finished(path: Path, identity: str) -> dict[Perceptron, dict[str, float]]:
+    """Return the trials in a file; none where it is not there, is damaged, or has those of something else."""
+    try:
+        content, whole = read_sealed(path)
+        if not whole or content.get("of") != identity or not isinstance(content.get("trials"), list):
+            return {}
+        trials: dict[Perceptron, dict[str, float]] = {}
+        for entry in content["trials"]:  # type: ignore[attr-defined]
+            setting, trial = Perceptron(**entry["perceptron"]), entry["trial"]
+            if not all(isinstance(trial[name], int | float) for name in (*_MEASURED, *set(trial) & {"test_accuracy"})):
+                return {}
+            trials[setting] = trial
+    except (FormatError, OSError, TypeError, KeyError):
+        return {}
+    return trials
+
+
+def _keep_trials(path: Path, identity: str, trials: dict[Perceptron, dict[str, float]]) -> None:
+    entries = [{"perceptron": asdict(setting), "trial": trial} for setting, trial in trials.items()]
+    with explained(path.parent):
+        write_text(path, sealed_text({"of": identity, "trials": entries}))
 
 
 class _Data:
     """Reads batches of rows from memory or disk, in the order of the rows, and checks them."""
 
-    def __init__(self, X: AnyArray, classes: Int64Array, batch_size: int, device: str) -> None:
-        self._X, self._classes, self._size, self._device = X, classes, batch_size, device
+    def __init__(self, X: AnyArray, batch_size: int, device: str) -> None:
+        self._X, self._size, self._device = X, batch_size, device
 
-    def batches(self, nodes: Int64Array) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, labelled: _Rows, order: Int64Array) -> Iterator[tuple[Tensor, Tensor]]:
         import torch
 
-        for part in np.array_split(nodes, -(-len(nodes) // self._size)):
-            rows = np.sort(part)  # a memory map is read in order
+        for places in np.array_split(order, -(-len(order) // self._size)):
+            part = places[np.argsort(labelled.nodes[places])]  # a memory map is read in order
+            rows = labelled.nodes[part]
             block = np.asarray(self._X[rows], dtype=np.float32)
             bad = ~np.isfinite(block).all(axis=1)
             if bad.any():
@@ -152,20 +228,20 @@ class _Data:
                     f"{int(bad.sum())} of {len(rows)} rows of a batch are not finite, the first is that of node "
                     f"{int(rows[bad.argmax()])}; leave those nodes out of the split."
                 )
-            yield torch.from_numpy(block).to(self._device), torch.from_numpy(self._classes[rows]).to(self._device)
+            yield torch.from_numpy(block).to(self._device), torch.from_numpy(labelled.classes[part]).to(self._device)
 
-    def score(self, model: nn.Module, nodes: Int64Array) -> tuple[float, float]:
+    def score(self, model: nn.Module, labelled: _Rows) -> tuple[float, float]:
         """Return mean cross entropy and accuracy on these nodes."""
         import torch
 
         model.eval()
-        loss, hits = 0.0, 0
+        loss, hits, count = 0.0, 0, len(labelled.nodes)
         with torch.no_grad():
-            for block, classes in self.batches(nodes):
+            for block, classes in self.batches(labelled, np.arange(count)):
                 scores = model(block)
                 loss += float(torch.nn.functional.cross_entropy(scores, classes, reduction="sum"))
                 hits += int((scores.argmax(1) == classes).sum())
-        return loss / len(nodes), hits / len(nodes)
+        return loss / count, hits / count
 
 
 def _network(width: int, n_classes: int, setting: Perceptron) -> nn.Module:
@@ -180,24 +256,26 @@ def _network(width: int, n_classes: int, setting: Perceptron) -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(width, n_classes))
 
 
-def _train(model: nn.Module, data: _Data, split: Split, *, rate: float, grid: Grid, seed: int) -> dict[str, float]:
+def _train(
+    model: nn.Module, data: _Data, parts: tuple[_Rows, _Rows], *, rate: float, grid: Grid, seed: int
+) -> dict[str, float]:
     """Train until the validation loss has not fallen for ``patience`` epochs, and set the best weights."""
     import torch
 
-    rng = np.random.default_rng(seed)
+    (train, validation), rng = parts, np.random.default_rng(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     lowest, accuracy, stale, epoch = np.inf, 0.0, 0, 0
     best = copy.deepcopy(model.state_dict())
     while epoch < grid.max_epochs and stale < grid.patience:
         epoch += 1
         model.train()
-        for block, classes in data.batches(rng.permutation(split.train)):
+        for block, classes in data.batches(train, rng.permutation(len(train.nodes))):
             if len(block) < 2:
                 continue  # batch norm has no variance to divide by
             optimiser.zero_grad()
             torch.autograd.backward(torch.nn.functional.cross_entropy(model(block), classes))
             optimiser.step()
-        loss, share = data.score(model, split.validation)
+        loss, share = data.score(model, validation)
         stale += 1
         if loss < lowest:
             lowest, accuracy, stale = loss, share, 0

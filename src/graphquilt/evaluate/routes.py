@@ -32,15 +32,15 @@ class EvaluationOptions:
         Use at most this many edges; see :func:`reconstruction_auc`.
     score : callable
         The score of a pair of nodes; see :func:`reconstruction_auc`.
-    classifier : callable
-        See :func:`classification_accuracy`; ``AdamLogistic()`` is the paper's.
+    classifier : callable or None
+        See :func:`classification_accuracy`; ``AdamLogistic()`` is the paper's. None measures links only.
     """
 
     seed: int = 0
     splits: int = 50
     max_edges: int | None = None
     score: Score = inner_product
-    classifier: Classifier = InvariantLogistic()
+    classifier: Classifier | None = InvariantLogistic()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def quality(X: npt.ArrayLike, graph: Graph, *, options: EvaluationOptions = Eval
     0.75
     """
     auc = reconstruction_auc(X, graph, seed=options.seed, max_edges=options.max_edges, score=options.score)
-    if graph.labels is None:
+    if graph.labels is None or options.classifier is None:
         return Quality(auc)
     accuracy = classification_accuracy(
         X, graph.labels, splits=options.splits, seed=options.seed, classifier=options.classifier, skip_small=True

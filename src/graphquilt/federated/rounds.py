@@ -88,6 +88,11 @@ class Round:
             check_party_name(name)
         if len(set(self.parties)) != len(self.parties):
             raise InputError(f"a party is named twice: {', '.join(self.parties)}. Each takes part once.")
+        if len(self.parties) == 1:
+            raise InputError(
+                f"a round has at least two parties, and {self.parties[0]} is the only one named. Name the others too, "
+                "or name none, so that everyone who has the key may take part."
+            )
         needed = self.motions.points_needed(self.dim)
         if self.least < needed:
             raise InputError(

@@ -18,7 +18,6 @@ same one. Folders of format 1, which have no checksums, are opened too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -37,7 +36,6 @@ from graphquilt.checksums import (
     blocks,
     is_array_entry,
     is_checksum,
-    is_settled,
     is_size,
     read_sealed,
     sealed_text,
@@ -45,18 +43,19 @@ from graphquilt.checksums import (
 )
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.graph.checked import remember, remember_checked, remembered
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
-from graphquilt.graph.references import check_reference, is_reference, open_reference, reference
+from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference
 from graphquilt.graph.sparse import sparse_of
 from graphquilt.graph.structure import Features, Graph
 
 __all__ = [
     "DESCRIPTION",
     "attach",
+    "folder_version",
     "graph_checksums",
     "open_array",
     "open_graph",
-    "remember",
     "save",
     "sparse_features",
     "unverified",
@@ -68,12 +67,9 @@ __all__ = [
 FORMAT = "graphquilt-graph"
 VERSION = 2
 DESCRIPTION = "graph.json"
-MEMORY = "checked.json"
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _FEATURE_PARTS = tuple(f"features_{part}" for part in _CSR_PARTS)
 _NAMES = ("indptr", "indices", "weights", "labels", "node_ids", "features", *_FEATURE_PARTS)
-_LARGE = 1 << 26  # bytes of a graph that is not read again at each opening; a smaller one is read in a moment
-_LONGEST_TICK = 3.0  # seconds after which a file that was just written counts as settled on every file system
 _REMEDY = "The folder is damaged: bring back its files, or write the graph again"
 
 _log = logging.getLogger(__name__)
@@ -186,7 +182,8 @@ def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
 def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     """Return type, shape and SHA-256 of everything that an embedding of the graph depends on.
 
-    A graph from a folder has its checksums already; the arrays of another one are read.
+    A graph from a folder has its checksums already; the arrays of another one are read. Of features in a large file, 64
+    pieces are read, as where a graph folder refers to them.
 
     Examples
     --------
@@ -195,18 +192,32 @@ def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     [('indptr', '<i8', [3]), ('indices', '<i4', [2])]
     """
     return {
-        name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or array_checksum(values)]
+        name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or _checksum(values)]
         for name, values in _arrays(graph).items()
         if name not in ("labels", "node_ids")
     }
 
 
-def with_checksums(graph: Graph) -> Graph:
-    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once."""
+def _checksum(values: AnyArray) -> str:
+    file = large_file(values)
+    return array_checksum(values) if file is None else str(reference(file)["sha256"])
+
+
+def with_checksums(graph: Graph, folder: str | None = None) -> Graph:
+    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once.
+
+    ``folder`` is a graph folder that has the same edges and features.
+    """
     checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
     csr = graph.indptr, graph.indices, graph.weights
     attributes = graph.features, graph.labels, graph.node_ids
-    return Graph.__new__(Graph)._set(csr, *attributes, directed=graph.directed, checksums=checksums)
+    return Graph.__new__(Graph)._set(
+        csr,
+        *attributes,
+        directed=graph.directed,
+        checksums=checksums,
+        folder=graph.folder if folder is None else folder,
+    )
 
 
 def _feature_arrays(features: Features | None) -> dict[str, AnyArray]:
@@ -244,7 +255,7 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
     marks = {name: stamp(source / f"{name}.npy") for name in arrays}
     referenced = {name: open_reference(source, entry, verify=verify) for name, entry in elsewhere.items()}
     now = time.time_ns()
-    checksums = remembered = {} if verify else _remembered(source, marks)
+    checksums = before = {} if verify else remembered(source, marks)
     try:
         _check_shapes({**arrays, **referenced}, description)
         if not checksums:
@@ -261,8 +272,8 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
                 f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
                 f"{checksums[name][:12]}…, expected {entry['sha256'][:12]}…): its bytes have changed. {_REMEDY}."
             )
-    if not remembered:
-        _remember(source, marks, checksums, now)
+    if not before:
+        remember_checked(source, marks, checksums, now)
     checksums = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
     arrays |= referenced
     return Graph.__new__(Graph)._set(
@@ -272,7 +283,19 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
         arrays.get("node_ids"),
         directed=description["directed"],
         checksums={name: value for name, value in checksums.items() if name != "indices" or _is_usual(arrays)},
+        folder=str(source.absolute()),
     )
+
+
+def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
+    """Return sizes, times and inodes of all files of a graph folder: others mean that it must be opened again."""
+    source = Path(folder)
+    entries = _description(source)["arrays"].items()
+    paths = [Path(entry["path"]) if is_reference(entry) else source / f"{name}.npy" for name, entry in entries]
+    try:
+        return tuple(tuple(stamp(path)) for path in (source / DESCRIPTION, *paths))
+    except OSError as error:
+        raise FormatError(f"{error.filename} of the graph in {source} cannot be read ({error.strerror}).") from error
 
 
 def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
@@ -384,46 +407,3 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
         n_columns = int(arrays["features_shape"][1])
         looks["features_indices"] = ColumnCheck(arrays["features_indptr"], n_columns, ascending=False)
     return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}
-
-
-def remember(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Note that the files of a large graph are whole, right after they were written.
-
-    Files with times in the future, because the clock was set back, are not noted.
-    """
-    marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
-    end = time.monotonic() + _LONGEST_TICK
-    while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
-        if time.monotonic() > end:
-            return
-        time.sleep(0.05)
-    _remember(folder, marks, checksums, time.time_ns())
-
-
-def _is_large(marks: Mapping[str, list[int]]) -> bool:
-    return sum(mark[0] for mark in marks.values()) >= _LARGE
-
-
-def _remember(folder: Path, marks: Mapping[str, list[int]], checksums: Mapping[str, str], now: int) -> None:
-    """Note in which state the files of a large graph were checked, at ``now`` or later, if the folder is writable."""
-    note: dict[str, object] = {"files": dict(marks), "sha256": dict(checksums)}
-    if _is_large(marks) and all(is_settled(mark, now) for mark in marks.values()) and _note(folder) != note:
-        with contextlib.suppress(OSError):
-            write_text(folder / MEMORY, sealed_text(note), durable=False)
-
-
-def _remembered(folder: Path, marks: Mapping[str, list[int]]) -> dict[str, str]:
-    """Return the checksums that the files had when they were last checked; none if any of them has changed since."""
-    note = _note(folder)
-    checksums = note.get("sha256")
-    if note.get("files") != marks or not isinstance(checksums, dict) or set(checksums) != set(marks):
-        return {}
-    return checksums if all(map(is_checksum, checksums.values())) else {}
-
-
-def _note(folder: Path) -> dict[str, object]:
-    try:
-        content, whole = read_sealed(folder / MEMORY)
-    except (OSError, FormatError):
-        return {}
-    return {name: value for name, value in content.items() if name != "checksum"} if whole else {}

@@ -20,47 +20,76 @@ __all__ = [
 ]
 
 
+@jit
+def _sum_row(
+    csr: tuple[IntArray, IntArray, Float64Array],
+    clusters: tuple[IntArray, IntArray, Int64Array],
+    row: tuple[int, int],
+    total: Float64Array,
+    touched: IntArray,
+) -> int:
+    """Add the weight between cluster ``row[0]`` and each other one from ``row[1]`` on to ``total``.
+
+    Write down in ``touched`` which these are, and return how many.
+    """
+    indptr, indices, weights = csr
+    labels, members, starts = clusters
+    i, least = row
+    weighted = len(weights) > 0
+    n_touched = 0
+    for k in range(starts[i], starts[i + 1]):
+        u = members[k]
+        for e in range(indptr[u], indptr[u + 1]):
+            j = np.int64(labels[indices[e]])
+            if j == i or j < least:
+                continue
+            w = weights[e] if weighted else 1.0
+            if w > 0 and total[j] == 0:
+                touched[n_touched] = j
+                n_touched += 1
+            total[j] += w
+    return n_touched
+
+
+@jit
+def _move_row(
+    total: Float64Array, touched: IntArray, columns: IntArray, values: Float64Array, filled: int
+) -> tuple[IntArray, Float64Array]:
+    """Move the sums of the ``touched`` clusters to the end of columns and values, which grow where they are full."""
+    if filled + len(touched) > len(columns):
+        size = max(2 * len(columns), filled + len(touched))
+        more_columns = np.empty(size, columns.dtype)
+        more_values = np.empty(size, values.dtype)
+        more_columns[:filled] = columns[:filled]
+        more_values[:filled] = values[:filled]
+        columns, values = more_columns, more_values
+    for j in np.sort(touched):
+        columns[filled] = j
+        values[filled] = total[j]
+        total[j] = 0.0
+        filled += 1
+    return columns, values
+
+
 @kernel("graph of clusters")
 def quotient(
-    csr: tuple[IntArray, IntArray, Float64Array], labels: IntArray, members: IntArray, starts: Int64Array
-) -> tuple[Int64Array, Int64Array, Float64Array]:
-    """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only."""
-    indptr, indices, weights = csr
-    p = len(starts) - 1
+    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array]
+) -> tuple[Int64Array, IntArray, Float64Array]:
+    """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only.
+
+    ``clusters`` are labels, members and starts.
+    """
+    p = len(clusters[2]) - 1
     total = np.zeros(p)
     touched = np.empty(p, np.int64)
     row_ends = np.zeros(p + 1, np.int64)
-    columns = np.empty(max(p, 16), np.int64)
-    values = np.empty(max(p, 16), np.float64)
-    weighted = len(weights) > 0
-    filled = 0
+    columns: IntArray = np.empty(max(p, 16), np.int64)
+    values: Float64Array = np.empty(max(p, 16), np.float64)
     for i in range(p):
-        n_touched = 0
-        for k in range(starts[i], starts[i + 1]):
-            u = members[k]
-            for e in range(indptr[u], indptr[u + 1]):
-                w = weights[e] if weighted else 1.0
-                j = labels[indices[e]]
-                if j == i:
-                    continue
-                if w > 0 and total[j] == 0:
-                    touched[n_touched] = j
-                    n_touched += 1
-                total[j] += w
-        if filled + n_touched > len(columns):
-            size = max(2 * len(columns), filled + n_touched)
-            more_columns = np.empty(size, np.int64)
-            more_values = np.empty(size, np.float64)
-            more_columns[:filled] = columns[:filled]
-            more_values[:filled] = values[:filled]
-            columns, values = more_columns, more_values
-        for j in np.sort(touched[:n_touched]):
-            columns[filled] = j
-            values[filled] = total[j]
-            total[j] = 0.0
-            filled += 1
-        row_ends[i + 1] = filled
-    return row_ends, columns[:filled].copy(), values[:filled].copy()
+        n_touched = _sum_row(csr, clusters, (i, 0), total, touched)
+        columns, values = _move_row(total, touched[:n_touched], columns, values, row_ends[i])
+        row_ends[i + 1] = row_ends[i] + n_touched
+    return row_ends, columns[: row_ends[p]].copy(), values[: row_ends[p]].copy()
 
 
 @kernel("nodes by cluster", writes=("places", "members"))
@@ -84,42 +113,18 @@ def cluster_pairs(
     ``clusters`` are labels, members and starts. Return how many later clusters each is joined to, which, and by what
     weight: O(m) time, memory for the result only.
     """
-    indptr, indices, weights = csr
-    labels, members, starts = clusters
-    p = len(starts) - 1
+    p = len(clusters[2]) - 1
     total = np.zeros(p)
     touched = np.empty(p, np.int32)
     counts = np.zeros(last - first, np.int64)
-    columns = np.empty(max(p, 16), np.int32)
-    values = np.empty(max(p, 16), np.float64)
-    weighted = len(weights) > 0
+    columns: IntArray = np.empty(max(p, 16), np.int32)
+    values: Float64Array = np.empty(max(p, 16), np.float64)
     filled = 0
     for i in range(first, last):
-        n_touched = 0
-        for k in range(starts[i], starts[i + 1]):
-            u = members[k]
-            for e in range(indptr[u], indptr[u + 1]):
-                j = np.int64(labels[indices[e]])
-                if j <= i:
-                    continue
-                w = weights[e] if weighted else 1.0
-                if w > 0 and total[j] == 0:
-                    touched[n_touched] = j
-                    n_touched += 1
-                total[j] += w
-        if filled + n_touched > len(columns):
-            size = max(2 * len(columns), filled + n_touched)
-            more_columns = np.empty(size, np.int32)
-            more_values = np.empty(size, np.float64)
-            more_columns[:filled] = columns[:filled]
-            more_values[:filled] = values[:filled]
-            columns, values = more_columns, more_values
-        for j in np.sort(touched[:n_touched]):
-            columns[filled] = j
-            values[filled] = total[j]
-            total[j] = 0.0
-            filled += 1
+        n_touched = _sum_row(csr, clusters, (i, i + 1), total, touched)
+        columns, values = _move_row(total, touched[:n_touched], columns, values, filled)
         counts[i - first] = n_touched
+        filled += n_touched
     return counts, columns[:filled].copy(), values[:filled].copy()
 
 

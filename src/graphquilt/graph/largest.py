@@ -14,8 +14,9 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.files import check_disk, explained
+from graphquilt.graph.checked import remember
 from graphquilt.graph.checks import index_type
-from graphquilt.graph.files import DESCRIPTION, attach, open_graph, remember, write_blocks, write_description
+from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_blocks, write_description
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 

@@ -55,10 +55,11 @@ def number_nodes(
     return number[:m].astype(np.int64), number[m:].astype(np.int64), len(names), None if plain else names
 
 
-def log_removed(n_edges: int, loops: int, duplicates: int, n_nodes: int, entries: int) -> None:
+def log_removed(n_edges: int, loops: int, n_nodes: int, entries: int, *, directed: bool) -> None:
     """Log how many edges were read, what was removed, and what is left."""
-    message = "%d edges read: %d self loops and %d duplicate entries removed; %d nodes, %d entries"
-    logger.info(message, n_edges, loops, duplicates, n_nodes, entries)
+    left = entries if directed else entries // 2
+    message = "%d edges read: %d self loops and %d duplicates removed; %d nodes, %d edges"
+    logger.info(message, n_edges, loops, n_edges - loops - left, n_nodes, left)
 
 
 def assemble(
@@ -98,7 +99,7 @@ def assemble(
     except MemoryError as error:
         raise too_large from error
     loops = len(source) - len(rows) // (1 if directed else 2)
-    log_removed(len(source), loops, len(rows) - len(indices), n, len(indices))
+    log_removed(len(source), loops, n, len(indices), directed=directed)
     weights = None if weights is None else values
     if directed:
         directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)

@@ -1,25 +1,17 @@
-"""Convert graphs from and to NetworkX and PyG, and from the files of OGB-LSC."""
+"""Convert graphs from and to NetworkX and PyG."""
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError, MissingExtraError
+from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.graph.files import DESCRIPTION, open_array
 from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.outofcore import build_csr
-from graphquilt.progress import ProgressCallback
 
-_EDGES = "paper___cites___paper/edge_index.npy"
-__all__ = ["from_networkx", "from_pyg", "read_mag240m", "to_networkx", "to_numpy", "to_pyg"]
-
-_LARGEST_LABEL = 2.0**31  # more classes than any data set has
+__all__ = ["from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
 
 
 def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
@@ -124,60 +116,3 @@ def to_pyg(graph: Graph) -> Any:
     if graph.labels is not None:
         data.y = torch.from_numpy(np.array(graph.labels))
     return data
-
-
-def read_mag240m(
-    folder: str | PathLike[str],
-    out: str | PathLike[str],
-    *,
-    memory: int = 1 << 30,
-    progress: ProgressCallback | None = None,
-) -> Graph:
-    """Build the citation graph of the OGB-LSC MAG240M folder, made undirected, without the ``ogb`` package.
-
-    Parameters
-    ----------
-    folder : path
-        The folder that holds ``processed/paper___cites___paper/edge_index.npy`` (2, m), and
-        ``processed/paper/node_feat.npy`` and ``node_label.npy``; or its parent. Features and labels of the graph are
-        memory maps of these files; papers without a class have the label NaN there and -1 here.
-    out : path
-        Where the CSR goes (some 11 GB, and 21 GB more while it is built). A graph that is there is opened.
-    memory, progress
-        As for :func:`graphquilt.ingest.build_csr`.
-    """
-    root = Path(folder)
-    if not (root / "processed").is_dir():
-        root = next((child for child in sorted(root.glob("*")) if (child / "processed").is_dir()), root)
-    processed = root / "processed"
-    for name in (_EDGES, "paper/node_feat.npy"):
-        if not (processed / name).is_file():
-            raise FormatError(f"{folder} is not a folder of OGB-LSC MAG240M: processed/{name} is missing.")
-    edges, features = open_array(processed / _EDGES), open_array(processed / "paper" / "node_feat.npy")
-    if edges.ndim != 2 or edges.shape[0] != 2 or features.ndim != 2:
-        raise FormatError(f"{processed}: edge_index has shape {edges.shape} and node_feat {features.shape}.")
-    labels = _paper_labels(processed / "paper" / "node_label.npy", len(features))
-    target = Path(out)
-    if (target / DESCRIPTION).is_file():
-        graph = Graph.open(target)
-    else:
-        graph = build_csr(edges, target, n_nodes=len(features), memory=memory, progress=progress)
-    return graph.with_attributes(features=features, labels=labels)
-
-
-def _paper_labels(path: Path, n_papers: int) -> AnyArray | None:
-    """Return the class of each paper, -1 where it has none; None where there is no file of classes."""
-    if not path.is_file():
-        return None
-    labels = np.asarray(open_array(path))
-    if labels.dtype.kind == "f":
-        labels = np.where(np.isnan(labels), -1, labels)
-        if np.abs(labels).max(initial=0) > _LARGEST_LABEL:
-            raise FormatError(f"{path} holds labels up to {np.abs(labels).max()}, which are no classes. Get it again.")
-        labels = labels.astype(np.int64)
-    if labels.shape != (n_papers,) or labels.dtype.kind not in "iu":
-        raise FormatError(
-            f"{path} holds {labels.dtype} of shape {labels.shape}, not one class for each of {n_papers} papers. Get it "
-            "again."
-        )
-    return labels

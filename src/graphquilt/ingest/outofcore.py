@@ -29,8 +29,9 @@ from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_disk, check_inside, explained, write_text
 from graphquilt.graph import Graph
+from graphquilt.graph.checked import remember
 from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.files import DESCRIPTION, VERSION, remember, write_description
+from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
 from graphquilt.ingest import kernels
 from graphquilt.ingest.assembly import log_removed
 from graphquilt.ingest.sources import EdgeSource, edge_source
@@ -103,7 +104,7 @@ def build_csr(
         n_entries, arrays = _sort_buckets(work, plan, progress)
         for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
             path.replace(target / path.name)
-        log_removed(source.n_edges, plan.loops, plan.entries - n_entries, plan.n_nodes, n_entries)
+        log_removed(source.n_edges, plan.loops, plan.n_nodes, n_entries, directed=directed)
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
         remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
         shutil.rmtree(work)

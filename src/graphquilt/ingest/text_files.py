@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import logging
 import re
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read_text", "text_lines"]
 
+logger = logging.getLogger(__name__)
+
 Column = int | str
 IdKind = Literal["auto", "integer", "text"]
 _COMMENTS = ("#", "%", "//")
@@ -33,6 +36,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _PADDED = re.compile(r"[+-]?0[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SAMPLE = 200  # rows from which delimiter, header and kind of ids are guessed
+_LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
 _LINE = 1 << 20  # letters in a line; a longer one is a sign of another kind of file, and would have to fit in memory
 _BLOCK = 1 << 16  # rows that are kept as Python numbers before they become an array
 
@@ -44,6 +48,7 @@ class _Layout:
     delimiter: str | None  # None: any run of blanks
     width: int  # columns
     integer: bool  # whether ids are integers
+    header: bool
     skip: int  # lines before the first row of data
     columns: tuple[int, ...]  # positions of source, target and, if wanted, weight
 
@@ -137,7 +142,7 @@ def _layout(
     # 007 and 7 are two names: ids with leading zeros are text.
     integer = ids == "integer" or (ids == "auto" and mostly and not any(_PADDED.fullmatch(e) for e in ends))
     skip = sample[1 if header else 0][0] - 1
-    return _Layout(delimiter, len(rows[0]), integer, skip, places)
+    return _Layout(delimiter, len(rows[0]), integer, header, skip, places)
 
 
 def _looks_like_header(rows: list[list[str]]) -> bool:
@@ -158,7 +163,28 @@ def read_text(
 ) -> Columns:
     """Read ends and weights; a row that does not fit is an error with its line number."""
     layout = _layout(path, columns, header, delimiter, ids)
-    return _read_quickly(path, layout) or _read_carefully(path, layout)
+    given = _read_quickly(path, layout) or _read_carefully(path, layout)
+    if header is None and not layout.header and not layout.integer and _begins_with_names(given):
+        logger.warning(
+            "%s: the first row, %r and %r, was taken as a header, because its words occur nowhere else. If it is an "
+            "edge: header=False in Python, or graphquilt ingest --no-header.",
+            path,
+            str(given.source[0])[:40],
+            str(given.target[0])[:40],
+        )
+        weights = None if given.weights is None else given.weights[1:]
+        given = Columns(given.source[1:], given.target[1:], weights)
+    return given
+
+
+def _begins_with_names(given: Columns) -> bool:
+    """Return whether the first row names the columns: its words occur nowhere else, and no other row is like that."""
+    ends = np.stack([given.source, given.target])
+    if len(given.source) < _LEAST_ROWS or any((ends[:, 1:] == word).any() for word in ends[:, 0]):
+        return False
+    _, places, counts = np.unique(ends, return_inverse=True, return_counts=True)
+    alone = (counts[places].reshape(ends.shape) == 1).all(axis=0)
+    return bool(alone[0]) and int(alone.sum()) == 1
 
 
 def _has_single_blanks(path: Path, skip: int) -> bool:

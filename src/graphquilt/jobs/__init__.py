@@ -7,15 +7,16 @@
 """
 
 from graphquilt.jobs.advice import Advice, fit_advice
+from graphquilt.jobs.costs import Sizes
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
-from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, keep_routes
+from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
-from graphquilt.jobs.plan import Plan, StagePlan, plan_job
+from graphquilt.jobs.plan import Plan, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobStatus, job_status
@@ -33,8 +34,10 @@ __all__ = [
     "Plan",
     "Processes",
     "QuiltResult",
+    "Sizes",
     "Source",
     "StagePlan",
+    "classify_job",
     "compare_job",
     "embed",
     "evaluate_job",
@@ -46,5 +49,6 @@ __all__ = [
     "keep_routes",
     "neighbours",
     "plan_job",
+    "plan_sizes",
     "stitch_files",
 ]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from graphquilt.alignment.verdict import grade
+import numpy as np
+
+from graphquilt.alignment.verdict import GOOD, grade
 from graphquilt.embedders import Propagation
+from graphquilt.jobs.flags import flag_words, kept_flags
 from graphquilt.jobs.job import Job, short_path
 from graphquilt.jobs.settings import JobSettings, Unknown
 
 __all__ = ["Advice", "fit_advice"]
 
 _EMBEDDERS = ("Propagation", "SVD", "VGAE", "GAE", "DGI")  # that the command line knows by name
+_OF_EMBEDDER = ("set", "recipe", "runs", "start", "scale", "rotate", "translate")  # flags that suit one embedder
 
 
 @dataclass(frozen=True)
@@ -30,44 +36,68 @@ def fit_advice(job: Job) -> list[Advice]:
     if word not in ("doubtful", "bad"):
         return []
     advice = []
-    if word == "doubtful" and not alignment.robust and not alignment.moves_nothing:
+    some_agree = bool(np.median(alignment.edge_errors) < GOOD)  # else there is nothing to believe instead
+    if some_agree and not alignment.robust and not alignment.moves_nothing:
         advice.append(Advice("Doubt the overlaps that contradict the others", job.command("align", "--robust")))
     if job.graph is None:
         return advice
     if not alignment.moves_nothing and not isinstance(settings.embedders[0], Propagation):
-        advice.append(
-            _again(job, "Use an embedder that gives all patches one frame", "propagation", embedder="propagation")
-        )
+        why = "Use an embedder that gives all patches one frame"
+        advice.append(Advice(why, _again(job, "propagation", {"embedder": "propagation"}, without=_OF_EMBEDDER)))
     n_patches = job.patch_graph.n_patches
     fewer = 1 if n_patches <= 3 else n_patches // 2
-    advice.append(_again(job, "Cut fewer, larger patches", f"{fewer}-patches", n_patches=fewer))
+    advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", {"patches": fewer})))
     if settings.dim > 8:
         dim = max(8, settings.dim // 2)
-        advice.append(_again(job, "Embed in fewer dimensions", f"dim-{dim}", dim=dim))
+        advice.append(Advice("Embed in fewer dimensions", _again(job, f"dim-{dim}", {"dim": dim})))
     return advice
 
 
-def _again(job: Job, why: str, ending: str, **changes: int | str) -> Advice:
-    """Return the same job with some changes, in a folder of its own."""
+def _again(job: Job, ending: str, changes: Mapping[str, object], *, without: Collection[str] = ()) -> str:
+    """Return what made the job with some changes, in a folder of its own."""
     settings = job.settings
-    values: dict[str, object] = {"dim": settings.dim, "n_patches": settings.cutting.n_patches, **changes}
     if settings.source.path is None:
-        values = {name: value for name, value in values.items() if name != "embedder"}
-        named = ", ".join(f"{name}={value}" for name, value in values.items())
-        return Advice(why, f"gq.embed(graph, {named})")
-    words = ["graphquilt", "run", short_path(settings.source.path), *_source_flags(settings)]
-    words += ["--dim", str(values["dim"]), "--patches", str(values["n_patches"])]
-    embedder = values.get("embedder") or _embedder_word(settings)
-    words += [] if embedder is None else ["--embedder", str(embedder)]
-    words += ["--seed", str(settings.seed)] if settings.seed else []
-    return Advice(why, shlex.join([*words, "--out", f"{short_path(job.name)}-{ending}"]))
+        return _call(settings, changes)
+    flags = kept_flags(job.store)
+    if flags is None:  # the job was made in Python from a file
+        flags = {"dim": settings.dim, "patches": settings.cutting.n_patches, **_embedder_flags(settings)}
+        flags |= {"seed": settings.seed} if settings.seed else {}
+    flags = {name: value for name, value in flags.items() if name not in without} | dict(changes)
+    words = ["graphquilt", "run", short_path(settings.source.path), *_source_flags(settings), *flag_words(flags)]
+    return shlex.join([*words, "--out", f"{short_path(job.name)}-{ending}"])
 
 
-def _embedder_word(settings: JobSettings) -> str | None:
-    """Return what the command line calls the embedder; None for the default, and for one that it has no word for."""
+def _call(settings: JobSettings, changes: Mapping[str, object]) -> str:
+    """Return the call in Python with some changes."""
+    dim = changes.get("dim", settings.dim)
+    values: dict[str, object] = {"dim": dim, "n_patches": changes.get("patches", settings.cutting.n_patches)}
+    if "embedder" not in changes:
+        values |= _embedder_call(settings, dim)
+        if settings.recipe.name in ("paper", "reconstruction"):
+            values["recipe"] = f"gq.Recipe.{settings.recipe.name}()"
+    values |= {"seed": settings.seed} if settings.seed else {}
+    return f"gq.embed(graph, {', '.join(f'{name}={value}' for name, value in values.items())})"
+
+
+def _embedder_call(settings: JobSettings, dim: object) -> dict[str, object]:
+    """Return the embedder as an argument of a call; nothing for the default."""
+    embedder = settings.embedders[0]
+    if not _embedder_flags(settings):
+        return {} if isinstance(embedder, Propagation) else {"embedder": "embedder"}
+    tuned = settings.recipe.tuned(type(embedder)(settings.dim))  # type: ignore[call-arg]
+    fields = [field.name for field in dataclasses.fields(embedder) if field.name != "dim"]  # type: ignore[arg-type]
+    own = {name: getattr(embedder, name) for name in fields if getattr(embedder, name) != getattr(tuned, name)}
+    words = [str(dim), *(f"{name}={value!r}" for name, value in own.items())]
+    return {"embedder": f"gq.{type(embedder).__name__}({', '.join(words)})"}
+
+
+def _embedder_flags(settings: JobSettings) -> dict[str, object]:
+    """Return what the command line calls the embedder; nothing for the default, and for one that it has no word for."""
     embedder = settings.embedders[0]
     name = type(embedder).__name__
-    return None if isinstance(embedder, Propagation | Unknown) or name not in _EMBEDDERS else name.lower()
+    if isinstance(embedder, Propagation | Unknown) or name not in _EMBEDDERS:
+        return {}
+    return {"embedder": name.lower()}
 
 
 def _source_flags(settings: JobSettings) -> list[str]:

@@ -5,28 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import FloatArray
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.errors import FormatError, JobError, MissingExtraError
 from graphquilt.evaluate import (
     Comparison,
     Diagnosis,
     EvaluationOptions,
+    Grid,
+    GridResult,
     Quality,
     compare_routes,
     diagnose,
+    fixed_split,
+    mlp_grid,
     one_encoder,
     quality,
 )
 from graphquilt.graph import Graph
+from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import Unknown
 from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
+from graphquilt.progress import ProgressCallback
 
-__all__ = ["Evaluation", "compare_job", "evaluate_job", "keep_routes"]
+__all__ = ["Evaluation", "classify_job", "compare_job", "evaluate_job", "keep_routes"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,45 @@ def compare_job(
     return comparison
 
 
+def classify_job(
+    job: Job,
+    parts: Mapping[str, Int64Array],
+    *,
+    labels: AnyArray | None = None,
+    grid: Grid | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> GridResult:
+    """Train the paper's grid of perceptrons on the embedding of a job, and keep the result in the job.
+
+    A job in a folder remembers which perceptrons are trained, so that a grid that was stopped goes on.
+
+    Parameters
+    ----------
+    job : Job
+    parts : mapping of str to int array
+        Nodes for ``train``, ``valid`` and perhaps ``test``, by their ids in the files of the graph where these are
+        whole numbers; see :func:`graphquilt.evaluate.fixed_split`.
+    labels : array (n,), optional
+        A class for each node; by default those of the graph.
+    grid : Grid, optional
+    seed : int
+    progress : callable, optional
+    """
+    X, graph = job.embedding, _graph(job)
+    labels = graph.labels if labels is None else labels
+    if labels is None:
+        raise JobError(f"the graph of {job.name} has no labels; give them.")
+    ids = graph.node_ids
+    if ids is not None and ids.dtype.kind in "iu":
+        parts = {name: np.flatnonzero(np.isin(ids, nodes)) for name, nodes in parts.items()}
+    split = fixed_split(parts, labels, seed=seed)
+    keep = job.store.path / "perceptrons.json" if isinstance(job.store, DirectoryStore) else None
+    result = mlp_grid(X, labels, split, seed=seed, grid=grid, keep=keep, progress=progress)
+    _keep(job, {"mlp": {"accuracy": result.accuracy, "perceptron": asdict(result.best)}})
+    return result
+
+
 def keep_routes(job: Job, routes: Mapping[str, Quality]) -> None:
     """Keep the quality of several routes beside the other measurements of the embedding, for the report of the job."""
     _keep(job, {"routes": {route: asdict(measured) for route, measured in routes.items()}})
@@ -132,8 +178,9 @@ def _keep(job: Job, figures: Mapping[str, object]) -> None:
     except (KeyError, FormatError):
         before = {}
     before = before if before.get("embedding") == embedding else {}
-    routes = {"routes": before["routes"]} if "routes" in before else {}
-    kept = {**before, **figures} if "routes" in figures else {**routes, **figures}
+    apart = ("routes", "mlp")  # what is measured by itself, and outlasts the other figures
+    lasting = {name: before[name] for name in apart if name in before}
+    kept = {**(before if any(name in figures for name in apart) else lasting), **figures}
     job.store["evaluation"] = Record({}, {**kept, "embedding": embedding})
 
 

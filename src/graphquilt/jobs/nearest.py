@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 
-__all__ = ["Neighbours", "neighbours"]
+__all__ = ["Neighbours", "nearest_spellings", "neighbours"]
 
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with one that is not there
@@ -149,28 +150,50 @@ def _row(ids: AnyArray | None, node: int | str, n_nodes: int) -> int:
     at = np.flatnonzero(ids == str(node))
     if len(at):
         return int(at[0])
-    alike = _alike(str(node), ids)
-    hint = f"did you mean {' or '.join(map(repr, alike))}?" if alike else f"the first ids are {_first(ids)}."
-    raise InputError(f"node {str(node)!r} is not there; {hint}")
+    raise InputError(f"node {str(node)!r} is not there; {nearest_spellings(str(node), ids)}")
 
 
 def _range(ids: AnyArray | None) -> str:
     return "" if ids is None or not len(ids) else f" from {ids.min()} to {ids.max()}"
 
 
-def _first(ids: AnyArray) -> str:
-    return ", ".join(repr(i) for i in ids[:3].tolist())
+def nearest_spellings(word: str, ids: AnyArray) -> str:
+    """Say which ids of text are spelt most like a word that is not among them, or what the ids look like.
+
+    Examples
+    --------
+    >>> nearest_spellings("ana", np.array(["anna", "bob"]))
+    "did you mean 'anna'?"
+    """
+    alike = _alike(word, ids)
+    if alike:
+        return f"did you mean {' or '.join(map(repr, alike))}?"
+    return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
 
 
 def _alike(word: str, ids: AnyArray) -> list[str]:
-    """Return up to three ids with the nearest spellings; of very many ids, those of about the same length count."""
+    """Return up to three ids with the nearest spellings; of very many ids, those one letter away come first."""
     plain = word.strip().casefold()
     lengths = np.char.str_len(ids)
     near = np.flatnonzero(np.abs(lengths - len(plain)) <= max(2, len(plain) // 2))
     if len(near) > _COMPARED:
+        close = _one_letter_away(plain, ids[near])
+        if close:
+            return close
         first = np.char.lower(ids[near].astype("U1"))
         near = near[first == plain[:1]][:_COMPARED]
     spellings: dict[str, str] = {}
     for name in ids[near].tolist():
         spellings.setdefault(name.strip().casefold(), name)
     return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3, cutoff=0.6)]
+
+
+def _one_letter_away(word: str, ids: AnyArray) -> list[str]:
+    """Return up to three ids that a word becomes by one letter more, less or other, or by two that change places."""
+    letters = {chr(code).casefold() for code in np.unique(np.ascontiguousarray(ids).view(np.uint32)).tolist() if code}
+    halves = [(word[:k], word[k:]) for k in range(len(word) + 1)]
+    close = {head + tail[1:] for head, tail in halves if tail}
+    close |= {head + tail[1] + tail[0] + tail[2:] for head, tail in halves if len(tail) > 1}
+    close |= {head + letter + rest for head, tail in halves for letter in letters for rest in (tail, tail[1:])}
+    names = (name for start in range(0, len(ids), _ROWS) for name in ids[start : start + _ROWS].tolist())
+    return list(itertools.islice((name for name in names if name.strip().casefold() in close), 3))

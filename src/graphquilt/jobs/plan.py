@@ -1,4 +1,4 @@
-"""What a job will cost, before the long work: time, memory and disk of each stage, from a small probe."""
+"""What a job will cost, before the long work: CPU time, memory and disk of each stage."""
 
 from __future__ import annotations
 
@@ -14,42 +14,26 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import JobError
 from graphquilt.graph import Graph
+from graphquilt.jobs.costs import (
+    SPARE,
+    Sizes,
+    StagePlan,
+    embedding_plan,
+    evaluation_plan,
+    graph_plans,
+    stitching_plans,
+)
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.workers import Processes
-from graphquilt.kernels import one_thread
-from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import patch_seed
+from graphquilt.pipeline import Recipe, patch_seed
 from graphquilt.pipeline.measurement import peak_memory
 from graphquilt.pipeline.records import graph_of, patch_key
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Plan", "StagePlan", "plan_job"]
+__all__ = ["Plan", "StagePlan", "plan_job", "plan_sizes"]
 
 _MARGIN = 1.25  # estimates are made larger by this much before they are compared with what there is
-_ITERATIONS = 12  # of the rotation solver; few where the patches agree, more where they do not
-_SPARE = 300e6  # bytes for Python, its libraries and the driver
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """The estimate for one stage.
-
-    Attributes
-    ----------
-    stage : str
-    seconds : float
-        Wall-clock time with the workers that were asked about.
-    memory : float
-        Bytes at the peak, all processes together.
-    disk : float
-        Bytes that it adds to the job.
-    """
-
-    stage: str
-    seconds: float
-    memory: float
-    disk: float
 
 
 @dataclass(frozen=True)
@@ -71,12 +55,46 @@ class Plan:
     advice: tuple[str, ...]
 
 
+def plan_sizes(
+    sizes: Sizes,
+    embedder: Embedder,
+    *,
+    recipe: Recipe = Recipe(),
+    workers: int = 1,
+    folder: Path = Path(),
+) -> Plan:
+    """Estimate the cost of every stage, from files to the evaluation, before any of them exists.
+
+    Parameters
+    ----------
+    sizes : Sizes
+    embedder : Embedder
+        One of graphquilt's.
+    recipe : Recipe
+    workers : int
+    folder : path
+        Where the job will be, whose free disk is compared.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import Propagation
+    >>> paper = Sizes(n_nodes=121751666, n_edges=1297748926, n_features=768, n_patches=10000, dim=128)
+    >>> plan = plan_sizes(paper, Propagation(128))
+    >>> [stage.stage for stage in plan.stages]
+    ['ingest', 'fennel', 'patches', 'embedding', 'alignment', 'centroid', 'evaluation']
+    """
+    embedding = embedding_plan(sizes, embedder, runs=recipe.runs, workers=workers)
+    stages = (*graph_plans(sizes), embedding, *_stitching(sizes, recipe, workers), evaluation_plan(sizes))
+    lane = embedding.memory / embedding.processes
+    return _plan(stages, np.full(embedding.processes, lane - SPARE), folder)
+
+
 def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = None) -> Plan:
     """Estimate the cost of embedding and aligning the patches of a job.
 
-    Two patches, the smallest and a middling one, are embedded in a worker of their own and thrown away; time and
+    Two patches, the smallest and a middling one, are embedded in a worker of their own and thrown away; CPU time and
     memory of the others follow from their size. What early stopping will do elsewhere is not known: take times as a
-    guide.
+    guide. The other stages are estimated as by :func:`plan_sizes`.
 
     Parameters
     ----------
@@ -103,21 +121,43 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
     lanes = max(1, min(workers, repeated.n_patches))
     embedding = StagePlan(
         "embedding",
-        float(seconds.sum()) * missing / patch_graph.n_patches / lanes,
-        float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
+        float(seconds.sum()) * missing / patch_graph.n_patches,
+        float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * SPARE,
         float(sizes.sum()) * embedder.dim * item * recipe.runs,
+        lanes,
     )
-    between = 8.0 * patch_graph.n_nodes * embedder.dim * bool(recipe.refine)  # the centroid, between sweeps
-    between += 8.0 * float(repeated.sizes.sum()) * bool(recipe.coverage)
-    aligning = _alignment(repeated, embedder.dim, lanes)
-    stages = (embedding, *(replace(each, memory=each.memory + between) for each in aligning))
-    available, free = _memory_available(), _disk_available(job)
-    advice = _advice(stages, memory, available, free)
-    return Plan(stages, available, free, tuple(advice))
+    measured = Sizes(
+        n_nodes=patch_graph.n_nodes,
+        n_edges=0 if job.graph is None else job.graph.n_edges // 2,
+        n_patches=patch_graph.n_patches,
+        dim=embedder.dim,
+        n_rows=float(sizes.sum()),
+        n_patch_edges=len(repeated.edges),
+        overlap=float(patch_graph.overlaps.mean()) if len(patch_graph.edges) else 0.0,
+    )
+    folder = job.store.path if isinstance(job.store, DirectoryStore) else Path()
+    return _plan((embedding, *_stitching(measured, recipe, lanes)), memory, folder)
+
+
+def _stitching(sizes: Sizes, recipe: Recipe, workers: int) -> tuple[StagePlan, StagePlan]:
+    between = 8.0 * sizes.n_nodes * sizes.dim * bool(recipe.refine)  # the centroid, between sweeps
+    between += 8.0 * sizes.rows * recipe.runs * bool(recipe.coverage)
+    repeated = replace(sizes, n_patches=sizes.n_patches * recipe.runs, n_rows=sizes.rows * recipe.runs)
+    precision = np.dtype(recipe.precision).itemsize
+    return stitching_plans(repeated, precision=precision, branching=recipe.branching, between=between, workers=workers)
+
+
+def _plan(stages: tuple[StagePlan, ...], patches: Float64Array, folder: Path) -> Plan:
+    """Compare what the stages need with what there is; ``patches`` are the bytes that each patch takes."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    available, free = _memory_available(), float(shutil.disk_usage(place).free)
+    return Plan(stages, available, free, tuple(_advice(stages, patches, available, free)))
 
 
 def _probe(job: Job, picked: list[int], progress: ProgressCallback | None) -> list[tuple[float, float, int]]:
-    """Embed each picked patch in a fresh process: seconds, bytes above what the process began with, item size.
+    """Embed each picked patch in a fresh process: CPU seconds, bytes above what the process began with, item size.
 
     What a fresh process needs for imports and compilation is measured on the first patch and not counted: a worker
     does that once and embeds many patches.
@@ -149,16 +189,16 @@ def _patch_data(job: Job, patch: int) -> Graph:
 def _embed_once(
     graph: Graph, patch: int, embedder: Embedder, seed: int, *, twice: bool
 ) -> tuple[float, float, float, int]:
-    """Return the seconds of the first time and, where asked for, of a second; bytes, item size."""
+    """Return the CPU seconds of the first time and, where asked for, of a second; bytes, item size."""
     before = peak_memory()
-    start = time.perf_counter()
+    start = time.process_time()
     X = checked_fit(embedder, graph, seed, where=f"patch {patch}").embedding
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     size = peak_memory() - before
-    again = time.perf_counter()
+    again = time.process_time()
     if twice:
         checked_fit(embedder, graph, seed, where=f"patch {patch}")
-    return seconds, time.perf_counter() - again, size, X.dtype.itemsize
+    return seconds, time.process_time() - again, size, X.dtype.itemsize
 
 
 def _line(at: list[int], values: list[float], sizes: Int64Array) -> Float64Array:
@@ -168,36 +208,6 @@ def _line(at: list[int], values: list[float], sizes: Int64Array) -> Float64Array
         return np.asarray(y.max() * sizes / x.max())
     slope = (y[1] - y[0]) / (x[1] - x[0])
     return np.asarray(y[0] + slope * (sizes - x[0]))
-
-
-def _alignment(patch_graph: PatchGraph, dim: int, lanes: int) -> tuple[StagePlan, StagePlan]:
-    """Estimate the relative transforms and the solver from their counts of operations, and this machine's speed."""
-    m, p = len(patch_graph.edges), patch_graph.n_patches
-    overlap = int(patch_graph.overlaps.mean()) if m else 0
-    rng = np.random.default_rng(0)
-    with one_thread():
-        X = rng.standard_normal((max(overlap, dim), dim))
-        start = time.perf_counter()
-        for _ in range(3):
-            np.linalg.svd(X.T @ X)
-        one_edge = (time.perf_counter() - start) / 3
-        blocks = rng.standard_normal((64, dim, dim))
-        start = time.perf_counter()
-        np.matmul(blocks, blocks)
-        one_block = (time.perf_counter() - start) / 64
-    relative = m * one_edge * 2 / lanes
-    solver = m * one_block * 2 * _ITERATIONS
-    memory = 8.0 * dim * dim * (2 * m + 8 * p) + _SPARE
-    rows = float(patch_graph.sizes.sum()) * dim
-    bytes_out = 8.0 * patch_graph.n_nodes * dim
-    return (
-        StagePlan("alignment", relative + solver, memory, 8.0 * dim * dim * p),
-        StagePlan("centroid", rows / 2e7, 8.0 * dim * float(patch_graph.sizes.max()) * 3 + _SPARE, 2 * bytes_out),
-    )
-
-
-def _disk_available(job: Job) -> float:
-    return float(shutil.disk_usage(job.store.path if isinstance(job.store, DirectoryStore) else ".").free)
 
 
 def _memory_available() -> float:
@@ -215,9 +225,10 @@ def _memory_available() -> float:
 
 def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: float, free: float) -> list[str]:
     sentences = []
-    embedding, alignment = stages[0], stages[1]
+    by_name = {stage.stage: stage for stage in stages}
+    embedding, alignment = by_name["embedding"], by_name["alignment"]
     if embedding.memory * _MARGIN > available:
-        largest_first = np.cumsum(np.sort(memory)[::-1] + _SPARE) * _MARGIN
+        largest_first = np.cumsum(np.sort(memory)[::-1] + SPARE) * _MARGIN
         fit = min(int(np.searchsorted(largest_first, available, side="right")), _cores())
         sentences.append(
             f"embedding needs {_amount(embedding.memory)} and {_amount(available)} are free: "
@@ -232,6 +243,9 @@ def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: floa
             f"aligning all patches at once needs {_amount(alignment.memory)} and {_amount(available)} are free: align "
             "level by level (graphquilt align --branching 100), or embed in fewer dimensions."
         )
+    for stage in stages:
+        if stage not in (embedding, alignment) and stage.memory * _MARGIN > available:
+            sentences.append(f"{stage.stage} needs {_amount(stage.memory)} and {_amount(available)} are free.")
     disk = sum(stage.disk for stage in stages) * _MARGIN
     if disk > free:
         sentences.append(

@@ -230,9 +230,9 @@ class _Work:
     @functools.cached_property
     def data(self) -> PatchData:
         """The data of the patches; the survey of the whole graph is made, or opened, when this is first asked for."""
-        embedder = self.embedders[0]
-        survey = surveyed(self.store, self.graph, embedder, self.seed) if self._starts else None
-        return PatchData.of(self.graph, self.patch_graph.node_sets, embedder, start=self._starts, survey=survey)
+        embedder, node_sets = self.embedders[0], self.patch_graph.node_sets
+        survey = surveyed(self.store, self.graph, embedder, self.seed, node_sets) if self._starts else None
+        return PatchData.of(self.graph, node_sets, embedder, start=self._starts, survey=survey)
 
     @property
     def _starts(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.jobs.nearest import nearest_spellings
 from graphquilt.jobs.source import read_array
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> An
         name = named[int(unknown[0]) + first].as_py()
         raise InputError(
             f"{path} has labels for {len(unknown)} ids that the job does not have, the first is {name[:80]!r} in row "
-            f"{unknown[0] + first + 1}; the ids of the job are like {str(ids[0])[:80]!r}."
+            f"{unknown[0] + first + 1}; {nearest_spellings(name, np.asarray(ids).astype(str))}"
         )
     counts = np.bincount(places, minlength=len(ids))
     if counts.max(initial=0) > 1:

@@ -14,6 +14,7 @@ import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
+from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import explained, write_text
 from graphquilt.jobs import Job, JobStatus, fit_advice, job_status
 from graphquilt.jobs.export import job_ids
@@ -104,8 +105,7 @@ def _facts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
     """Return the figures at the top, each with what it counts."""
     facts: list[tuple[str, object]] = []
     if job.graph is not None:
-        undirected = not job.graph.directed
-        facts += [("nodes", job.graph.n_nodes), ("edges", job.graph.n_edges // 2 if undirected else job.graph.n_edges)]
+        facts += [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
     elif status.patches is not None:
         facts += [("nodes", status.patches["n_nodes"])]
     if status.patches is not None:

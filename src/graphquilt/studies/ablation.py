@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import process_time
@@ -18,12 +17,11 @@ from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.partition import Fennel, Louvain, Metis, Partitioner
 from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
 from graphquilt.pipeline.description import plain
-from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, cell_seed, read_cells, run_cells
+from graphquilt.studies.cells import Row, cell_seed, read_cells
 from graphquilt.studies.figures import figure_of, markdown_table, save_figure
 from graphquilt.studies.trainings import study_graph
 
-__all__ = ["AblationCell", "Cut", "ablation_cells", "ablation_table", "reproduce_ablation"]
+__all__ = ["AblationCell", "Cut", "ablation_cells", "ablation_table", "write_ablation"]
 
 
 @dataclass(frozen=True)
@@ -145,21 +143,14 @@ def ablation_cells(
     ]
 
 
-def reproduce_ablation(
-    cells: Sequence[AblationCell],
-    out: Path,
-    *,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> list[Row]:
-    """Compute the cells that are not finished in ``out``, write ``results.json``, ``table.md`` and the figure.
+def write_ablation(out: Path) -> list[Row]:
+    """Write ``results.json``, ``table.md`` and the figure of the cells that are finished in ``out``.
 
     Returns
     -------
     list of dict
         The means over runs, one entry for each data set, series and value.
     """
-    run_cells(cells, out, executor=executor, progress=progress)
     results = read_cells(out)
     (out / "results.json").write_text(json.dumps({"cells": results}, indent=1) + "\n", encoding="utf-8")
     rows = _rows(results)

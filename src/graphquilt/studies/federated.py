@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -22,11 +21,10 @@ from graphquilt.graph import Graph
 from graphquilt.partition import Metis
 from graphquilt.pipeline import Record
 from graphquilt.pipeline.description import plain
-from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.cells import Row, cell_seed, check_names
 from graphquilt.studies.trainings import PROTOCOL, study_graph
 
-__all__ = ["CAPS", "LIES", "MODELS", "NOISES", "FederatedCell", "federated_cells", "reproduce_federated"]
+__all__ = ["CAPS", "LIES", "MODELS", "NOISES", "FederatedCell", "federated_cells"]
 
 MODELS: Mapping[str, Callable[[int], Embedder]] = {"propagation": Propagation, "vgae": VGAE}
 WAYS = ("full", "alone", "federated", "started")
@@ -287,23 +285,3 @@ def federated_cells(
                     cells += [replace(cell, cap=cap) for cap in CAPS if cap > dim]
                     cells += [replace(cell, lie=lie) for lie in LIES]
     return cells
-
-
-def reproduce_federated(
-    cells: Sequence[FederatedCell],
-    out: Path,
-    *,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> list[Row]:
-    """Compute the cells that are not finished in ``out``, and write ``federated.json``, ``federated.md`` and figures.
-
-    Returns
-    -------
-    list of dict
-        The results of all cells.
-    """
-    from graphquilt.studies.federated_report import write_federated
-
-    run_cells(cells, out, executor=executor, progress=progress)
-    return write_federated(out)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import process_time
 
@@ -16,11 +16,10 @@ from graphquilt.graph import Graph
 from graphquilt.jobs import embed
 from graphquilt.pipeline import Recipe, Record
 from graphquilt.pipeline.description import plain
-from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.cells import Row, cell_seed, check_names
 from graphquilt.studies.trainings import PROTOCOL, held_out, study_graph
 
-__all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells", "reproduce_quality"]
+__all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells"]
 
 REPETITIONS = 3
 
@@ -29,9 +28,10 @@ MODELS: Mapping[str, Callable[[int], Embedder]] = {
     "structure": Propagation,  # of the graph without its features
     "svd": SVD,
     "vgae": VGAE,
+    "patient-vgae": partial(VGAE, patience=60),
     "dgi": DGI,
 }
-_RANDOM = ("vgae", "dgi")
+_RANDOM = ("vgae", "patient-vgae", "dgi")
 
 # None is the whole graph at once.
 WAYS: Mapping[str, Recipe | None] = {
@@ -46,6 +46,7 @@ _MADE = {
     "structure": ("full", "paper", "shared"),
     "svd": ("full", "paper", "shared"),
     "vgae": ("full", "paper", "shared", "reconstruction"),
+    "patient-vgae": ("full", "paper", "shared", "reconstruction"),
     "dgi": ("full", "paper", "shared"),
 }
 
@@ -144,23 +145,3 @@ def quality_cells(
         for way in ways
         if way in _MADE[model] and (model in _RANDOM or repetition == 0)
     ]
-
-
-def reproduce_quality(
-    cells: Sequence[QualityCell],
-    out: Path,
-    *,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> list[Row]:
-    """Compute the cells that are not finished in ``out``, and write ``quality.json``, ``quality.md`` and figures.
-
-    Returns
-    -------
-    list of dict
-        See :func:`graphquilt.studies.quality_report.quality_rows`.
-    """
-    from graphquilt.studies.quality_report import write_quality
-
-    run_cells(cells, out, executor=executor, progress=progress)
-    return write_quality(out)

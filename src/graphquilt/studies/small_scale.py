@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
@@ -19,11 +18,10 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline import Recipe, Record, stitch
 from graphquilt.pipeline.description import plain
-from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, cell_seed, check_names, run_cells
+from graphquilt.studies.cells import Row, cell_seed, check_names
 from graphquilt.studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 
-__all__ = ["DIMS", "SmallScaleCell", "measured", "reproduce_small", "small_cells"]
+__all__ = ["DIMS", "SmallScaleCell", "measured", "small_cells"]
 
 DIMS = (2, 4, 8, 16, 32, 64, 128)
 
@@ -139,35 +137,3 @@ def small_cells(
         for dim in dims
         for model in models
     ]
-
-
-def reproduce_small(
-    cells: Sequence[SmallScaleCell],
-    out: Path,
-    *,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-    maps: bool = True,
-) -> list[Row]:
-    """Compute the cells that are not finished in ``out``, and write ``results.json``, ``tables.md`` and figures.
-
-    Parameters
-    ----------
-    cells : sequence of SmallScaleCell
-        See :func:`small_cells`.
-    out : path
-    executor : Executor, optional
-        Runs the cells; None computes them here.
-    progress : callable, optional
-    maps : bool
-        Draw UMAP pictures of the largest dimension too.
-
-    Returns
-    -------
-    list of dict
-        See :func:`graphquilt.studies.small_scale_report.summarise`.
-    """
-    from graphquilt.studies.small_scale_report import write_report
-
-    run_cells(cells, out, executor=executor, progress=progress)
-    return write_report(out, data=cells[0].data, maps=maps)

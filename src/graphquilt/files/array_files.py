@@ -1,4 +1,4 @@
-"""Write files atomically, explain errors of the disk, and write, map and load arrays.
+"""Write, map and load arrays.
 
 This is the only module that reads .npy and .npz files. Whatever such a file holds, reading it gives plain arrays or a
 FormatError: nothing is unpickled or evaluated, and every size is compared with the bytes that are there before memory
@@ -8,18 +8,11 @@ is allocated for it.
 from __future__ import annotations
 
 import contextlib
-import errno
-import glob
 import math
 import os
 import re
-import secrets
-import shutil
-import socket
-import stat
 import struct
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,39 +22,26 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, JobError
+from graphquilt.files.archives import LOCAL_HEADER, Archive, is_archive, open_archive, opened
+from graphquilt.files.writing import beside
 
 __all__ = [
-    "Archive",
     "array_file",
-    "beside",
-    "check_disk",
-    "check_inside",
     "check_values",
-    "explained",
     "load_arrays",
     "map_array",
     "map_arrays",
-    "open_archive",
-    "read_bytes",
     "save_arrays",
-    "sync_folder",
     "temporary_array",
     "write_arrays",
-    "write_text",
 ]
 
 _ALIGN = 64  # bytes, to which numpy aligns the data of a .npy file
-_LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
 _ZIP64_EXTRA = 20  # bytes that zipfile adds to it for sizes over 4 GB
-_PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
-_OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
 _PADDING_ID = 0xD935  # the zip extra field that is known to mean "padding"
 _MAGIC = b"\x93NUMPY"  # the first bytes of a .npy file
-_ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
 _LONGEST_HEADER = 1 << 16  # bytes; the header of a plain array has about a hundred
 _MOST_DIMENSIONS = 32  # of an array in every version of NumPy
-_DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand for
 _PIECE = 1 << 20  # bytes that are read from a zip member at a time
 _LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
 _SURROGATES = (0xD800, 0xDFFF)  # the code points that are no characters
@@ -81,7 +61,7 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             info = zipfile.ZipInfo(f"{name}.npy")
-            start = file.tell() + _LOCAL_HEADER + len(info.filename.encode()) + _ZIP64_EXTRA
+            start = file.tell() + LOCAL_HEADER + len(info.filename.encode()) + _ZIP64_EXTRA
             padding = (-(start + 4)) % _ALIGN
             info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
             with archive.open(info, "w", force_zip64=True) as member:
@@ -137,8 +117,8 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
     The checksums of members that are mapped are not compared, because that would read them whole.
     """
-    with _opened(path) as (file, size):
-        if _is_archive(file):
+    with opened(path) as (file, size):
+        if is_archive(file):
             archive = Archive(file, size)
             return {name: _map_member(archive, name) for name in names}
         if len(names) != 1:
@@ -148,8 +128,8 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
 def map_array(path: Path) -> AnyArray:
     """Open the array of a .npy file, memory-mapped."""
-    with _opened(path) as (file, size):
-        if _is_archive(file):
+    with opened(path) as (file, size):
+        if is_archive(file):
             raise ValueError("it holds several arrays, and one is expected")
         return _map_at(file, 0, size)
 
@@ -190,128 +170,6 @@ def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -
         if foreign:
             raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
         return {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a regular file."""
-    with _opened(path) as (file, _):
-        return file.read()
-
-
-@contextlib.contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """Open a zip file that may be damaged or hostile; every error inside the block becomes a FormatError."""
-    with _opened(path) as (file, size):
-        if not _is_archive(file):
-            raise ValueError("it does not begin as a zip file does")
-        yield Archive(file, size)
-
-
-class Archive:
-    """The members of a zip file, each read only after its sizes are found possible.
-
-    Parameters
-    ----------
-    file : binary file
-    size : int
-        How many bytes the file has.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The names of the members.
-    """
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self.file = file
-        self._zip = zipfile.ZipFile(file)
-        infos = self._zip.infolist()
-        self._infos = {info.filename: info for info in infos}
-        self.names = tuple(self._infos)
-        if len(self.names) != len(infos):
-            raise ValueError(f"{len(infos)} members have only {len(self.names)} names")
-        declared = sum(info.compress_size for info in infos)
-        if declared > size:
-            raise ValueError(f"its members declare {declared} bytes")
-        for info in infos:
-            _check_member(info, size)
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a member, after comparing its checksum."""
-        with self.open(name) as member:
-            content = member.read(self.size(name))
-        if len(content) != self.size(name):
-            raise ValueError(f"'{name}' has {len(content)} bytes and declares {self.size(name)}")
-        return content
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a member to read from it; its checksum is compared at its end."""
-        return self._zip.open(self._info(name))
-
-    def size(self, name: str) -> int:
-        """Return how many bytes the content of a member has."""
-        return self._info(name).file_size
-
-    def start(self, name: str) -> int | None:
-        """Return where in the file the content of a member begins; None where it is compressed."""
-        info = self._info(name)
-        if info.compress_type != zipfile.ZIP_STORED:
-            return None
-        with self._zip.open(info):  # which compares the two headers of the member
-            pass
-        self.file.seek(info.header_offset + _LOCAL_HEADER - 4)
-        name_length, extra_length = struct.unpack("<HH", self.file.read(4))
-        return int(info.header_offset + _LOCAL_HEADER + name_length + extra_length)
-
-    def _info(self, name: str) -> zipfile.ZipInfo:
-        if name not in self._infos:
-            raise ValueError(f"it lacks '{name}'; it holds {', '.join(self.names[:10]) or 'nothing'}")
-        return self._infos[name]
-
-
-def _check_member(info: zipfile.ZipInfo, size: int) -> None:
-    """Raise unless a member is stored or deflated, and can have the size that it declares."""
-    name, packed, unpacked = info.filename[:100], info.compress_size, info.file_size
-    if info.flag_bits & 1:
-        raise ValueError(f"its member '{name}' is encrypted")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"its member '{name}' is compressed in a way (number {info.compress_type}) that is not read")
-    if info.header_offset + _LOCAL_HEADER + packed > size:
-        raise ValueError(f"its member '{name}' reaches beyond its end")
-    most = packed if info.compress_type == zipfile.ZIP_STORED else _DEFLATE * packed
-    if unpacked > most:
-        raise ValueError(f"its member '{name}' declares {unpacked} bytes in {packed} bytes, which cannot be")
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
-    with open(path, "rb", opener=_open_without_waiting) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("it is not a regular file")
-            yield file, size
-        except FormatError:
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                raise JobError(f"{path} cannot be opened: too many files are open. Allow more (ulimit -n).") from error
-            raise FormatError(
-                f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
-                "It may have been cut short or damaged; write it again, or get it again from its source."
-            ) from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe is opened without waiting for somebody to write to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _is_archive(file: BinaryIO) -> bool:
-    start = file.read(len(_MAGIC))
-    file.seek(0)
-    return start.startswith(_ZIP_STARTS)
 
 
 class _Header(NamedTuple):
@@ -415,116 +273,3 @@ def check_values(array: AnyArray) -> None:
             surrogate = (part >= _SURROGATES[0]) & (part <= _SURROGATES[1])
             if part.max() > _LAST_CHARACTER or surrogate.any():
                 raise ValueError("it holds text with numbers that are no characters")
-
-
-@contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
-
-    Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
-    removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
-    live writers stay.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
-    >>> with beside(path) as part:
-    ...     _ = part.write_text("7", encoding="utf-8")
-    ...     _ = part.replace(path)
-    >>> [entry.name for entry in path.parent.iterdir()]
-    ['ids.txt']
-    """
-    for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another writer has removed it
-            if _left_over(other, path.stem):
-                other.unlink()
-    part = path.with_name(f"{path.stem}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _left_over(part: Path, stem: str) -> bool:
-    name = _PART.fullmatch(part.name.removeprefix(stem))
-    if name is None:
-        return False
-    old = time.time() - part.stat().st_mtime > _OLD
-    return old or (name["host"] == socket.gethostname() and not _runs(int(name["pid"])))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it runs, but belongs to another user
-    return True
-
-
-def check_disk(folder: Path, needed: int, work: str) -> None:
-    """Raise where the disk of ``folder``, which may not exist yet, has less than ``needed`` bytes left for ``work``.
-
-    Examples
-    --------
-    >>> check_disk(Path("."), 1, "one byte")
-    """
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise JobError(
-            f"{work} needs {needed / 1e9:.3g} GB in {folder}, and its disk has {free / 1e9:.3g} GB left. Free "
-            f"{(needed - free) / 1e9:.3g} GB, or choose a folder on another disk."
-        )
-
-
-def check_inside(path: Path, folder: Path) -> None:
-    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
-    place = os.path.realpath(path)
-    if not Path(place).is_relative_to(os.path.realpath(folder)):
-        raise JobError(
-            f"{path} leads out of {folder}, to {place}: there is a link on the way. Nothing is written there; put a "
-            "folder in the place of the link, or name another folder."
-        )
-
-
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
-    with beside(path) as part:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(part, path)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        # NumPy reports a write that ran out of space in these words, without a number.
-        short = error.errno is None and "requested and" in str(error)
-        if short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            reason = "it cannot be written to. Allow writing, or choose another folder"
-        else:
-            reason = f"{error.strerror or error}. Repair that and run the same command again"
-        raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error

@@ -1,0 +1,106 @@
+"""Who does the work: the flags of processes and clusters."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from graphquilt.cli.values import POSITIVE
+from graphquilt.errors import InputError, JobError, MissingExtraError
+
+__all__ = ["Workers", "share"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Who does the work."""
+
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE)] = None
+    """Processes on this machine. [default: one per core]"""
+    dask: str | None = None
+    """Address of a Dask scheduler whose workers do the work."""
+    dask_resource: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    """What each patch takes of a Dask worker, as GPU=1; may be repeated."""
+
+    def count(self, n_tasks: int) -> int:
+        """Return how many processes to use: as many as asked for, or one for each core that has a task."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.workers or max(1, min(cores, n_tasks))
+
+    @contextlib.contextmanager
+    def executor(self, n_tasks: int, uses: Sequence[object] = ()) -> Iterator[Executor | None]:
+        """Lend the executor: a Dask cluster, processes here, or None for a plain loop.
+
+        ``uses`` are objects that the workers need; modules of one file that they come from are sent to a cluster.
+        """
+        if self.dask is not None:
+            with self._cluster(self.dask, uses) as pool:
+                yield pool
+            return
+        n_workers = self.count(n_tasks)
+        if n_workers == 1:
+            yield None
+            return
+        from graphquilt.jobs import Processes
+
+        with Processes(n_workers) as processes:
+            yield processes
+
+    @contextlib.contextmanager
+    def _cluster(self, address: str, uses: Sequence[object]) -> Iterator[Executor]:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise MissingExtraError("--dask", "dask") from error
+        needs: dict[str, float] = {}
+        for text in self.dask_resource:
+            name, _, amount = text.partition("=")
+            try:
+                needs[name] = float(amount)
+            except ValueError:
+                raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
+        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks; an error here is one sentence
+        try:
+            client = Client(address, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise JobError(f"there is no Dask scheduler at {address}: {error}") from error
+        except (TypeError, RuntimeError) as error:  # certificates are missing, or encryption is required
+            raise JobError(
+                f"the Dask scheduler at {address} cannot be reached safely: {error}. See SECURITY.md."
+            ) from error
+        options = {"resources": needs} if needs else {}
+        with client:
+            for path in _loose_modules(uses):
+                client.upload_file(path)
+            with client.get_executor(pure=False, retries=2, **options) as pool:
+                yield pool
+
+
+def _loose_modules(values: Sequence[object]) -> list[str]:
+    """Return the files of modules that belong to no package: nobody has installed them on the workers."""
+    names = {type(value).__module__ for value in values} | {getattr(value, "__module__", "") for value in values}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if name and "." not in name}
+    return sorted(path for path in files if path is not None and "site-packages" not in path)
+
+
+def share(text: str | None, n_patches: int) -> range | None:
+    """Return the patches of share ``I/N``: I - 1, I - 1 + N, and so on."""
+    if text is None:
+        return None
+    try:
+        number, count = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard is two numbers with a slash, as 3/200, not '{text}'.") from None
+    if not 1 <= number <= count:
+        raise InputError(f"--shard {text}: shares are numbered 1/{count} to {count}/{count}.")
+    return range(number - 1, n_patches, count)

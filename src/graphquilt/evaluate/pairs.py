@@ -1,0 +1,210 @@
+"""Pairs of nodes to evaluate an embedding with: edges, samples of edges and of non-edges, edges that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+
+__all__ = ["count_pairs", "edge_blocks", "hold_out_edges", "non_edge_blocks", "sample_edges", "sample_non_edges"]
+
+_COUNTED = 1 << 22  # up to this many entries, loops are always counted
+_LISTED = 1 << 23  # up to this many pairs of nodes, all non-edges are listed instead of sampled
+
+
+def hold_out_edges(
+    graph: Graph, *, fraction: float = 0.1, seed: int, connected: bool = True
+) -> tuple[Graph, Int64Array]:
+    """Remove some edges for testing without disconnecting the graph, or at least without isolating a node.
+
+    Parameters
+    ----------
+    graph : Graph
+        Undirected.
+    fraction : float
+        Share of the edges to hold out.
+    seed : int
+    connected : bool
+        Keep a random spanning forest, so that the components stay as they are; the held-out edges are a sample of the
+        others. False keeps one random edge of every node instead, which is possible where a graph is almost a tree.
+
+    Returns
+    -------
+    Graph
+        The graph without them, with the same nodes, features and labels.
+    int array (k, 2)
+        The held-out edges, i < j.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> cycle = Graph(sp.csr_array(np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)))
+    >>> rest, held = hold_out_edges(cycle, fraction=0.2, seed=0)
+    >>> rest.n_edges, len(held)
+    (8, 1)
+    """
+    if graph.directed:
+        raise InputError("edges are held out of an undirected graph; make this one undirected first.")
+    if not 0 < fraction < 1:
+        raise InputError(f"the fraction of edges to hold out lies between 0 and 1; it is {fraction}.")
+    edges = np.concatenate(list(edge_blocks(graph)))
+    rng = np.random.default_rng(seed)
+    n = graph.n_nodes
+    free = np.setdiff1d(np.arange(len(edges)), (_forest if connected else _one_edge_each)(edges, n, rng))
+    count = max(1, round(fraction * len(edges)))
+    if count > len(free):
+        raise InputError(
+            f"{count} of {len(edges)} edges are to be held out, but only {len(free)} can be removed without "
+            f"{'disconnecting the graph' if connected else 'isolating a node'}; ask for a fraction of at most "
+            f"{len(free) / max(len(edges), 1):.3f}{', or pass connected=False' if connected else ''}."
+        )
+    held = edges[np.sort(rng.choice(free, count, replace=False))]
+    removed = sp.csr_array((np.ones(2 * count), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
+    A = graph.adjacency
+    return Graph(A - A.multiply(removed), graph.features, labels=graph.labels, node_ids=graph.node_ids), held
+
+
+def _forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+    """Return the rows of the edges of a random spanning forest."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
+    tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)))
+    return np.asarray(np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
+
+
+def _one_edge_each(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+    """Return rows of edges that contain a random edge of every node: the first of each in a random order."""
+    rank = rng.permutation(len(edges))
+    first = np.full(n_nodes, len(edges))
+    for ends in edges.T:
+        np.minimum.at(first, ends, rank)
+    return np.asarray(np.argsort(rank)[np.unique(first[first < len(edges)])])
+
+
+def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Int64Array:
+    """Sample distinct pairs of nodes that are not joined, (k, 2): ``count`` of them, or all if there are fewer.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> sample_non_edges(path, 5, seed=0).tolist()
+    [[0, 2]]
+    """
+    rng = np.random.default_rng(seed)
+    n = graph.n_nodes
+    pairs = n * (n - 1) // (1 if graph.directed else 2)
+    left = pairs - count_pairs(graph, exact=graph.n_edges > pairs // 8)
+    if left <= 0:
+        raise InputError(
+            f"the graph has {n} nodes and all {pairs} pairs of them are joined: no non-edge is left to compare with."
+        )
+    if pairs <= _LISTED and min(count, left) > left // 4:
+        joined = graph.adjacency.astype(bool).toarray()
+        np.fill_diagonal(joined, True)
+        free = np.argwhere(~joined if graph.directed else np.triu(~joined))
+        return free[rng.permutation(len(free))[:count]]
+
+    def sample(missing: int) -> Int64Array:
+        return _sample_with_replacement(graph, min(int(missing * pairs / left * 1.05) + 64, 1 << 22), rng)
+
+    return _sample_distinct(sample, min(count, left), n, rng)
+
+
+def _sample_distinct(
+    sample: Callable[[int], Int64Array], count: int, n_nodes: int, rng: np.random.Generator
+) -> Int64Array:
+    """Return ``count`` distinct pairs, ascending; ``sample`` returns some more when told how many are missing."""
+    keys = np.empty(0, dtype=np.int64)
+    while len(keys) < count:
+        keys = np.sort(np.concatenate([keys, sample(count - len(keys)) @ [n_nodes, 1]]))
+        keys = keys[np.diff(keys, prepend=-1) != 0]  # several times faster than numpy.unique, which hashes
+    extra = rng.choice(len(keys), len(keys) - count, replace=False)
+    return np.column_stack(np.divmod(np.delete(keys, extra), n_nodes))
+
+
+def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
+    """Sample pairs and return those that are neither loops nor edges, ascending, (at most count, 2)."""
+    i, j = rng.integers(0, graph.n_nodes, size=(2, count))
+    if not graph.directed:
+        i, j = np.minimum(i, j), np.maximum(i, j)
+    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order, so that memory is read in order
+    pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
+    return np.asarray(pairs[~_joined(graph, pairs)])
+
+
+def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
+    """Yield non-edges sampled with replacement, for counts that do not fit into memory to find repetitions."""
+    while count > 0:
+        block = _sample_with_replacement(graph, 1 << 20, rng)
+        if len(block) > count:
+            block = block[rng.choice(len(block), count, replace=False)]
+        count -= len(block)
+        yield block
+
+
+def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
+    """Return which pairs are edges, (k,), by one binary search in all rows at once that reads few entries."""
+    if graph.n_edges == 0:
+        return np.zeros(len(pairs), dtype=np.bool_)
+    low = graph.indptr[pairs[:, 0]].astype(np.int64)
+    end = graph.indptr[pairs[:, 0] + 1].astype(np.int64)
+    high = end.copy()
+    target = pairs[:, 1]
+    for _ in range(int(np.max(high - low, initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        right = (low < high) & (graph.indices[np.minimum(middle, end - 1)] < target)
+        low, high = np.where(right, middle + 1, low), np.where(right | (low >= high), high, middle)
+    inside = low < end
+    return np.asarray(inside & (graph.indices[np.where(inside, low, 0)] == target))
+
+
+def _entries(graph: Graph) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield rows and columns of all entries, half a million at a time."""
+    step = 1 << 19
+    for start in range(0, graph.n_edges, step):
+        stop = min(start + step, graph.n_edges)
+        first = int(np.searchsorted(graph.indptr, start, side="right")) - 1
+        last = int(np.searchsorted(graph.indptr, stop, side="left"))
+        ends = np.clip(np.asarray(graph.indptr[first : last + 1], dtype=np.int64), start, stop)
+        yield np.repeat(np.arange(first, last), np.diff(ends)), np.asarray(graph.indices[start:stop], dtype=np.int64)
+
+
+def edge_blocks(graph: Graph) -> Iterator[Int64Array]:
+    """Yield the edges without loops, (k, 2); each undirected edge once, i < j."""
+    for rows, columns in _entries(graph):
+        keep = rows != columns if graph.directed else rows < columns
+        yield np.column_stack([rows[keep], columns[keep]])
+    if graph.n_edges == 0:
+        yield np.empty((0, 2), dtype=np.int64)
+
+
+def count_pairs(graph: Graph, *, exact: bool) -> int:
+    """Count the edges without loops; an undirected edge once.
+
+    Loops can be found only by reading all edges. Where the count need not be ``exact``, because samples are small
+    beside it, those of a large graph are not looked for.
+    """
+    loops = 0
+    if exact or graph.n_edges <= _COUNTED:
+        loops = sum(int(np.count_nonzero(rows == columns)) for rows, columns in _entries(graph))
+    return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
+
+
+def sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
+    """Sample ``count`` distinct edges, (count, 2), from a graph that has more."""
+
+    def sample(missing: int) -> Int64Array:
+        entries = np.sort(rng.integers(0, graph.n_edges, size=int(missing * 1.2) + 64))
+        i = np.searchsorted(graph.indptr, entries, side="right") - 1
+        j = np.asarray(graph.indices[entries], dtype=np.int64)
+        low, high = (i, j) if graph.directed else (np.minimum(i, j), np.maximum(i, j))
+        return np.column_stack([low[i != j], high[i != j]])
+
+    return _sample_distinct(sample, count, graph.n_nodes, rng)

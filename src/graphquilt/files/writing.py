@@ -1,0 +1,135 @@
+"""Write files atomically, and explain errors of the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphquilt.errors import JobError
+
+__all__ = ["beside", "check_disk", "check_inside", "explained", "sync_folder", "write_text"]
+
+_PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
+_OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
+
+    Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
+    removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
+    live writers stay.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
+    >>> with beside(path) as part:
+    ...     _ = part.write_text("7", encoding="utf-8")
+    ...     _ = part.replace(path)
+    >>> [entry.name for entry in path.parent.iterdir()]
+    ['ids.txt']
+    """
+    for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
+        with contextlib.suppress(FileNotFoundError):  # another writer has removed it
+            if _left_over(other, path.stem):
+                other.unlink()
+    part = path.with_name(f"{path.stem}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _left_over(part: Path, stem: str) -> bool:
+    name = _PART.fullmatch(part.name.removeprefix(stem))
+    if name is None:
+        return False
+    old = time.time() - part.stat().st_mtime > _OLD
+    return old or (name["host"] == socket.gethostname() and not _runs(int(name["pid"])))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs, but belongs to another user
+    return True
+
+
+def check_disk(folder: Path, needed: int, work: str) -> None:
+    """Raise where the disk of ``folder``, which may not exist yet, has less than ``needed`` bytes left for ``work``.
+
+    Examples
+    --------
+    >>> check_disk(Path("."), 1, "one byte")
+    """
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise JobError(
+            f"{work} needs {needed / 1e9:.3g} GB in {folder}, and its disk has {free / 1e9:.3g} GB left. Free "
+            f"{(needed - free) / 1e9:.3g} GB, or choose a folder on another disk."
+        )
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
+    place = os.path.realpath(path)
+    if not Path(place).is_relative_to(os.path.realpath(folder)):
+        raise JobError(
+            f"{path} leads out of {folder}, to {place}: there is a link on the way. Nothing is written there; put a "
+            "folder in the place of the link, or name another folder."
+        )
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
+    with beside(path) as part:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy reports a write that ran out of space in these words, without a number.
+        short = error.errno is None and "requested and" in str(error)
+        if short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            reason = "the disk is full (or the quota is used up). Free some space and run the same command again"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            reason = "it cannot be written to. Allow writing, or choose another folder"
+        else:
+            reason = f"{error.strerror or error}. Repair that and run the same command again"
+        raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error
