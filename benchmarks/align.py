@@ -409,8 +409,8 @@ def page(results):
     if results.get("largest"):
         lines += [
             "",
-            "The largest problem lies in memory-mapped float32 files, 27 GB for 10 000 patches. The figures are without "
-            "the centroid, and wall times were taken while other programs used the disk and both cores:",
+            "The largest problem lies in memory-mapped float32 files, 27 GB for 10 000 patches. The figures are "
+            "without the centroid, and wall times were taken while other programs used the disk and both cores:",
             "",
             "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error |",
             "|---|---|---|---|---|---|---|---|---|",
@@ -459,7 +459,9 @@ def main():
     parser.add_argument("--row", type=json.loads)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--only", choices=[*ROWS, *THREAD_ROWS], help="measure the rows of one kind again")
-    parser.add_argument("--largest", type=Path, help="measure the largest problem again; its patches stay in this folder")
+    parser.add_argument(
+        "--largest", type=Path, help="measure the largest problem again; its patches stay in this folder"
+    )
     parser.add_argument("--ways", nargs="+", default=["flat", "levels"], choices=["flat", "levels"])
     parser.add_argument("--patches", type=int, default=LARGEST[0], help="of the largest problem")
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes or gigabytes; write nothing")

@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 def load_value(
     path: str | PathLike[str], from_arrays: Callable[[Mapping[str, Any]], Value], *, what: str, remedy: str
 ) -> Value:
-    """Read a ``.npz`` archive and return ``from_arrays`` of its arrays; errors name the file, and say ``what`` it is not.
+    """Read a ``.npz`` archive and return ``from_arrays`` of its arrays; errors name the file and ``what`` it is not.
 
     Examples
     --------

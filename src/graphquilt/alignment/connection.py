@@ -84,12 +84,11 @@ class Connection:
         order = np.argsort(ends, kind="stable")
         return np.searchsorted(ends[order], np.arange(self.n + 1)), numbers[order], others[order]
 
-    def __call__(
-        self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = (1.0, 0.0, 0.0)
-    ) -> None:
+    def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> None:
         """Write ``a L X + b X + c out`` with the ``factors`` a, b, c into ``out (n*d, c)``, in the precision of X.
 
-        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread, so that it does not depend on how many there are.
+        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread, so that
+        it does not depend on how many there are.
         """
         coupling, numbers, threads = self.coupling.astype(X.dtype), np.array(factors, dtype=X.dtype), thread_count()
         bounds = np.linspace(0, self.n, (4 * threads if threads > 1 else 1) + 1).astype(np.int64).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.kernels import kernel
+from graphquilt.kernels import jit, kernel
 
 __all__ = ["apply_connection"]
 
@@ -35,39 +35,53 @@ def apply_connection(
     run = max(1, min(LONGEST, RUN // (d * d)))
     turns, blocks = np.empty(run * d * d, dtype=X.dtype), np.empty((run * d, c), dtype=X.dtype)
     product, total = np.empty((d, c), dtype=X.dtype), np.empty((d, c), dtype=X.dtype)
-    image, itself, before = factors
     for v in range(vertices[0], vertices[1]):
         total[:] = 0
         k = starts[v]
         while k < starts[v + 1]:
-            back = numbers[k] < 0
-            n = 1
-            while n < run and k + n < starts[v + 1] and (numbers[k + n] < 0) == back:
-                n += 1
-            beside, below = turns[: n * d * d].reshape((d, n * d)), turns[: n * d * d].reshape((n * d, d))
+            n = _same_kind(numbers, k, min(k + run, starts[v + 1]))
             for r in range(n):
-                e, u = numbers[k + r], others[k + r]
-                if back:
-                    e = -1 - e
-                    below[r * d : (r + 1) * d] = rotations[e]
-                else:
-                    beside[:, r * d : (r + 1) * d] = rotations[e]
-                for s in range(d):
-                    for t in range(c):
-                        blocks[r * d + s, t] = coupling[e] * X[u * d + s, t]
-            if back:
+                e = max(numbers[k + r], -1 - numbers[k + r])
+                _scale(coupling[e], others[k + r] * d, X, blocks[r * d : (r + 1) * d])
+            if numbers[k] < 0:
+                below = turns[: n * d * d].reshape((n * d, d))
+                for r in range(n):
+                    below[r * d : (r + 1) * d] = rotations[-1 - numbers[k + r]]
                 np.dot(below.T, blocks[: n * d], product)
             else:
+                beside = turns[: n * d * d].reshape((d, n * d))
+                for r in range(n):
+                    beside[:, r * d : (r + 1) * d] = rotations[numbers[k + r]]
                 np.dot(beside, blocks[: n * d], product)
             for s in range(d):
                 for t in range(c):
                     total[s, t] += product[s, t]
             k += n
-        for s in range(d):
-            row = v * d + s
-            if before == 0:
-                for t in range(c):
-                    out[row, t] = image * (X[row, t] - total[s, t]) + itself * X[row, t]
-            else:
-                for t in range(c):
-                    out[row, t] = image * (X[row, t] - total[s, t]) + itself * X[row, t] + before * out[row, t]
+        _write(v * d, total, factors, X, out)
+
+
+@jit
+def _same_kind(numbers: Int64Array, first: int, last: int) -> int:
+    """Return how many edges from the first on, before the last, are passed in the same direction as the first."""
+    n = 1
+    while first + n < last and (numbers[first + n] < 0) == (numbers[first] < 0):
+        n += 1
+    return n
+
+
+@jit
+def _scale(factor: float, first: int, X: AnyArray, block: AnyArray) -> None:
+    """Write some rows of X, from the first on, times a factor."""
+    for s in range(block.shape[0]):
+        for t in range(block.shape[1]):
+            block[s, t] = factor * X[first + s, t]
+
+
+@jit
+def _write(first: int, total: AnyArray, factors: AnyArray, X: AnyArray, out: AnyArray) -> None:
+    """Write the rows of the result from the first on; what was there before is not read if its factor is 0."""
+    image, itself, before = factors
+    for s in range(total.shape[0]):
+        for t in range(total.shape[1]):
+            value = image * (X[first + s, t] - total[s, t]) + itself * X[first + s, t]
+            out[first + s, t] = value + before * out[first + s, t] if before != 0 else value

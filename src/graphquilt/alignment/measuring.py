@@ -100,7 +100,7 @@ def _measured_chunks(
     least: int,
     executor: Executor | None,
 ) -> Iterator[int]:
-    """Write the statistics of runs of edges, and yield how many; an executor is sent the patches that each run needs."""
+    """Write the statistics of runs of edges, and yield how many; an executor gets the patches that each run needs."""
     size = max(1, CHUNK // prepared.index.dim**2)
     if executor is None:
         threads = thread_count()

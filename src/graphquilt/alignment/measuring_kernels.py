@@ -51,10 +51,10 @@ def measure_pairs(
 ) -> None:
     """Measure the overlaps of ``pairs (m, 2)`` of patches: counts, sizes, means, spreads and products.
 
-    Those of a pair are written to the rows of ``measured`` that ``places (m,)`` gives. ``patches`` are three tuples with one array for each patch: its ids, which ascend, its coordinates, and the weights
-    of its rows, which are empty where all are 1. Points that are closer together than ``point`` times their size, or
-    times the ``extents`` of the coordinates of their patch, are one point. Of pairs without shared nodes only the count
-    is written.
+    Those of a pair are written to the rows of ``measured`` that ``places (m,)`` gives. ``patches`` are three tuples
+    with one array for each patch: its ids, which ascend, its coordinates, and the weights of its rows, which are empty
+    where all are 1. Points that are closer together than ``point`` times their size, or times the ``extents`` of the
+    coordinates of their patch, are one point. Of pairs without shared nodes only the count is written.
     """
     ids, coordinates, weights = patches
     counts, sizes, means, spreads, products = measured

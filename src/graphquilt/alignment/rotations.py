@@ -41,7 +41,6 @@ GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance f
 CHUNK = 2**16  # entries of rotations that are compared at a time: they stay in the cache of the processor
 
 
-
 @dataclass(frozen=True, eq=False)
 class Rotations:
     """One rotation per vertex, and how accurately the eigenproblem behind them was solved.

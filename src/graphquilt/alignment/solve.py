@@ -128,11 +128,13 @@ def align(
     patches = kept_open(with_numbers(patches))
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
-    if index.n_patches == 1:
+    p = index.n_patches
+    if p == 1:
         return Alignment.identity(1, index.dim)
     least = options.motions.points_needed(index.dim)
     statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
-    return align_statistics(statistics, pairs, n_patches=index.n_patches, options=options, progress=progress)
+    del patches, index  # neither open files nor node lists are needed any more
+    return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
 
 
 def align_statistics(
@@ -268,11 +270,11 @@ def _synchronize(
     errors of the edges are not known yet and are left at 0.
     """
     motions, robust, sizes = options.motions, options.robust, statistics.sizes
-    result = replace(Alignment.identity(p, statistics.dim), robust=robust)
-    weights = trust
+    weights, figures, scales = trust, {}, np.ones(p)
     if motions.scale:
         scales, doubt = scale_step(statistics, edges, trust, p, robust=robust)
-        result, weights = replace(result, scales=scales), weights * doubt
+        weights = weights * doubt
+    eigenvalues = np.r_[np.ones(statistics.dim), -1.0]
     if motions.rotate:
         order = measured.order
         pairs = edges[order]
@@ -289,14 +291,16 @@ def _synchronize(
             robust=robust,
         )
         weights = weights * doubt[np.argsort(order)]
-        result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
-        result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
+        rotations, eigenvalues = _turned_back(solution.rotations), solution.eigenvalues
+        figures = {"residual": solution.residual, "next_residual": solution.next_residual}
+        del solution  # with its eigenvectors
+    else:
+        rotations = np.tile(np.eye(statistics.dim), (p, 1, 1))
+    translations = np.zeros((p, statistics.dim))
     if motions.translate:
-        moves = result.scales, result.rotations
-        translations = translation_step(statistics, edges, *moves, weights, robust=robust)
-        result = replace(result, translations=translations)
+        translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
     table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
-    return replace(result, edge_table=table)
+    return Alignment(scales, rotations, translations, table, eigenvalues, robust=robust, **figures)
 
 
 def _turned_back(rotations: Float64Array) -> Float64Array:

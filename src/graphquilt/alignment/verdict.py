@@ -67,8 +67,8 @@ def tie(fit: Alignment) -> str:
     return (
         "Undetermined: overlaps contradict each other so evenly that several rotations fit equally well, and rounding "
         f"errors chose one (eigenvalues {fit.dim} and {fit.dim + 1} are both {fit.eigenvalues[-1]:.4f}). The overlaps "
-        f"that fit worst are {_named(fit.edges[worst])}. Drop or measure again the one that is wrong, add another patch "
-        "edge, or embed these patches again."
+        f"that fit worst are {_named(fit.edges[worst])}. Drop or measure again the one that is wrong, add another "
+        "patch edge, or embed these patches again."
     )
 
 

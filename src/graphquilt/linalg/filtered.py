@@ -18,8 +18,6 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-import numpy as np
-
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.linalg.eigen import Eigenpairs, residual_norms, ritz_block
 
@@ -35,7 +33,8 @@ EXPECTED = 0.5  # a filter that reaches less than this share of the digits expec
 class Recurrence(Protocol):
     """An operator L that can write ``a L X + b X + c out`` into ``out`` for factors (a, b, c)."""
 
-    def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = ..., /) -> None: ...
+    def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = ..., /) -> None:
+        """Write the sum; the default factors give L X."""
 
 
 def filtered_eigenpairs(
