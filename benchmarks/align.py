@@ -248,7 +248,7 @@ def whole_alignment(p, d, k, noise):
             seconds, X = least(lambda: _stitch(patches, edges, len(points)), 3 if p <= 1000 else 1)
             wall = (time.perf_counter() - wall) / (3 if p <= 1000 else 1)
         error = embedding_error(X, points)
-    figures = {"seconds": seconds, "wall": wall, "gib": memory.gib, "error": error}
+    figures = {"seconds": seconds, "wall": wall, "gib": memory.gib, "error": error, "load": os.getloadavg()[0]}
     return {"p": p, "d": d, "k": k, "noise": noise} | figures
 
 
@@ -425,12 +425,12 @@ def page(results):
             "The largest problem lies in memory-mapped float32 files, 27 GB for 10 000 patches. The figures are "
             "without the centroid, and wall times were taken while other programs used the disk and both cores:",
             "",
-            "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error | commit |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [
             f"| {r['p']} | {r['d']} | {r['k']} | {r['overlap']} | {r['kind']} | {r['seconds']:.0f} | {r['wall']:.0f} | "
-            f"{r['gib']:.2f} | {r['error']:.5f} |"
+            f"{r['gib']:.2f} | {r['error']:.5f} | {r.get('commit', 'this one')} |"
             for r in results["largest"]
         ]
     one, two = results["threads"]
@@ -445,7 +445,8 @@ def page(results):
         f"{alone_['wall'] / both['wall']:.2f} times less.",
         "",
         f"The whole alignment with p = {cores['p']}, d = {cores['d']} and k = {cores['k']}, the centroid included, "
-        f"takes {cores['wall']:.1f} s of wall time on two threads ({cores['seconds']:.1f} CPU s).",
+        f"takes {cores['wall']:.1f} s of wall time on two threads ({cores['seconds']:.1f} CPU s), "
+        f"while the load average of the machine was {cores['load']:.0f}.",
         "",
         f"A whole alignment with p = {one['p']}, d = {one['d']} and k = {one['k']} takes {one['wall']:.3f} s of wall "
         f"time if one BLAS thread is allowed, and {two['wall']:.3f} s if two are allowed.",
