@@ -121,6 +121,12 @@ def test_the_command_prints_ids_and_scores(job, command):
     assert (code, "did you mean 'bob-7'" in err) == (2, True)
 
 
+def test_the_nearest_spelling_is_found_among_very_many_ids():
+    ids = np.array([f"node{k:07d}" for k in range(120_000)])
+    with pytest.raises(InputError, match=r"did you mean 'node0119999'\?"):
+        gq.neighbours(np.zeros((120_000, 1)), "nod0119999", ids=ids)
+
+
 def test_control_characters_of_ids_do_not_reach_the_terminal():
     from graphquilt.cli.display import printable
 

@@ -46,13 +46,32 @@ class LogLines:
 
     def __init__(self) -> None:
         self.last = time.monotonic()
+        self.begun: dict[str, tuple[float, int]] = {}  # when each stage was first seen, and how far it was then
 
     def __call__(self, event: Progress) -> None:
         """Print one event, unless another was printed just before."""
-        if time.monotonic() - self.last >= 10:
-            self.last = time.monotonic()
+        now = time.monotonic()
+        first, done = self.begun.setdefault(event.stage, (now, event.done))
+        if now - self.last >= 10:
+            self.last = now
             share = f"{event.done} of {event.total}" if event.total else f"{event.done}"
+            left = (now - first) * (event.total - event.done) / (event.done - done) if event.done > done else 0.0
+            share += f", {duration(left)} left" if left >= 1 else ""
             print(f"graphquilt: {time.strftime('%H:%M:%S')} {event.stage}: {share}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    Examples
+    --------
+    >>> duration(5400), duration(30)
+    ('1.5 h', '30.0 s')
+    """
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 class Watcher:

@@ -91,7 +91,7 @@ def _out_of_core(
     from graphquilt.graph.largest import save_largest_component
     from graphquilt.ingest import build_csr, read_mag240m
 
-    edges, memory = Path(str(origin.path)), _bytes(reading.memory or "1G")
+    edges, memory = Path(str(origin.path)), memory_bytes(reading.memory or "1G")
     place = out / "whole" if origin.largest_component else out
     with watching() as progress:
         if edges.is_dir() and not any(edges.glob("**/*.parquet")):
@@ -120,7 +120,8 @@ def _out_of_core(
         return largest
 
 
-def _bytes(text: str) -> int:
+def memory_bytes(text: str) -> int:
+    """Return the number of bytes that a text such as 2G stands for."""
     number, unit = text.strip().upper().removesuffix("B").removesuffix("I"), 1
     if number and number[-1] in _UNITS:
         number, unit = number[:-1], _UNITS[number[-1]]

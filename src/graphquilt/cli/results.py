@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from graphquilt.cli import app
-from graphquilt.cli.display import graph_facts, printable, show, show_advice, watching
+from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
 from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
 from graphquilt.cli.workers import Workers
 
@@ -68,7 +68,7 @@ def _follow(job: Job) -> None:
     terminal = sys.stdout.isatty()
     for now in follow_job(job, interval=1.0 if terminal else 10.0):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
-        left = "" if now.seconds_left is None else f", {_duration(now.seconds_left)} left"
+        left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
         print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
     if terminal:
@@ -79,6 +79,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     """Print what fits on a screen of 80 × 24, the verdict first."""
     import textwrap
 
+    from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
     sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
@@ -87,7 +88,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
-    facts["edges"] = "were never a file" if path is None else short_path(path)
+    origin = "from memory" if path is None else f"from {short_path(path)}"
+    facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
     facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
@@ -213,7 +215,7 @@ def plan(
     print(f"{'stage':<12}{'CPU time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
     for stage in estimate.stages:
         memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        print(f"{stage.stage:<12}{_duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
+        print(f"{stage.stage:<12}{duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)
@@ -240,10 +242,3 @@ def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, 
     sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
     n_workers = workers.count(settings.recipe.runs * n_patches)
     return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import App, Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.values import Output
+from graphquilt.cli.display import watching
+from graphquilt.cli.evaluation import GridFlags
+from graphquilt.cli.graphs import memory_bytes
+from graphquilt.cli.values import (
+    POSITIVE,
+    CuttingFlags,
+    EmbedderFlags,
+    Output,
+    RecipeFlags,
+    SourceFlags,
+    StitchingFlags,
+    changed,
+    job_settings,
+)
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.progress import Progress
     from graphquilt.studies.cells import Cell, Row
+
+Flags = TypeVar("Flags", CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags)
 
 reproduce_app = App(name="reproduce", help="Repeat a study of the paper.")
 datasets_app = App(name="datasets", help="List, read and download data sets.")
@@ -175,6 +192,74 @@ def federated(
     )
     _run(cells, out, workers)
     _show(write_federated(out), federated_tables, output)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LargeFlags:
+    """What the large-scale study reads and measures."""
+
+    mag240m: Path
+    """The folder of OGB-LSC MAG240M."""
+    memory: str = "1G"
+    """Memory in which the graph is built, as 4G."""
+    max_edges: Annotated[int, Parameter(validator=POSITIVE)] = 1_000_000
+    """Edges that the AUC is computed from."""
+    map_nodes: int = 500_000
+    """The most labelled papers on the map; 0 draws none."""
+
+
+@reproduce_app.command
+def large(
+    *,
+    large: LargeFlags,
+    out: OutFolder = Path("large-scale"),
+    cutting: CuttingFlags = CuttingFlags(),
+    embedder: EmbedderFlags = EmbedderFlags(),
+    recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
+    grid: GridFlags = GridFlags(),
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
+
+    Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. The command goes on where it was stopped.
+    """
+    from graphquilt.studies.large import LargeStudy, reproduce_large
+    from graphquilt.studies.large_report import large_table
+
+    protocol = {"patches": 10_000, "partition": "fennel", "degree": 20.0, "overlap": "512:2048"}
+    settings = job_settings(
+        {},
+        edges=(out / "graph", SourceFlags()),
+        cutting=_filled(cutting, protocol | {"edge_weight": "conductance", "seed": 0}),
+        embedder=_filled(embedder, {"embedder": "vgae", "dim": 128}),
+        recipe=_filled(recipe, {"recipe": "paper"}),
+        stitching=_filled(stitching, {"precision": "float32"}),
+    )
+    study = LargeStudy(
+        source=large.mag240m,
+        out=out,
+        settings=settings,
+        grid=grid.grid(),
+        max_edges=large.max_edges,
+        map_nodes=large.map_nodes,
+        memory=memory_bytes(large.memory),
+    )
+
+    def pool(n_tasks: int) -> AbstractContextManager[Executor | None]:
+        return workers.executor(n_tasks, settings.embedders)
+
+    with watching() as progress:
+        rows = reproduce_large(study, workers=pool, progress=progress)
+    print(json.dumps(rows) if output.json else f"{large_table(rows)}\n{out / 'large.md'}")
+
+
+def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
+    """Return flags with the values of the protocol where none is given."""
+    return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
 
 
 @datasets_app.command(name="list")

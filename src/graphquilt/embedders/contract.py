@@ -27,6 +27,7 @@ __all__ = [
     "check_dim",
     "checked_fit",
     "checked_offer",
+    "embedder_name",
     "free_motions",
     "needs_start",
     "started",
@@ -189,39 +190,39 @@ def checked_fit(
     >>> checked_fit(SVD(1), ring, 0).embedding.shape
     (4, 1)
     """
-    fit = getattr(embedder, "fit", None)
+    fit, name = getattr(embedder, "fit", None), embedder_name(embedder)
     options = {} if surroundings is None else {"surroundings": surroundings}
     n_nodes = graph.n_nodes if surroundings is None else surroundings.n_inner
     if callable(fit):
         result = fit(graph, seed, progress=progress, **options)
         if not isinstance(result, Fit):
-            raise InputError(f"fit of {embedder!r} returned {type(result).__name__} for {where}, not a Fit.")
+            raise InputError(f"fit of {name} returned {type(result).__name__} for {where}, not a Fit.")
     else:
         result = Fit(np.asanyarray(embedder(graph, seed)), np.empty(0))
     refuse_masked(where=f"{where}: ", coordinates=result.embedding)
     X, shape = np.asarray(result.embedding), (n_nodes, embedder.dim)
     if X.ndim == 2 and len(X) == n_nodes and X.shape[1] != embedder.dim:
         raise EmbedderError(
-            f"{_name(embedder)} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give "
+            f"{name} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give "
             f"dim={X.shape[1]}, or let it return {embedder.dim} columns."
         )
     if X.shape != shape:
         raise InputError(
-            f"{embedder!r} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
+            f"{name} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
             f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph it is given."
         )
     if not np.issubdtype(X.dtype, np.floating):
-        raise EmbedderError(f"{_name(embedder)} returned {X.dtype} for {where}; an embedding is an array of floats.")
+        raise EmbedderError(f"{name} returned {X.dtype} for {where}; an embedding is an array of floats.")
     bad = ~np.isfinite(X).all(axis=1)
     if bad.any():
         raise InputError(
-            f"{embedder!r} returned values that are not finite for {where}: {int(bad.sum())} of {len(X)} rows, the "
+            f"{name} returned values that are not finite for {where}: {int(bad.sum())} of {len(X)} rows, the "
             f"first is row {int(bad.argmax())}. Look at that node's features and edges, and at its settings."
         )
     return result
 
 
-def _name(embedder: Embedder) -> str:
+def embedder_name(embedder: Embedder) -> str:
     """Return what a user calls an embedder: a function by its name, and not by all that it holds."""
     inner = getattr(embedder, "function", getattr(embedder, "transformer", embedder))
     return str(getattr(inner, "__name__", type(inner).__name__))

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from graphquilt.alignment.verdict import grade
+import numpy as np
+
+from graphquilt.alignment.verdict import GOOD, grade
 from graphquilt.embedders import Propagation
 from graphquilt.jobs.flags import flag_words, kept_flags
 from graphquilt.jobs.job import Job, short_path
@@ -34,7 +36,8 @@ def fit_advice(job: Job) -> list[Advice]:
     if word not in ("doubtful", "bad"):
         return []
     advice = []
-    if word == "doubtful" and not alignment.robust and not alignment.moves_nothing:
+    some_agree = bool(np.median(alignment.edge_errors) < GOOD)  # else there is nothing to believe instead
+    if some_agree and not alignment.robust and not alignment.moves_nothing:
         advice.append(Advice("Doubt the overlaps that contradict the others", job.command("align", "--robust")))
     if job.graph is None:
         return advice

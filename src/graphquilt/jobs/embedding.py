@@ -11,6 +11,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders import Propagation
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
+from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
 from graphquilt.ingest import read_edges
 from graphquilt.ingest.given import GraphLike
@@ -120,7 +121,8 @@ def embed(
         source=Source(path=os.fspath(graph)) if in_file else Source(),
     )
     if dim is not None and settings.dim != dim:
-        raise InputError(f"dim is {dim}, and {models[0]!r} embeds in {settings.dim} dimensions; make them equal.")
+        name = embedder_name(models[0])
+        raise InputError(f"dim is {dim}, and {name} embeds in {settings.dim} dimensions; make them equal.")
     job = Job.begin({} if store is None else store, settings, None if in_file else read_edges(graph))
     job.run(executor=executor, progress=progress)
     repeated = job.patch_graph.repeat(job.settings.recipe.runs)

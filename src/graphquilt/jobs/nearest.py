@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,14 +172,28 @@ def nearest_spellings(word: str, ids: AnyArray) -> str:
 
 
 def _alike(word: str, ids: AnyArray) -> list[str]:
-    """Return up to three ids with the nearest spellings; of very many ids, those of about the same length count."""
+    """Return up to three ids with the nearest spellings; of very many ids, those one letter away come first."""
     plain = word.strip().casefold()
     lengths = np.char.str_len(ids)
     near = np.flatnonzero(np.abs(lengths - len(plain)) <= max(2, len(plain) // 2))
     if len(near) > _COMPARED:
+        close = _one_letter_away(plain, ids[near])
+        if close:
+            return close
         first = np.char.lower(ids[near].astype("U1"))
         near = near[first == plain[:1]][:_COMPARED]
     spellings: dict[str, str] = {}
     for name in ids[near].tolist():
         spellings.setdefault(name.strip().casefold(), name)
     return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3, cutoff=0.6)]
+
+
+def _one_letter_away(word: str, ids: AnyArray) -> list[str]:
+    """Return up to three ids that a word becomes by one letter more, less or other, or by two that change places."""
+    letters = {chr(code).casefold() for code in np.unique(np.ascontiguousarray(ids).view(np.uint32)).tolist() if code}
+    halves = [(word[:k], word[k:]) for k in range(len(word) + 1)]
+    close = {head + tail[1:] for head, tail in halves if tail}
+    close |= {head + tail[1] + tail[0] + tail[2:] for head, tail in halves if len(tail) > 1}
+    close |= {head + letter + rest for head, tail in halves for letter in letters for rest in (tail, tail[1:])}
+    names = (name for start in range(0, len(ids), _ROWS) for name in ids[start : start + _ROWS].tolist())
+    return list(itertools.islice((name for name in names if name.strip().casefold() in close), 3))

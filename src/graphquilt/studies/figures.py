@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["figure_of", "markdown_table", "save_figure"]
+__all__ = ["figure_of", "markdown_table", "save_figure", "umap_plane"]
 
 
 def figure_of(columns: int, lines: int, width: float, height: float) -> tuple[Figure, Any]:
@@ -42,3 +46,15 @@ def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """
     rule = ["---"] * len(head)
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
+
+
+def umap_plane(X: AnyArray) -> Float32Array:
+    """Return UMAP's picture of an embedding in the plane, (n, 2)."""
+    try:
+        import umap
+    except ImportError as error:
+        raise MissingExtraError("UMAP pictures", "viz") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a seed makes it single-threaded, and it says so every time
+        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=0)
+        return np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float32)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from graphquilt.arrays import FloatArray
-from graphquilt.errors import JobError, MissingExtraError
+from graphquilt.errors import JobError
 from graphquilt.jobs import DirectoryStore
 from graphquilt.pipeline import Record
 from graphquilt.studies.cells import Row, cell_store, read_cells
-from graphquilt.studies.figures import figure_of, markdown_table, save_figure
+from graphquilt.studies.figures import figure_of, markdown_table, save_figure, umap_plane
 from graphquilt.studies.small_scale_checks import check_study, checks_table
 from graphquilt.studies.trainings import study_graph
 
@@ -187,14 +187,5 @@ def _plane(store: DirectoryStore, name: str, route: str) -> FloatArray:
     """Return UMAP's picture of an embedding in the plane, (n, 2), which the store keeps."""
     key = f"umap/{name}-{route}"
     if key not in store:
-        try:
-            import umap
-        except ImportError as error:
-            raise MissingExtraError("UMAP pictures", "viz") from error
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a seed makes it single-threaded, and it says so every time
-            points = umap.UMAP(random_state=0).fit_transform(np.asarray(store[name].arrays[route]))
-        store[key] = Record({"points": points.astype(np.float32)})
+        store[key] = Record({"points": umap_plane(store[name].arrays[route])})
     return store[key].arrays["points"]
