@@ -70,9 +70,10 @@ def netflow_windows(network: Netflow) -> Labelled:
     windows: list[Window] = []
     attacks: dict[str, list[sp.csr_array]] = {name: [] for name in ("all", *BEHAVIOURS)}
     truth = network.truth
+    as_source = np.where(np.arange(shape[1]) < shape[0], np.arange(shape[1]), -1)  # internal hosts come first
     for day in range(network.n_days):
         matrix = network.matrix(day)
-        windows.append(Window(day, 86400.0 * day, 86400.0 * (day + 1), matrix, matrix.nnz))
+        windows.append(Window(day, 86400.0 * day, 86400.0 * (day + 1), matrix, matrix.nnz, as_source=as_source))
         for kind, days in attacks.items():
             rows = truth.day == day
             if kind != "all":
@@ -218,7 +219,7 @@ def _pattern(source: Int64Array, destination: Int64Array, shape: tuple[int, int]
 def _grown(window: Window, n: int) -> Window:
     A = sp.csr_array(window.matrix)
     A.resize((n, n))
-    return replace(window, matrix=A)
+    return replace(window, matrix=A, as_source=np.arange(n))
 
 
 def empty_scores(data: Labelled) -> Scores:

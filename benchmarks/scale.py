@@ -25,14 +25,20 @@ import numpy as np
 
 import graphquilt as gq
 from graphquilt.files import write_text
+from graphquilt.graph.files import attach
 from graphquilt.graph.largest import save_largest_component
 from graphquilt.ingest import read_mag240m
+from graphquilt.jobs import Source
 from graphquilt.patches import LazySequence
 from graphquilt.synthetic import citation_graph, random_rotations
 from measuring import PeakMemory, alone, machine
+from peer_methods import PEERS
 
 STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
+WITH_TRAINING = ("propagation", "propagation alone", "vgae", "peers")  # only where they are named
 DIM = 128
+OTHERS = ("Cleora", "FastRP", "scikit-network GSVD", "scikit-network Spectral")
+OWN = ("graphquilt, edges alone", "graphquilt, features")
 
 
 @numba.njit
@@ -164,13 +170,121 @@ def centroid(_, folder):
     return timed.figures | {"dim": DIM, "includes": "making random coordinates"}
 
 
+def cutting(n_patches, overlap=(512, 2048)):
+    """Return the paper's cutting of a large graph."""
+    weight = gq.Conductance()
+    return gq.Cutting(n_patches, partitioner=gq.Fennel, degree=20, overlap=overlap, edge_weight=weight)
+
+
+def propagation(row, folder):
+    context = gq.Context(growth=row["growth"]) if row["growth"] else None
+    return end_to_end(row, folder, gq.Propagation(DIM, context=context), gq.Recipe.shared())
+
+
+def propagation_alone(row, folder):
+    return end_to_end(row, folder, gq.Propagation(DIM), gq.Recipe.paper())
+
+
+def vgae(row, folder):
+    return end_to_end(row, folder, gq.VGAE(DIM, max_epochs=row["epochs"]), gq.Recipe.paper())
+
+
+def end_to_end(row, folder, embedder, recipe):
+    """A job from the graph folder to figures of its embedding; a job that was stopped goes on."""
+    place = folder / f"job {type(embedder).__name__} {recipe.name}"
+    if gq.Graph.open(folder / "graph").features is None:
+        files = next(folder.glob("**/paper"))
+        attach(folder / "graph", features=files / "node_feat.npy", labels=read_mag240m(folder, folder / "graph").labels)
+    source = Source(path=str(folder / "graph"))
+    recipe = recipe.changed(precision="float32")
+    settings = gq.JobSettings(embedder=embedder, cutting=cutting(row["patches"]), recipe=recipe, source=source)
+    figures = {"embedder": str(embedder), "recipe": recipe.name}
+    with Timed() as timed:
+        job = gq.Job.begin(gq.DirectoryStore(place), settings)
+        job.cut()
+    figures["cut"] = timed.figures
+    with Timed() as timed:
+        job.embed()
+    costs = [job.store[f"patches/{k:05d}/embedding"].parameters for k in range(row["patches"])]
+    passes = [path for path in place.glob("patches/*/*.json") if path.stem.startswith(("offer", "embedding"))]
+    total = sum(json.loads(path.read_text())["parameters"]["cpu_seconds"] for path in passes)
+    losses = [cost["loss"] for cost in costs if "loss" in cost]
+    figures["embed"] = timed.figures | {"patches_cpu_s": round(total, 1)}
+    figures["embed"] |= {"mean_loss": round(float(np.mean(losses)), 4)} if losses else {}
+    with Timed() as timed:
+        job.stitch()
+    figures["align and centroid"] = timed.figures
+    figures["bytes_of_job"] = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    routes = {"l2g": job.embedding}
+    if job.settings.motions.free:
+        still = gq.Alignment.identity(row["patches"], DIM)
+        out = np.empty(job.embedding.shape, dtype=np.float32)
+        routes["no-trans"] = gq.centroid(job.patches, still, n_nodes=len(out), weights=job.weights, out=out)
+    with Timed() as timed:
+        figures["routes"] = {name: quality(X, job.graph, folder) for name, X in routes.items()}
+    figures["evaluate"] = timed.figures
+    return figures
+
+
+def quality(X, graph, folder):
+    """AUC of a million edges, and the accuracy of the best of eight perceptrons in the split by years."""
+    auc = gq.evaluate.reconstruction_auc(X, graph, seed=0, max_edges=1_000_000)
+    years = np.load(next(folder.glob("**/node_year.npy")), mmap_mode="r")
+    known = np.flatnonzero(graph.labels >= 0)
+    when = np.asarray(years[known])
+    split = gq.evaluate.Split(known[when <= 2018], known[when == 2019], known[when >= 2020])
+    grid = gq.evaluate.Grid(hidden=(256,), layers=(2, 3), dropout=(0.0, 0.5), learning_rate=(0.01, 0.001))
+    result = gq.evaluate.mlp_grid(X, graph.labels, split, seed=0, grid=grid)
+    sizes = {f"n_{name}": len(nodes) for name, nodes in vars(split).items()}
+    return {"auc": round(auc, 4), "accuracy": round(result.accuracy, 4), "best": str(result.best)} | sizes
+
+
+def peers(row, folder):
+    """Other embedders of whole graphs, and graphquilt with all patches, on the graph without one edge in a hundred."""
+    if not (folder / "held_out.npy").exists():
+        graph = gq.Graph.open(folder / "graph")
+        rest, held_out = gq.evaluate.hold_out_edges(gq.Graph(graph.adjacency), fraction=0.01, seed=0, connected=False)
+        rest.save(folder / "rest")
+        np.save(folder / "held_out.npy", held_out)
+    figures = {}
+    for name in (*OTHERS, *OWN):
+        known = folder / f"peer {name}.json"
+        figures[name] = (
+            json.loads(known.read_text()) if known.exists() else alone(__file__, "peer", row | {"method": name})
+        )
+    return figures
+
+
+def peer(row, folder):
+    """One embedder without the held-out edges: CPU seconds, memory, and the AUC of these edges."""
+    method, rest = row["method"], gq.Graph.open(folder / "rest")
+
+    def embedded(graph, n_patches):
+        if method in OWN:
+            return gq.embed(graph, DIM, cutting=cutting(n_patches)).embedding
+        return PEERS[method](graph.adjacency.astype(np.float32), DIM, 0)
+
+    if method == "graphquilt, features":
+        rest = rest.with_attributes(features=gq.Graph.open(folder / "graph").features)
+    embedded(gq.datasets.load_dataset("blocks"), 1)  # compiles kernels
+    with Timed() as timed:
+        X = embedded(rest, row["patches"])
+    links = gq.evaluate.link_quality(X, np.load(folder / "held_out.npy"), gq.Graph.open(folder / "graph"), seed=0)
+    figures = timed.figures | {"cosine": round(links.cosine, 4), "inner_product": round(links.inner_product, 4)}
+    write_text(folder / f"peer {method}.json", json.dumps(figures))
+    return figures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     for name, default in (("papers", 1_200_000), ("citations", 12_800_000), ("patches", 100), ("features", 768)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--labelled", type=float, default=0.0115)
-    parser.add_argument("--stages", nargs="+", choices=STAGES)
+    parser.add_argument("--epochs", type=int, default=100, help="of the VGAE")
+    growth = "nodes around a patch that Propagation sees, in sizes of the patch; 0 shows it the patch alone"
+    parser.add_argument("--growth", type=float, default=4.0, help=growth)
+    parser.add_argument("--stages", nargs="+", choices=(*STAGES, *WITH_TRAINING))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--row", type=json.loads, help=argparse.SUPPRESS)
@@ -179,7 +293,8 @@ def main():
         stage = globals()[options.kind.replace(" ", "_")]
         print(json.dumps(stage(options.row, Path(options.row["folder"]))))
         return
-    row = {name: getattr(options, name) for name in ("papers", "citations", "patches", "features", "labelled")}
+    names = ("papers", "citations", "patches", "features", "labelled", "epochs", "growth")
+    row = {name: getattr(options, name) for name in names}
     path = options.json or options.folder / "figures.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     key = f"{options.papers} papers, {options.citations} citations"

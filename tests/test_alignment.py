@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import groups, measuring
+from graphquilt.alignment import measuring, opened, rotations
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.linalg import relative_rotation
 from graphquilt.synthetic import quilt, random_rotations
@@ -54,7 +54,7 @@ def test_repeated_eigenvalues_are_no_trap(seed):
 
 
 def test_recovers_exactly_without_noise_when_the_solver_iterates(monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     made = quilt(60, 16, degree=4, scaled=True, seed=3)
     alignment, X = stitched(made, scale=True)
     assert fitted(made.points, X)[1] < 1e-9
@@ -88,7 +88,7 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
 
 @pytest.mark.parametrize(("p", "d", "dense_size"), [(7, 3, 1000), (40, 16, 0)])
 def test_relabelling_permuting_and_flipping_change_nothing(p, d, dense_size, monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", dense_size)  # 0: the solver iterates
+    monkeypatch.setattr(rotations, "DENSE_SIZE", dense_size)  # 0: the solver iterates
     made = quilt(p, d, noise=0.1, seed=5)
     _, X = stitched(made, tol=1e-10)
     rng = np.random.default_rng(0)
@@ -189,6 +189,7 @@ def test_a_lazy_sequence_is_as_good_as_a_list():
 
 def test_few_patches_of_a_lazy_sequence_are_open_at_once(monkeypatch):
     monkeypatch.setattr(measuring, "RECENT", 3)
+    monkeypatch.setattr(opened, "MEMORY", 0)
     made = quilt(120, 3, noise=0.1, seed=8)
     weights = [np.ones(len(nodes)) for nodes, _ in made.patches]
 
@@ -206,6 +207,39 @@ def test_few_patches_of_a_lazy_sequence_are_open_at_once(monkeypatch):
     assert most_alive(lambda lazy: gq.centroid(lazy, alignment)) <= 2
     assert most_alive(lambda lazy: gq.refine(lazy, alignment)) <= most
     assert most_alive(lambda lazy: gq.align_hierarchical(lazy, made.edges, branching=20)) <= most
+
+
+class OpensFiles(Sequence):
+    """A lazy sequence of memory maps that counts how often it opens one."""
+
+    def __init__(self, folder, patches):
+        self.folder, self.n, self.opened = folder, len(patches), 0
+        for k, (nodes, Y) in enumerate(patches):
+            np.save(folder / f"{k}-nodes.npy", nodes)
+            np.save(folder / f"{k}.npy", Y)
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, k):
+        self.opened += 1
+        return tuple(np.load(self.folder / f"{k}{end}.npy", mmap_mode="r") for end in ("-nodes", ""))
+
+
+@pytest.mark.parametrize("files", [1000, 20])
+def test_as_many_maps_stay_open_as_the_limit_of_files_allows(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(opened, "_file_limit", lambda: files)
+    made = quilt(60, 3, degree=8, noise=0.1, seed=8)
+    lazy = OpensFiles(tmp_path, made.patches)
+    alignment = gq.align(lazy, made.edges)
+    np.testing.assert_array_equal(alignment.rotations, gq.align(made.patches, made.edges).rotations)
+    assert lazy.opened == 60 if files == 1000 else lazy.opened > 60
+    lazy.opened = 0
+    np.testing.assert_array_equal(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment))
+    assert lazy.opened == 60 if files == 1000 else lazy.opened > 60
+    patches = opened.kept_open(lazy)
+    assert len(list(patches)) == 60
+    assert sum(map(patches.stays, range(60))) == min(60, files // 2)
 
 
 def test_patches_are_not_touched():

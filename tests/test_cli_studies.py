@@ -6,6 +6,8 @@ import pytest
 
 from extras import needs
 from graphquilt.cli import main
+from graphquilt.cli.display import LogLines
+from graphquilt.progress import Progress
 
 
 def call(monkeypatch, capsys, *words):
@@ -74,3 +76,20 @@ def test_the_ablation_leaves_a_table_and_a_figure(monkeypatch, capsys, tmp_path)
     assert "in two levels" in out
     assert (tmp_path / "ablation.png").stat().st_size > 5_000
     assert len(json.loads((tmp_path / "results.json").read_text())["cells"]) == 3
+
+
+def test_a_log_says_how_much_time_is_left(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 5.0, 20.0, 40.0, 41.0, 60.0])
+    monkeypatch.setattr("graphquilt.cli.display.time.monotonic", lambda: next(clock))
+    log = LogLines()
+    for stage, done in (
+        ("patches", 0),
+        ("patches", 1),
+        ("patches", 5),
+        ("patches", 10),
+        ("patches", 0),
+        ("patches", 2),
+    ):
+        log(Progress(stage, done, 10))
+    lines = [line.partition(" patches: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["5 of 10, 20.0 s left", "10 of 10", "2 of 10, 1.3 min left"]

@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,26 @@ import pytest
 
 from extras import needs
 from graphquilt.embedders import PyGEmbedder
-from graphquilt.errors import ConvergenceError, InputError, JobError, MissingExtraError, PatchesFailedError
-from graphquilt.jobs import DirectoryStore, Processes
+from graphquilt.errors import (
+    ConvergenceError,
+    FormatError,
+    InputError,
+    JobError,
+    MissingExtraError,
+    PatchesFailedError,
+)
+from graphquilt.graph import Graph
+from graphquilt.graph.files import attach
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Processes, Source
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline import Record, StoredPatches, embed_patches, patch_seed, stored_patch_graph
+from graphquilt.pipeline.calls import perform
+from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.description import describe
+from graphquilt.pipeline.passes import Pass
+from graphquilt.pipeline.patch_data import PatchData
 from graphquilt.pipeline.records import graph_of, patch_key
-from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, ring_of_patches
+from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, job_of_patches, ring_of_patches
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +268,8 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     for k, size in ((0, 16), (9, 18)):
         other[patch_key(k, "embedding")] = Record({"embedding": np.zeros((size, 3))}, {"embedder": "mine", "seed": 1})
     for k in (1, 2):
-        file(k, "graph.npz").write_bytes(b"PK nonsense")  # and their input as well
+        other[patch_key(k, "graph")] = Record({"nodes": np.arange(5), "indptr": np.zeros(6)}, {})
+        file(k, "graph.npz").write_bytes(b"PK nonsense")  # their input was written, and is damaged
     pool = Processes(workers) if workers else None
     fresh = DirectoryStore(store.path)
     assert_same(embed_patches(*ring, toy, seed=7, store=fresh, executor=pool), expected)
@@ -267,9 +283,7 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
 
 def test_the_driver_needs_no_graph_when_the_store_has_the_patches(ring, expected, tmp_path):
     store = DirectoryStore(tmp_path / "job")
-    embed_patches(*ring, Toy(3), seed=7, store=store)
-    for k in range(20):
-        (store.path / (patch_key(k, "embedding") + ".json")).unlink()
+    job_of_patches(store, *ring, embedder=Toy(3), seed=7).write_patches()
     assert_same(embed_patches(None, stored_patch_graph(store), Toy(3), seed=7, store=store), expected)
     with pytest.raises(JobError, match="no graph was given"):
         embed_patches(None, ring[1], Toy(3), seed=7)
@@ -278,7 +292,7 @@ def test_the_driver_needs_no_graph_when_the_store_has_the_patches(ring, expected
 def test_a_patch_on_disk_is_self_contained(ring, tmp_path):
     graph, quilt = ring
     store = DirectoryStore(tmp_path / "job")
-    embed_patches(graph, quilt, Toy(3), seed=7, store=store)
+    job_of_patches(store, *ring, embedder=Toy(3)).write_patches()
     nodes, cut, _ = graph_of(DirectoryStore(store.path)[patch_key(4, "graph")])
     there = graph.subgraph(quilt.node_sets[4])
     assert np.array_equal(nodes, quilt.node_sets[4])
@@ -429,3 +443,75 @@ def test_an_embedder_of_a_script_is_known_again(tmp_path):
     command = [sys.executable, script, tmp_path / "job"]
     run = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
     assert "again" not in run.stderr  # the second round found every patch
+
+
+# Patches that workers cut themselves
+
+
+@pytest.fixture
+def referring(ring, tmp_path):
+    """Return a graph folder that refers to a file of features, and that file."""
+    graph, file = ring[0], tmp_path / "features.npy"
+    Graph.from_arrays(graph.indptr, graph.indices, graph.weights).save(tmp_path / "graph")
+    np.save(file, np.asarray(graph.features))
+    attach(tmp_path / "graph", features=file)
+    return tmp_path / "graph", file
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_job_on_a_graph_folder_copies_neither_features_nor_subgraphs(ring, expected, referring, workers, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    settings = JobSettings(embedder=Toy(3), seed=7, source=Source(path=str(referring[0])))
+    job = Job.begin(store, settings)
+    keep_patch_graph(store, ring[1], job.graph)
+    with Processes(workers) if workers else nullcontext() as pool:
+        assert_same(job.embed(executor=pool), expected)
+    names = {path.name for path in store.path.rglob("*.np*")}
+    assert names == {"embedding.npy", "patch_graph.npz"}
+
+
+def test_the_graph_of_a_job_is_what_its_workers_cut_from(ring, expected, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    job = job_of_patches(store, *ring, embedder=Toy(3), seed=7)
+    assert job.graph.folder == str(store.path / "graph")
+    with Processes(2) as pool:
+        assert_same(job.embed(executor=pool), expected)
+    assert not list(store.path.rglob("patches/*/graph*"))
+
+
+def test_features_that_changed_are_an_error_that_says_so(ring, referring, tmp_path):
+    folder, file = referring
+    store = DirectoryStore(tmp_path / "job")
+    job = Job.begin(store, JobSettings(embedder=Toy(3), seed=7, source=Source(path=str(folder))))
+    keep_patch_graph(store, ring[1], job.graph)
+
+    def change(event):
+        if event.done == 3:
+            np.save(file, 1 + np.load(file))
+
+    with Processes(1) as pool, pytest.raises(JobError, match="its content has changed"):
+        job.revise(replace(job.settings, embedder=Toy(3, seconds=0.05))).embed(executor=pool, progress=change)
+    with pytest.raises(FormatError, match="its content has changed"):
+        Job.open(store)
+
+
+def test_workers_that_do_not_have_the_graph_say_so(ring, expected, referring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    job = Job.begin(store, JobSettings(embedder=Toy(3), seed=7, source=Source(path=str(referring[0]))))
+    keep_patch_graph(store, ring[1], job.graph)
+    referring[0].rename(tmp_path / "moved")
+    with Processes(1) as pool:
+        with pytest.raises(JobError, match=r"cannot cut patches .* \(graphquilt patch --data\)"):
+            job.embed(executor=pool)
+        job.write_patches()
+        assert_same(job.embed(executor=pool), expected)
+
+
+def test_a_call_to_a_worker_is_small(ring, referring, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    job = Job.begin(store, JobSettings(embedder=Toy(3), seed=7, source=Source(path=str(referring[0]))))
+    keep_patch_graph(store, ring[1], job.graph)
+    data = PatchData(job.graph, ring[1].node_sets)
+    call = Pass("embedding", data, ring[1], [Toy(3)] * 20, 7, store, [None]).call(0)
+    assert call.graph is None
+    assert len(pickle.dumps((perform, call))) < 2000

@@ -9,11 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 from graphquilt.checksums import sealed_text
+from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, checked, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.ingest import build_csr, outofcore
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline.records import graph_fingerprint
 
 
@@ -337,3 +339,29 @@ def test_features_by_reference_with_the_wrong_rows(referring):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         attach(folder, features=file.with_name("none.npy"))
     assert np.array_equal(Graph.open(folder).features, np.load(file))
+
+
+def test_a_job_leaves_large_features_in_their_file(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    edges, file = tmp_path / "edges.npy", tmp_path / "x.npy"
+    np.save(edges, np.stack([np.arange(40), (np.arange(40) + 1) % 40], axis=1))
+    np.save(file, rng.normal(size=(40, 3)))
+    settings = JobSettings(embedder=SVD(2), source=Source(path=str(edges), features=str(file)))
+    small = Job.begin(DirectoryStore(tmp_path / "small"), settings)
+    assert (small.store.path / "graph" / "features.npy").exists()
+    monkeypatch.setattr(references, "LARGE", 8 * 40 * 3)
+    job = Job.begin(DirectoryStore(tmp_path / "large"), settings)
+    assert not (job.store.path / "graph" / "features.npy").exists()
+    opened = Job.open(job.store)
+    assert opened.graph.features.filename == str(file)
+    assert Job.begin(DirectoryStore(tmp_path / "large"), settings).settings == opened.settings
+    np.save(file, rng.normal(size=(40, 3)))
+    with pytest.raises(FormatError, match="its content has changed"):
+        Job.open(job.store)
+
+
+def test_a_job_on_an_open_graph_folder_does_not_copy_it(referring, tmp_path):
+    job = Job.begin(DirectoryStore(tmp_path / "job"), JobSettings(embedder=SVD(2)), Graph.open(referring[0]))
+    assert not (job.store.path / "graph").exists()
+    assert job.graph.folder == str(referring[0]) == job.settings.source.graph
+    assert Graph.open(referring[0]).with_attributes(labels=np.zeros(60, dtype=int)).folder is None

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from graphquilt.alignment import groups
+from graphquilt.alignment import rotations
 from graphquilt.alignment.connection import Connection
 from graphquilt.linalg.procrustes import nearest_orthogonal
 from graphquilt.synthetic import random_rotations
@@ -70,7 +70,7 @@ def problem(shape, n, d, noise, seed):
 def check_against_dense(edges, measured, weights, n, tol=TOL, **options):
     """Solve, and compare with all eigenpairs of the dense matrix; return the solution."""
     d = measured.shape[1]
-    solution = groups.synchronize_rotations(edges, measured, weights=weights, n=n, tol=tol, **options)
+    solution = rotations.synchronize_rotations(edges, measured, weights=weights, n=n, tol=tol, **options)
     values, vectors = np.linalg.eigh(Connection(edges, measured, weights, n).sparse().toarray())
     assert solution.residual <= tol
     np.testing.assert_allclose(solution.eigenvalues[:d], 1 - values[:d], atol=1e-6)
@@ -87,8 +87,8 @@ def check_against_dense(edges, measured, weights, n, tol=TOL, **options):
 @pytest.fixture
 def iterate(monkeypatch):
     """Forbid the dense solver, before and after the iteration."""
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
-    monkeypatch.setattr(groups, "DENSE_RESCUE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_RESCUE", 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -146,7 +146,7 @@ def test_a_start_from_the_wrong_eigenvectors_is_noticed():
 
 
 def test_what_the_iteration_cannot_solve_is_solved_whole(monkeypatch):
-    monkeypatch.setattr(groups, "DENSE_SIZE", 0)
+    monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     edges, measured, weights = problem("bridge", 30, 4, 0.5, seed=6)
     solution = check_against_dense(edges, measured, weights, 30, tol=1e-9, max_iterations=1)
     assert solution.iterations >= 1

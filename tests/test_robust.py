@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.alignment.verdict import culprits
+from graphquilt.alignment.verdict import culprits, grade, is_tied
 from graphquilt.patches import Patch
 from graphquilt.synthetic import quilt
 from test_synchronize import rotation_error
@@ -123,3 +123,43 @@ def test_several_patches_may_be_to_blame():
     assert not rest.any()
     patches, rest = culprits(edges, np.arange(len(edges)) == 3)
     assert (patches, rest.sum()) == ([], 1)
+
+
+def contradicting_triangle(dim, shared):
+    """Three patches whose overlaps agree but for one direction, in which the third is reflected on one of its two."""
+    base = np.random.default_rng(dim).normal(size=(12, dim))
+    mirror = np.diag(np.r_[-1.0, np.ones(dim - 1)])
+    nodes, X, more = np.arange(12), base, slice(0, shared)
+    return [
+        (np.r_[nodes, nodes + 12, nodes[more] + 36], np.r_[X, X, X[more]]),
+        (np.r_[nodes, nodes + 24, nodes[more] + 36], np.r_[X, X, X[more]]),
+        (np.r_[nodes + 12, nodes + 24], np.r_[X @ mirror, X]),
+    ]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 6])
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_exact_tie_is_said(dim, turned, caplog):
+    patches = contradicting_triangle(dim, 0)
+    if turned:  # rounding errors do not hide it
+        turns = np.linalg.qr(np.random.default_rng(1).normal(size=(3, dim, dim)))[0]
+        patches = [(nodes, X @ turn + 5) for (nodes, X), turn in zip(patches, turns, strict=True)]
+    alignment = gq.align(patches)
+    assert alignment.spectral_gap < 1e-12
+    assert grade(alignment) in ("doubtful", "bad")
+    assert "Undetermined: overlaps contradict each other" in alignment.summary()
+    assert "Undetermined: overlaps contradict each other" in caplog.text
+
+
+def test_what_decides_a_tie_ends_it(caplog):
+    alignment = gq.align(contradicting_triangle(2, 6))  # one of the overlaps has more nodes
+    assert "Undetermined" not in alignment.summary() + caplog.text
+
+
+def test_a_long_chain_is_no_tie():
+    nodes, X = np.arange(6), np.random.default_rng(0).normal(size=(6, 2))
+    chain = [(np.r_[nodes + 6 * k, nodes + 6 * k + 6], np.r_[X, X]) for k in range(3000)]
+    pairs = np.stack([np.arange(2999), np.arange(1, 3000)], axis=1)
+    alignment = gq.align(chain, pairs)
+    assert alignment.spectral_gap < 1e-5
+    assert not is_tied(alignment)

@@ -336,7 +336,7 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next(ring, job, tmp_path, wh
         f"module.{name} = killed\n"
         "store = DirectoryStore(sys.argv[1])\n"
         "if 'patch_graph' in store:\n    Job.open(store).stitch()\n"
-        "Job.begin(store, JobSettings(embedder=SVD(2)), Graph.open(sys.argv[2]))\n"
+        "Job.begin(store, JobSettings(embedder=SVD(2)), Graph(Graph.open(sys.argv[2]).adjacency))\n"
     )
     run = subprocess.run([sys.executable, "-c", code, path, tmp_path / "graph"], check=False)
     assert run.returncode == -signal.SIGKILL

@@ -291,7 +291,7 @@ def test_damaged_files_are_refused(tmp_path):
     with pytest.raises(FormatError, match="it lacks format, counts, means"):
         gq.OverlapStatistics.load(path)
     path.write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(FormatError, match=r"cannot be read as overlap statistics|cut short"):
+    with pytest.raises(FormatError, match=r"cannot be read as a file of overlap statistics|cut short"):
         gq.OverlapStatistics.load(path)
     with pytest.raises(FileNotFoundError):
         gq.OverlapStatistics.load(tmp_path / "none.npz")

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,9 +17,13 @@ from hypothesis.extra import numpy as hnp
 from graphquilt.checksums import sealed_text
 from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.graph import checked
 from graphquilt.jobs import DirectoryStore
 from graphquilt.locks import folder_lock
-from graphquilt.pipeline import Record
+from graphquilt.patches import PatchGraph
+from graphquilt.pipeline import Record, stored_patch_graph
+from graphquilt.pipeline.cutting import keep_patch_graph
+from graphquilt.pipeline.records import patch_graph_fingerprint
 
 KEY = "patches/00003/graph"
 
@@ -272,3 +277,39 @@ def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
 def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):
     with pytest.raises(OSError, match="mine"), folder_lock(tmp_path):
         raise OSError(28, "mine")
+
+
+def test_a_large_patch_graph_is_checked_once_and_not_by_every_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(checked, "_LARGE", 1)
+    quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
+    keep_patch_graph(DirectoryStore(tmp_path / "job"), quilt, None)
+    path = tmp_path / "job" / "patch_graph.npz"
+    time.sleep(0.15)  # until another change would show in the times of the file
+    assert stored_patch_graph(DirectoryStore(tmp_path / "job")).fingerprint is None
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryStore, "_verify", None)
+        patch.setattr(PatchGraph, "__post_init__", None)
+        again = stored_patch_graph(DirectoryStore(tmp_path / "job"))
+    assert (again.overlaps.tolist(), again.component.tolist()) == ([2], [0, 0])
+    assert again.fingerprint == patch_graph_fingerprint(quilt)
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="its bytes have changed"):
+        stored_patch_graph(DirectoryStore(tmp_path / "job"))
+
+
+def test_what_was_checked_is_read_again_where_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(checked, "_LARGE", 1)
+    store = DirectoryStore(tmp_path / "job")
+    store["x"] = Record({"x": np.arange(9)}, {})
+    time.sleep(0.15)
+    store.remember("x")
+    assert store.remembers("x")
+    assert not store.remembers("y")
+    other = DirectoryStore(tmp_path / "job")
+    monkeypatch.setattr(other, "_verify", lambda *_: pytest.fail("read again"))
+    assert other["x"].arrays["x"].sum() == 36
+    other.forget("x")
+    with pytest.raises(pytest.fail.Exception, match="read again"):
+        other["x"]

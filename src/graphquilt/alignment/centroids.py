@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment.measuring_kernels import add_rows
 from graphquilt.alignment.named import PatchesLike, with_numbers
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, row_weights
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
@@ -68,6 +69,8 @@ def centroid(
     if missing not in ("error", "nan"):
         raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
     patches = with_numbers(patches)
+    if not hasattr(patches, "between"):  # a store reads the part of a patch that is needed
+        patches = kept_open(patches)
     if len(patches) != alignment.n_patches:
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
@@ -120,7 +123,8 @@ def _add_up(
         places, X, w = _part(patches, k, weights, span)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        add_rows(places, alignment.apply(k, X), w, total, mass)
+        turn = alignment.scales[k] * alignment.rotations[k]
+        add_rows(places, np.asarray(X, dtype=np.float64) @ turn, alignment.translations[k], w, total, mass)
         report(progress, "centroid", first * p + (k + 1) * step, n * p)
     return mass
 
@@ -130,7 +134,8 @@ def _part(
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return the nodes of a patch that lie in a span, counted from its first, with their coordinates and weights.
 
-    Patches in a store are sorted and were checked when the largest id was looked for, and only their part is read.
+    Patches in a store are sorted and were checked when the largest id was looked for, and only their part is read;
+    others are checked in the first span.
     """
     first, last, n = span
     between = getattr(patches, "between", None)
@@ -138,13 +143,20 @@ def _part(
     if between is not None and last - first < n:
         nodes, X, chosen, length = between(k, first, last)
     else:
-        nodes, X = checked_patch(patches[k], k)
+        nodes, X = checked_patch(patches[k], k) if first == 0 else map(np.asanyarray, patches[k])
         length = len(nodes)
         if last - first < n:
-            chosen = (nodes >= first) & (nodes < last)
+            chosen = _between(nodes, first, last)
             nodes, X = nodes[chosen], X[chosen]
     w = ALL_ONE if weights is None else row_weights(weights[k], k, length)[chosen]
     return nodes - first if first else nodes, X, w
+
+
+def _between(nodes: IntArray, first: int, last: int) -> slice | AnyArray:
+    """Return which of the ``nodes (k,)`` lie in first..last-1; a slice, which copies nothing, where they ascend."""
+    if np.all(nodes[1:] > nodes[:-1]):
+        return slice(*(int(place) for place in np.searchsorted(nodes, [first, last])))
+    return np.asarray((nodes >= first) & (nodes < last))
 
 
 def _largest(patch: PatchLike, k: int) -> int:

@@ -29,11 +29,11 @@ from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg.eigen import Preconditioner
 from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
 
-__all__ = ["Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
+__all__ = ["HIGHEST", "Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
 
 HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
-FEW = 300  # up to this many vertices all eigenvalues of the scalar Laplacian are found at once
+FEW = 300  # up to this many vertices the scalar Laplacian is factorised densely
 WELL_CONNECTED = 0.05  # the second eigenvalue of the scalar Laplacian above which those steps are enough
 DEGREES = (4, 24)  # the fewest and the most steps of the polynomial preconditioner
 SPARSE_DIM = 16  # up to this dimension a sparse product is faster than one dense product per vertex
@@ -84,16 +84,17 @@ class Connection:
         order = np.argsort(ends, kind="stable")
         return np.searchsorted(ends[order], np.arange(self.n + 1)), numbers[order], others[order]
 
-    def __call__(self, X: FloatArray, out: FloatArray) -> None:
-        """Write L applied to ``X (n*d, c)`` into ``out (n*d, c)``, in the precision of X.
+    def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> None:
+        """Write ``a L X + b X + c out`` with the ``factors`` a, b, c into ``out (n*d, c)``, in the precision of X.
 
-        Each block of the result is computed by one thread, so that it does not depend on how many there are.
+        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread, so that
+        it does not depend on how many there are.
         """
-        coupling, threads = self.coupling.astype(X.dtype), thread_count()
+        coupling, numbers, threads = self.coupling.astype(X.dtype), np.array(factors, dtype=X.dtype), thread_count()
         bounds = np.linspace(0, self.n, (4 * threads if threads > 1 else 1) + 1).astype(np.int64).tolist()
 
         def apply(vertices: tuple[int, int]) -> None:
-            apply_connection(vertices, self.incidence, coupling, self.rotations, X, out)
+            apply_connection(vertices, self.incidence, coupling, self.rotations, X, out, numbers)
 
         with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
             list((pool.map if threads > 1 else map)(apply, pairwise(bounds)))
@@ -204,7 +205,7 @@ def _turn(rotations: FloatArray, blocks: FloatArray) -> None:
 
 def _scalar_inverse(connection: Connection, second: float, dtype: npt.DTypeLike) -> Callable[[FloatArray], FloatArray]:
     n, scalar = connection.n, connection.scalar
-    if n <= DENSE_LIMIT:
+    if n <= FEW or (n <= DENSE_LIMIT and second <= WELL_CONNECTED):
         # The projector on the null space makes the matrix definite and changes nothing else.
         null = np.sqrt(connection.degrees / connection.degrees.sum())
         dense: FloatArray = np.linalg.inv((scalar.toarray() + np.outer(null, null)).astype(dtype))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.measuring import measure_overlaps, results
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchLike, index_patches
 from graphquilt.alignment.relative import edge_errors, turned
 from graphquilt.alignment.solve import AlignOptions, align_statistics, checked_statistics, compared_pairs, judged
@@ -65,13 +66,15 @@ def align_hierarchical(
     True
     """
     _check_branching(branching)
+    patches = kept_open(patches)
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
-    p, least = index.n_patches, options.motions.points_needed(index.dim)
+    p, dim, least = index.n_patches, index.dim, options.motions.points_needed(index.dim)
     labels = _checked_clusters(clusters, p)
     if p == 1:
-        return Alignment.identity(1, index.dim)
+        return Alignment.identity(1, dim)
     statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
+    del patches, index  # neither open files nor node lists are needed any more
     return align_statistics_hierarchical(
         statistics,
         pairs,
@@ -128,8 +131,7 @@ def align_statistics_hierarchical(
     level = _Level(statistics, pairs, p, branching, options, executor, progress)
     if p <= branching and labels is None:
         return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
-    alignment = _align_level(level, _cut(level) if labels is None else labels)
-    polished = _polished(level, alignment)
+    polished = _polished(level, _align_level(level, _cut(level) if labels is None else labels))
     report(progress, "synchronized", 1, 1)
     return with_fixed_frame(polished) if options.motions.rotate else polished
 
@@ -188,9 +190,19 @@ def _align_level(level: _Level, labels: Int64Array) -> Alignment:
     upper = _align_level(upper_level, _cut(upper_level))
     undetermined = np.array(lower.undetermined)
     undetermined[~inside] = upper.undetermined[which.ravel()]
-    whole = lower.compose(upper.take(labels))
     table = replace(lower.edge_table, undetermined=undetermined)
-    return with_worst_fit(replace(whole, edge_table=table), [*worst, upper])
+    _move(lower, upper, labels)
+    return with_worst_fit(replace(lower, edge_table=table), [*worst, upper])
+
+
+def _move(lower: Alignment, upper: Alignment, labels: Int64Array) -> None:
+    """Let the patches follow their clusters: ``lower.compose(upper.take(labels))``, without another copy of all."""
+    step = max(1, CHUNK // lower.dim**2)
+    for start in range(0, lower.n_patches, step):
+        here = np.arange(start, min(start + step, lower.n_patches))
+        part = lower.take(here).compose(upper.take(labels[here]))
+        lower.scales[here], lower.rotations[here] = part.scales, part.rotations
+        lower.translations[here] = part.translations
 
 
 def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alignment, list[Alignment]]:
@@ -263,6 +275,7 @@ def _joined(
         np.add.at(products, which[here], part)
     norms = together[:, 0] * together[:, 1]
     products /= np.where(norms > 0, norms, 1)[:, None, None]
+    products = products.astype(statistics.products.dtype, copy=False)
     counts = np.bincount(which, weights=statistics.counts[rows], minlength=m).astype(np.int64)
     return OverlapStatistics(counts, total, size * centres, size * together, products)
 
@@ -278,7 +291,9 @@ def _moved(
 def _polished(level: _Level, alignment: Alignment) -> Alignment:
     """Improve the rotations by sweeps over all edges, and find the scales and translations of all edges."""
     statistics, edges, p, options = level.statistics, level.edges, level.n, level.options
-    trust, doubt, current = np.ones(len(edges)), np.ones(len(edges)), alignment
+    trust, doubt = np.ones(len(edges)), np.ones(len(edges))
+    current, undetermined = alignment, alignment.undetermined
+    del alignment  # its rotations take much memory
     for judgement in range(1 + (JUDGEMENTS if options.robust else 0)):
         if options.robust:
             trust = judged(statistics, edges, edge_errors(statistics, edges, current))
@@ -294,7 +309,7 @@ def _polished(level: _Level, alignment: Alignment) -> Alignment:
             shift = translation_step(statistics, edges, *moves, trust * doubt, robust=options.robust)
             current = replace(current, translations=shift)
         errors = edge_errors(statistics, edges, current)
-        table = EdgeTable(edges, errors, statistics.sizes * trust, trust, alignment.undetermined)
+        table = EdgeTable(edges, errors, statistics.sizes * trust, trust, undetermined)
         current = replace(current, edge_table=table)
     return current
 
@@ -309,14 +324,13 @@ def _swept(level: _Level, rotations: Float64Array, trust: Float64Array) -> Float
     connection = Connection(level.edges, statistics.products, statistics.sizes * trust, p)
     scaled = np.sqrt(connection.degrees)[:, None, None]
     current = rotations.astype(statistics.products.dtype)
+    X, image, step = current.reshape(p * d, d), np.empty((p * d, d), dtype=current.dtype), max(1, CHUNK // d**2)
     for sweep in range(SWEEPS):
-        X = (scaled * current).astype(current.dtype).reshape(p * d, d)
-        image = np.empty_like(X)
-        connection(X, image)
-        # The image is X - A X; the singular values of a product sum to 1, so that d A X is as large as X.
-        image -= X
-        image *= -d
-        image += X
-        current = nearest_orthogonal(image.reshape(p, d, d)).astype(current.dtype)
+        current *= scaled.astype(current.dtype)
+        # The singular values of a product sum to 1, so that d A X is as large as X, and A X is X - L X.
+        connection(X, image, (-float(d), 1.0 + d, 0.0))
+        blocks = image.reshape(p, d, d)
+        for start in range(0, p, step):
+            current[start : start + step] = nearest_orthogonal(blocks[start : start + step])
         report(level.progress, "polishing sweeps", sweep + 1, SWEEPS)
     return current.astype(np.float64)

@@ -1,6 +1,6 @@
 """Measure overlaps: the statistics of the nodes that two patches share, for one pair or for all edges.
 
-Few patches are open at a time, so a lazy sequence that opens a file when it is indexed is as good as a list.
+A lazy sequence that opens a file when it is indexed is as good as a list: see opened.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.measuring_kernels import measure_pairs
+from graphquilt.alignment.opened import OpenPatches
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, coordinates, index_patches
 from graphquilt.alignment.patch_edges import check_overlap
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products
@@ -31,8 +32,8 @@ Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices worked on at a time
-GROUP = 16  # the compiled pass gets this many patches at a time
-RECENT = 16  # how many patches of a lazy sequence stay open for the edges that follow
+GROUP = 48  # the compiled pass gets this many patches at a time
+RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
 
 
@@ -80,34 +81,68 @@ def measure_overlaps(
     Without an executor the edges are shared among as many threads as the settings of the user allow. Every overlap is
     measured by one thread, so that the result does not depend on their number.
     """
-    m, d = len(edges), index.dim
-    measured = (np.empty(m, dtype=np.int64), np.empty(m), np.empty((m, 2, d)), np.empty((m, 2)), empty_products(m, d))
+    measured = _empty(len(edges), index.dim, empty_products)
     # Edges of one patch follow each other, so that it is opened only once or a few times.
     order, done = np.lexsort((edges[:, 0], edges[:, 1])), 0
-    report(progress, "overlaps", 0, m)
-    for part in _measured_chunks(_OpenPatches(patches, index), edges[order], least, executor):
-        here = order[done : done + len(part[0])]
-        for whole, piece in zip(measured, part, strict=True):
-            whole[here] = piece
-        done += len(here)
-        report(progress, "overlaps", done, m)
+    report(progress, "overlaps", 0, len(edges))
+    for part in _measured_chunks(_Prepared(patches, index), edges, order, measured, least=least, executor=executor):
+        done += part
+        report(progress, "overlaps", done, len(edges))
     return OverlapStatistics(*measured)
 
 
-def _measure_chunk(opened: _OpenPatches, edges: Int64Array, least: int, threads: int) -> Measured:
-    """Measure the overlaps of some edges in groups that need few patches; each group is measured by one thread."""
-    m, d = len(edges), opened.index.dim
-    measured = (np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, d)), np.zeros((m, 2)), np.zeros((m, d, d)))
+def _measured_chunks(
+    prepared: _Prepared,
+    edges: Int64Array,
+    order: Int64Array,
+    measured: Measured,
+    *,
+    least: int,
+    executor: Executor | None,
+) -> Iterator[int]:
+    """Write the statistics of runs of edges, and yield how many; an executor gets the patches that each run needs."""
+    size = max(1, CHUNK // prepared.index.dim**2)
+    if executor is None:
+        threads = thread_count()
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            _measure_rows(prepared, edges, rows, measured, least=least, threads=threads)
+            yield len(rows)
+        return
+    size = max(1, min(size, -(-len(edges) // 16)))
+    chunks = [order[start : start + size] for start in range(0, len(order), size)]
+    tasks = [(prepared.needed(edges[rows]), edges[rows], least) for rows in chunks]
+    for rows, part in zip(chunks, results(executor, _measure_chunk, tasks), strict=True):
+        for whole, piece in zip(measured, part, strict=True):
+            whole[rows] = piece
+        yield len(rows)
+
+
+def _empty(m: int, dim: int, products: Callable[[int, int], FloatArray]) -> Measured:
+    return np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, dim)), np.zeros((m, 2)), products(m, dim)
+
+
+def _measure_chunk(prepared: _Prepared, edges: Int64Array, least: int) -> Measured:
+    """Measure the overlaps of some edges on one thread, in a worker."""
+    measured = _empty(len(edges), prepared.index.dim, lambda m, dim: np.empty((m, dim, dim)))
+    _measure_rows(prepared, edges, np.arange(len(edges)), measured, least=least, threads=1)
+    return measured
+
+
+def _measure_rows(
+    prepared: _Prepared, edges: Int64Array, rows: Int64Array, measured: Measured, *, least: int, threads: int
+) -> None:
+    """Measure the overlaps of the edges ``rows (r,)`` in groups that need few patches; one thread measures a group."""
+    pairs = edges[rows]
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[None]] = deque()
-        for start, stop, numbers in _groups(edges):
-            group = [opened[k] for k in numbers]
+        for start, stop, numbers in _groups(pairs):
+            group = [prepared[k] for k in numbers]
             group += group[-1:] * (GROUP - len(group))
             ids, X, weights, extents = zip(*group, strict=True)
-            here = slice(start, stop)
-            parts = tuple(array[here] for array in measured)
-            slots = np.searchsorted(numbers, edges[here])
-            measure = partial(measure_pairs, slots, (ids, X, weights), np.array(extents), POINT, parts)
+            slots = np.searchsorted(numbers, pairs[start:stop])
+            data = (ids, X, weights)
+            measure = partial(measure_pairs, slots, rows[start:stop], data, np.array(extents), POINT, measured)
             if threads == 1:
                 measure()
                 continue
@@ -116,11 +151,10 @@ def _measure_chunk(opened: _OpenPatches, edges: Int64Array, least: int, threads:
                 waiting.popleft().result()
         for future in waiting:
             future.result()
-    few = np.flatnonzero(measured[0] < least)
+    few = rows[measured[0][rows] < least]
     for e in few[:1].tolist():
         i, j = edges[e].tolist()
-        check_overlap(i, j, int(measured[0][e]), least=least, dim=d)
-    return measured
+        check_overlap(i, j, int(measured[0][e]), least=least, dim=prepared.index.dim)
 
 
 def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
@@ -135,8 +169,8 @@ def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
         yield start, len(edges), sorted(numbers)
 
 
-class _OpenPatches(dict[int, OpenPatch]):
-    """Patches as the compiled pass takes them; the last few stay open, and all that a list has."""
+class _Prepared(dict[int, OpenPatch]):
+    """Patches as the compiled pass takes them; the last few stay so, and all that stay open anyway."""
 
     def __init__(self, patches: Patches, index: PatchIndex) -> None:
         super().__init__()
@@ -149,14 +183,15 @@ class _OpenPatches(dict[int, OpenPatch]):
         weights = np.empty(0) if index.weights is None else index.weights[k]
         if len(weights) and order is not None:
             weights = weights[order]
-        # Patches in a list are open anyway; of others few stay open, because each map keeps a file open.
-        if not (isinstance(self.patches, list | tuple) and np.may_share_memory(X, given)):
+        patches = self.patches
+        stays = isinstance(patches, list | tuple) or (isinstance(patches, OpenPatches) and patches.stays(k))
+        if not (stays and np.may_share_memory(X, given)):
             while len(self) >= RECENT:
                 del self[next(iter(self))]
         self[k] = (read_only(index.nodes[k]), read_only(X), read_only(weights), index.magnitudes[k])
         return self[k]
 
-    def needed(self, edges: Int64Array) -> _OpenPatches:
+    def needed(self, edges: Int64Array) -> _Prepared:
         """Return what ``edges`` need; a lazy sequence stays as it is, and a worker opens the patches that it needs."""
         numbers, index = np.unique(edges).tolist(), self.index
         nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
@@ -164,21 +199,7 @@ class _OpenPatches(dict[int, OpenPatch]):
         patches = self.patches
         part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
         magnitudes = {k: index.magnitudes[k] for k in numbers}
-        return _OpenPatches(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
-
-
-def _measured_chunks(
-    opened: _OpenPatches, edges: Int64Array, least: int, executor: Executor | None
-) -> Iterator[Measured]:
-    """Measure runs of edges; an executor is sent only the patches that each run needs."""
-    size = max(1, CHUNK // opened.index.dim**2)
-    if executor is not None:
-        size = max(1, min(size, -(-len(edges) // 16)))
-    chunks = [edges[start : start + size] for start in range(0, len(edges), size)]
-    if executor is None:
-        threads = thread_count()
-        return results(None, _measure_chunk, [(opened, chunk, least, threads) for chunk in chunks])
-    return results(executor, _measure_chunk, [(opened.needed(chunk), chunk, least, 1) for chunk in chunks])
+        return _Prepared(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
 
 
 def results(

@@ -23,30 +23,38 @@ def row_magnitudes(X: AnyArray, magnitudes: Float64Array) -> None:
 
 
 @kernel("centroids", writes=("total", "mass"))
-def add_rows(nodes: AnyArray, X: Float64Array, weights: Float64Array, total: Float64Array, mass: Float64Array) -> None:
-    """Add the rows of ``X (k, d)`` times their weights, which are all 1 if there are none, to those of their nodes."""
+def add_rows(
+    nodes: AnyArray,
+    X: Float64Array,
+    shift: Float64Array,
+    weights: Float64Array,
+    total: Float64Array,
+    mass: Float64Array,
+) -> None:
+    """Add the rows of ``X (k, d)``, moved by ``shift (d,)``, to those of their nodes, times their weights or 1."""
     for r in range(len(nodes)):
         node = nodes[r]
         weight = weights[r] if len(weights) > 0 else 1.0
         mass[node] += weight
         for c in range(X.shape[1]):
-            total[node, c] += weight * X[r, c]
+            total[node, c] += weight * (X[r, c] + shift[c])
 
 
 @kernel("statistics of overlaps", writes=("measured",))
 def measure_pairs(
     pairs: Int64Array,
+    places: Int64Array,
     patches: tuple[tuple[AnyArray, ...], ...],
     extents: Float64Array,
     point: float,
     measured: tuple[AnyArray, ...],
 ) -> None:
-    """Measure the overlaps of ``pairs (m, 2)`` of patches: counts, sizes, means, spreads and products, row by row.
+    """Measure the overlaps of ``pairs (m, 2)`` of patches: counts, sizes, means, spreads and products.
 
-    ``patches`` are three tuples with one array for each patch: its ids, which ascend, its coordinates, and the weights
-    of its rows, which are empty where all are 1. Points that are closer together than ``point`` times their size, or
-    times the ``extents`` of the coordinates of their patch, are one point. Of pairs without shared nodes only the count
-    is written.
+    Those of a pair are written to the rows of ``measured`` that ``places (m,)`` gives. ``patches`` are three tuples
+    with one array for each patch: its ids, which ascend, its coordinates, and the weights of its rows, which are empty
+    where all are 1. Points that are closer together than ``point`` times their size, or times the ``extents`` of the
+    coordinates of their patch, are one point. Of pairs without shared nodes only the count is written.
     """
     ids, coordinates, weights = patches
     counts, sizes, means, spreads, products = measured
@@ -55,9 +63,10 @@ def measure_pairs(
     for k in range(pairs.shape[0]):
         longest = max(longest, min(len(ids[pairs[k, 0]]), len(ids[pairs[k, 1]])))
     rows = np.empty((2, longest), dtype=np.int64)
-    root, flat = np.empty(longest), np.empty((2, longest * d))
-    for e in range(pairs.shape[0]):
-        i, j = pairs[e, 0], pairs[e, 1]
+    root, flat, product = np.empty(longest), np.empty((2, longest * d)), np.empty((d, d))
+    columns = np.empty(d)
+    for place in range(pairs.shape[0]):
+        e, i, j = places[place], pairs[place, 0], pairs[place, 1]
         n = _shared(ids[i], ids[j], rows)
         counts[e] = n
         if n == 0:
@@ -65,13 +74,16 @@ def measure_pairs(
         weighted = len(weights[i]) > 0
         sizes[e] = _joint_weights(weights[i], weights[j], rows, n, root) if weighted else n
         for side in range(2):
-            k = pairs[e, side]
+            k = pairs[place, side]
             offsets = flat[side, : n * d].reshape((n, d))
             _gather(coordinates[k], rows[side], root, weighted, sizes[e], offsets, means[e, side])
-            spreads[e, side] = _normalise(offsets, means[e, side], extents[k], point, sizes[e])
+            spreads[e, side] = _normalise(offsets, means[e, side], extents[k], point, sizes[e], columns)
         if spreads[e, 0] > 0 and spreads[e, 1] > 0:
             a, b = flat[0, : n * d].reshape((n, d)), flat[1, : n * d].reshape((n, d))
-            np.dot(a.T, b, products[e])
+            np.dot(a.T, b, product)
+            for r in range(d):
+                for c in range(d):
+                    products[e, r, c] = product[r, c]
         else:
             products[e] = 0.0
 
@@ -134,33 +146,36 @@ def _gather(
 
 
 @jit
-def _normalise(offsets: Float64Array, mean: Float64Array, extent: float, point: float, size: float) -> float:
+def _normalise(
+    offsets: Float64Array, mean: Float64Array, extent: float, point: float, size: float, columns: Float64Array
+) -> float:
     """Divide the offsets by their norm, and return it; a norm that is only rounding errors is 0.
 
-    The offsets are divided by a power of two first, so that their squares neither overflow nor underflow.
+    The offsets are divided by a power of two first, so that their squares neither overflow nor underflow. Maxima and
+    sums are taken column by column in ``columns (d,)``, which lets the processor work on several at once.
     """
     n, d = offsets.shape
-    largest = 0.0
+    columns[:] = 0.0
     for r in range(n):
         for c in range(d):
-            largest = max(largest, abs(offsets[r, c]))
+            columns[c] = max(columns[c], abs(offsets[r, c]))
+    largest = columns.max()
     if largest == 0.0:
         return 0.0
     for c in range(d):
         extent = max(extent, abs(mean[c]))
-    exponent = min(math.frexp(largest)[1], 1023)
-    unit = math.ldexp(1.0, exponent)
-    total = 0.0
+    unit = math.ldexp(1.0, min(math.frexp(largest)[1], 1023))
+    shrink = 1.0 / unit  # exact, because the unit is a power of two
+    columns[:] = 0.0
     for r in range(n):
-        square = 0.0
         for c in range(d):
-            offsets[r, c] /= unit
-            square += offsets[r, c] * offsets[r, c]
-        total += square
-    norm = math.sqrt(total)
+            share = offsets[r, c] * shrink
+            columns[c] += share * share
+    norm = math.sqrt(columns.sum())
     if unit <= point * extent * math.sqrt(size) / norm:
         return 0.0
+    inverse = 1.0 / norm
     for r in range(n):
         for c in range(d):
-            offsets[r, c] /= norm
+            offsets[r, c] = (offsets[r, c] * shrink) * inverse
     return unit * norm

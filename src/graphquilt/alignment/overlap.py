@@ -13,7 +13,7 @@ from graphquilt.alignment.measuring_kernels import row_magnitudes
 from graphquilt.alignment.statistics import LARGEST
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.patches import Patch
+from graphquilt.patches import LazySequence, Patch
 
 __all__ = [
     "PatchIndex",
@@ -38,7 +38,7 @@ class PatchIndex:
     dim: int
     dtype: np.dtype[Any]  # of the coordinates as they are measured
     magnitudes: Sequence[float] | Mapping[int, float]  # the median of the largest coordinate of each node of a patch
-    weights: Mapping[int, Float64Array] | list[Float64Array] | None = None  # of the rows of each patch
+    weights: Mapping[int, Float64Array] | Sequence[Float64Array] | None = None  # of the rows of each patch
 
     @property
     def n_patches(self) -> int:
@@ -103,14 +103,27 @@ def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[P
         raise InputError(f"there are {p} patches and {n} weights; give one number or array per patch.")
 
 
-def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> list[Float64Array]:
-    """Return one positive weight for each row of each patch."""
+def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> Sequence[Float64Array]:
+    """Return one positive weight for each row of each patch; those that are made when they are needed stay so."""
     check_count(weights, patches)
-    checked = [row_weights(value, k, len(coordinates(patches[k]))) for k, value in enumerate(weights)]
+    checked = _RowWeights(weights, patches)
     for k, w in enumerate(checked):
         if not w.min() > 0:
             raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
-    return checked
+    return checked if isinstance(weights, LazySequence) else list(checked)
+
+
+class _RowWeights(LazySequence[Float64Array]):
+    """One weight for each row of each patch, made when a patch is asked for."""
+
+    def __init__(self, weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> None:
+        self._weights, self._patches = weights, patches
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def _item(self, k: int) -> Float64Array:
+        return row_weights(self._weights[k], k, len(coordinates(self._patches[k])))
 
 
 def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:

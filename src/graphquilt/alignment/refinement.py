@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment.centroids import centroid, with_compact_ids
 from graphquilt.alignment.measuring import measure_overlaps
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchLike, checked_patch, checked_weights, index_patches
 from graphquilt.alignment.relative import edge_errors
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame
@@ -66,6 +67,7 @@ def refine(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if sweeps == 0 or len(patches) == 1:
         return alignment
+    patches = kept_open(patches)
     row_weights = None if weights is None else checked_weights(weights, patches)
     current, numbered = alignment, with_compact_ids(patches)
     for _ in range(sweeps):

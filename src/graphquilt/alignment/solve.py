@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -11,15 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.groups import (
-    Rotations,
-    far_outside,
-    reweighted,
-    rotation_misfit,
-    synchronize_rotations,
-)
+from graphquilt.alignment.groups import far_outside, reweighted
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
 from graphquilt.alignment.named import PatchesLike, with_numbers
+from graphquilt.alignment.opened import kept_open
 from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
 from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
 from graphquilt.alignment.relative import (
@@ -29,9 +25,11 @@ from graphquilt.alignment.relative import (
     edge_errors,
     relative_transforms,
 )
+from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronize_rotations
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.alignment.verdict import is_tied, tie
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
@@ -47,6 +45,8 @@ __all__ = [
     "judged",
     "undetermined_directions",
 ]
+
+logger = logging.getLogger(__name__)
 
 JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
@@ -125,14 +125,16 @@ def align(
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    patches = with_numbers(patches)
+    patches = kept_open(with_numbers(patches))
     index = index_patches(patches, weights)
     pairs = compared_pairs(index, edges)
-    if index.n_patches == 1:
+    p = index.n_patches
+    if p == 1:
         return Alignment.identity(1, index.dim)
     least = options.motions.points_needed(index.dim)
     statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
-    return align_statistics(statistics, pairs, n_patches=index.n_patches, options=options, progress=progress)
+    del patches, index  # neither open files nor node lists are needed any more
+    return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
 
 
 def align_statistics(
@@ -183,7 +185,10 @@ def align_statistics(
             break
         trust = revised
     report(progress, "synchronized", 1, 1)
-    return replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+    result = replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+    if is_tied(result):
+        logger.warning(tie(result))
+    return result
 
 
 def checked_statistics(
@@ -265,11 +270,11 @@ def _synchronize(
     errors of the edges are not known yet and are left at 0.
     """
     motions, robust, sizes = options.motions, options.robust, statistics.sizes
-    result = replace(Alignment.identity(p, statistics.dim), robust=robust)
-    weights = trust
+    weights, figures, scales = trust, {}, np.ones(p)
     if motions.scale:
         scales, doubt = scale_step(statistics, edges, trust, p, robust=robust)
-        result, weights = replace(result, scales=scales), weights * doubt
+        weights = weights * doubt
+    eigenvalues = np.r_[np.ones(statistics.dim), -1.0]
     if motions.rotate:
         order = measured.order
         pairs = edges[order]
@@ -286,14 +291,16 @@ def _synchronize(
             robust=robust,
         )
         weights = weights * doubt[np.argsort(order)]
-        result = replace(result, rotations=_turned_back(solution.rotations), eigenvalues=solution.eigenvalues)
-        result = replace(result, residual=solution.residual, next_residual=solution.next_residual)
+        rotations, eigenvalues = _turned_back(solution.rotations), solution.eigenvalues
+        figures = {"residual": solution.residual, "next_residual": solution.next_residual}
+        del solution  # with its eigenvectors
+    else:
+        rotations = np.tile(np.eye(statistics.dim), (p, 1, 1))
+    translations = np.zeros((p, statistics.dim))
     if motions.translate:
-        moves = result.scales, result.rotations
-        translations = translation_step(statistics, edges, *moves, weights, robust=robust)
-        result = replace(result, translations=translations)
+        translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
     table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
-    return replace(result, edge_table=table)
+    return Alignment(scales, rotations, translations, table, eigenvalues, robust=robust, **figures)
 
 
 def _turned_back(rotations: Float64Array) -> Float64Array:

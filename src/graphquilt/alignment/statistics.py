@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.archives import check_layout, load_value
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.checksums import array_checksum
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays, save_arrays, temporary_array
+from graphquilt.files import save_arrays, temporary_array
 
 __all__ = ["LARGEST", "OverlapStatistics", "checksum", "empty_products", "slack"]
 
 FORMAT = 1
+WHAT, REMEDY = "a file of overlap statistics", "Measure the overlaps again to make one."
 LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
 SINGLE_ABOVE = 2**27  # products with more entries than this (1 GiB in double precision) are kept in a file
 CHUNK = 2**22  # entries of products that are checked at a time
@@ -89,7 +91,7 @@ class OverlapStatistics:
         flat = (self.spreads == 0).any(axis=1)
         rows = max(1, CHUNK // self.dim**2)
         for start in range(0, len(self), rows):
-            part = self.products[start : start + rows].astype(np.float64)
+            part = self.products[start : start + rows].astype(np.float64, copy=False)
             norms = np.sqrt(np.einsum("eij,eij->e", part, part))
             most = np.where(flat[start : start + rows], 0.0, 1 + slack(self.products))
             _refuse(~np.isfinite(norms), "the product of an overlap must be finite", start)
@@ -142,22 +144,13 @@ class OverlapStatistics:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> OverlapStatistics:
         """Return the statistics that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
-        remedy = "Measure the overlaps again to make one."
-        missing = [name for name in ("format", *ARRAYS, "checksum") if name not in arrays]
-        if missing:
-            raise FormatError(f"this is no file of overlap statistics: it lacks {', '.join(missing)}. {remedy}")
-        version = np.asarray(arrays["format"])
-        if version.shape or version != FORMAT:
-            raise FormatError(
-                f"these overlap statistics have format {str(version)[:20]}; this version reads {FORMAT}. "
-                "Upgrade graphquilt."
-            )
+        check_layout(arrays, (*ARRAYS, "checksum"), version=FORMAT, what=WHAT, remedy=REMEDY)
         if np.asarray(arrays["checksum"]).ravel().tolist() != [checksum(arrays)]:
-            raise FormatError(f"these overlap statistics were damaged: their checksum is wrong. {remedy}")
+            raise FormatError(f"these overlap statistics were damaged: their checksum is wrong. {REMEDY}")
         try:
             return cls(*(arrays[name] for name in ARRAYS))
         except InputError as error:
-            raise FormatError(f"these are no overlap statistics: {error} {remedy}") from error
+            raise FormatError(f"these are no overlap statistics: {error} {REMEDY}") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the statistics to ``path`` as a NumPy ``.npz`` archive, complete or not at all."""
@@ -166,15 +159,7 @@ class OverlapStatistics:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> OverlapStatistics:
         """Read what ``save`` wrote."""
-        try:
-            return cls.from_arrays(load_arrays(Path(path)))
-        except FileNotFoundError:
-            raise
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
-        except Exception as error:
-            message = f"{path} cannot be read as overlap statistics: {error}. Measure the overlaps again."
-            raise FormatError(message) from error
+        return load_value(path, cls.from_arrays, what=WHAT, remedy=REMEDY)
 
     def __repr__(self) -> str:
         return f"OverlapStatistics({len(self)} overlaps, dim={self.dim})"

@@ -10,18 +10,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment.archives import check_layout, load_value
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.extension import place_patch
 from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays
+from graphquilt.files import save_arrays
 from graphquilt.kernels import one_blas_thread
 
 __all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
 
 FORMAT = 1
+WHAT, REMEDY = "an alignment", "Align again to make one."
 # The names of the arrays in a file, in their order there.
 COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
 INTEGERS = ("edges", "undetermined")
@@ -216,14 +218,7 @@ class Alignment:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
         """Return the alignment that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
-        missing = [name for name in ("format", *ARRAYS) if name not in arrays]
-        if missing:
-            raise FormatError(f"this is not an alignment: it lacks {', '.join(missing)}. Align again to make one.")
-        version = np.asarray(arrays["format"])
-        if version.shape or version != FORMAT:
-            raise FormatError(
-                f"this alignment has format {str(version)[:20]}; this version reads {FORMAT}. Upgrade graphquilt."
-            )
+        check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
         a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
             table = EdgeTable(*(a[name] for name in COLUMNS))
@@ -235,7 +230,7 @@ class Alignment:
             motions = a["scales"], a["rotations"], a["translations"]
             alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, bool(robust))
         except (InputError, TypeError) as error:
-            raise FormatError(f"this is not an alignment: {error} Align again to make one.") from error
+            raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
         p, pairs = alignment.n_patches, alignment.edges
         if alignment.dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
             raise FormatError(
@@ -245,22 +240,13 @@ class Alignment:
         return alignment
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the alignment to ``path`` as a NumPy ``.npz`` archive, without pickle."""
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **self.to_arrays())
+        """Write the alignment to ``path`` as a NumPy ``.npz`` archive, complete or not at all."""
+        save_arrays(Path(path), self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
-        try:
-            return cls.from_arrays(load_arrays(Path(path)))
-        except FileNotFoundError:
-            raise
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
-        except Exception as error:
-            message = f"{path} cannot be read as an alignment: {error}. Align again to make a new one."
-            raise FormatError(message) from error
+        return load_value(path, cls.from_arrays, what=WHAT, remedy=REMEDY)
 
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""

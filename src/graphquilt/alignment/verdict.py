@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from graphquilt.alignment.edge_table import EdgeTable
     from graphquilt.alignment.transforms import Alignment
 
-__all__ = ["culprits", "grade", "verdict"]
+__all__ = ["culprits", "grade", "is_tied", "tie", "verdict"]
 
 Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
 MANY = 5  # patches that do not fit are named up to this number
+TIED = 1e-5  # a spectral gap below this share of the distance of the next eigenvalue from 1 is rounding errors
 THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
 
 
@@ -50,8 +51,31 @@ def verdict(fit: Alignment) -> str:
     return "\n".join(lines)
 
 
+def is_tied(fit: Alignment) -> bool:
+    """Return whether overlaps contradict each other so evenly that several rotations fit equally well.
+
+    Eigenvalue d then equals the next one, and rounding errors choose among their eigenvectors. The gap is compared with
+    the distance of the next eigenvalue from 1, which is small too where a patch graph is long, thin and without noise.
+    """
+    last, following = fit.eigenvalues[-2:]
+    return bool(last - following <= TIED * (1 - following)) and len(fit.edges) > 0
+
+
+def tie(fit: Alignment) -> str:
+    """Say that the rotations of a tied alignment are arbitrary, and what to do."""
+    worst = np.argsort(-fit.edge_errors, kind="stable")[:3]
+    return (
+        "Undetermined: overlaps contradict each other so evenly that several rotations fit equally well, and rounding "
+        f"errors chose one (eigenvalues {fit.dim} and {fit.dim + 1} are both {fit.eigenvalues[-1]:.4f}). The overlaps "
+        f"that fit worst are {_named(fit.edges[worst])}. Drop or measure again the one that is wrong, add another "
+        "patch edge, or embed these patches again."
+    )
+
+
 def grade(fit: Alignment) -> Grade:
     """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
+
+    Overlaps that agree are "doubtful" where the rotations are tied.
 
     Examples
     --------
@@ -59,6 +83,11 @@ def grade(fit: Alignment) -> Grade:
     >>> grade(Alignment.identity(3, 2))
     'unknown'
     """
+    word = _agreement(fit)
+    return "doubtful" if word in ("good", "fair") and is_tied(fit) else word
+
+
+def _agreement(fit: Alignment) -> Grade:
     errors = _trusted(fit).errors
     if len(errors) == 0:
         return "unknown"
@@ -74,7 +103,7 @@ def _trusted(fit: Alignment) -> EdgeTable:
 
 
 def _errors(fit: Alignment) -> str:
-    table, word = _trusted(fit), grade(fit)
+    table, word = _trusted(fit), _agreement(fit)
     these = "the overlaps" if len(table) == len(fit.edges) else "the overlaps that are trusted"
     errors, worst_first = table.errors, table.pairs[np.argsort(-table.errors, kind="stable")]
     middle, worst, m = float(np.median(errors)), float(errors.max()), len(errors)
@@ -158,6 +187,8 @@ def _gap(fit: Alignment) -> str:
     # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
     if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
         return "Unchecked: no cycle of overlaps tests the rotations, so only the errors above tell how good they are."
+    if is_tied(fit):
+        return tie(fit)
     # Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
     filled = (1 - last) / max(1 - following, 1e-300)
     figures = (

@@ -52,6 +52,8 @@ class LogLines:
         """Print one event, unless another was printed just before."""
         now = time.monotonic()
         first, done = self.begun.setdefault(event.stage, (now, event.done))
+        if event.done < done or (event.done == 0 < event.total):  # the same stage of something else
+            first, done = self.begun[event.stage] = now, event.done
         if now - self.last >= 10:
             self.last = now
             share = f"{event.done} of {event.total}" if event.total else f"{event.done}"

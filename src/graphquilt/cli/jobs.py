@@ -136,12 +136,14 @@ def patch(
     source: SourceFlags = SourceFlags(),
     cutting: CuttingFlags = CuttingFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
+    data: Annotated[bool, Parameter(help="Also write the data of each patch, for machines without the graph.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Cut a graph into overlapping patches, each a folder that can be embedded on its own."""
+    """Cut a graph into overlapping patches, which can be embedded here or on a cluster."""
     with watching() as progress:
         job = _begin(out, (edges, source), cutting, embedder, progress=progress)
-        job.write_patches(progress=progress)
+        if data:
+            job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 

@@ -1,7 +1,7 @@
-"""Remember that the files of a large graph were checked, so that they are not read again at each opening.
+"""Remember that large files were checked, so that they are not read again at each opening.
 
-``checked.json`` beside the files of a graph has the size, the times and the inode that they had when they were checked
-last, and their checksums.
+``checked.json`` beside the files of a graph, or in the folder of a job, has the size, the times and the inode that they
+had when they were checked last, and their checksums.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def remember_checked(folder: Path, marks: Mapping[str, list[int]], checksums: Ma
 
 def remembered(folder: Path, marks: Mapping[str, list[int]]) -> dict[str, str]:
     """Return the checksums that the files had when they were last checked; none if any of them has changed since."""
-    note = _note(folder)
+    note = _note(folder) if _is_large(marks) else {}
     checksums = note.get("sha256")
     if note.get("files") != marks or not isinstance(checksums, dict) or set(checksums) != set(marks):
         return {}

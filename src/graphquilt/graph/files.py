@@ -45,13 +45,14 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import beside, explained, map_array, write_text
 from graphquilt.graph.checked import remember, remember_checked, remembered
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
-from graphquilt.graph.references import check_reference, is_reference, open_reference, reference
+from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference
 from graphquilt.graph.sparse import sparse_of
 from graphquilt.graph.structure import Features, Graph
 
 __all__ = [
     "DESCRIPTION",
     "attach",
+    "folder_version",
     "graph_checksums",
     "open_array",
     "open_graph",
@@ -181,7 +182,8 @@ def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
 def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     """Return type, shape and SHA-256 of everything that an embedding of the graph depends on.
 
-    A graph from a folder has its checksums already; the arrays of another one are read.
+    A graph from a folder has its checksums already; the arrays of another one are read. Of features in a large file, 64
+    pieces are read, as where a graph folder refers to them.
 
     Examples
     --------
@@ -190,18 +192,32 @@ def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     [('indptr', '<i8', [3]), ('indices', '<i4', [2])]
     """
     return {
-        name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or array_checksum(values)]
+        name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or _checksum(values)]
         for name, values in _arrays(graph).items()
         if name not in ("labels", "node_ids")
     }
 
 
-def with_checksums(graph: Graph) -> Graph:
-    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once."""
+def _checksum(values: AnyArray) -> str:
+    file = large_file(values)
+    return array_checksum(values) if file is None else str(reference(file)["sha256"])
+
+
+def with_checksums(graph: Graph, folder: str | None = None) -> Graph:
+    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once.
+
+    ``folder`` is a graph folder that has the same edges and features.
+    """
     checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
     csr = graph.indptr, graph.indices, graph.weights
     attributes = graph.features, graph.labels, graph.node_ids
-    return Graph.__new__(Graph)._set(csr, *attributes, directed=graph.directed, checksums=checksums)
+    return Graph.__new__(Graph)._set(
+        csr,
+        *attributes,
+        directed=graph.directed,
+        checksums=checksums,
+        folder=graph.folder if folder is None else folder,
+    )
 
 
 def _feature_arrays(features: Features | None) -> dict[str, AnyArray]:
@@ -267,7 +283,19 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
         arrays.get("node_ids"),
         directed=description["directed"],
         checksums={name: value for name, value in checksums.items() if name != "indices" or _is_usual(arrays)},
+        folder=str(source.absolute()),
     )
+
+
+def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
+    """Return sizes, times and inodes of all files of a graph folder: others mean that it must be opened again."""
+    source = Path(folder)
+    entries = _description(source)["arrays"].items()
+    paths = [Path(entry["path"]) if is_reference(entry) else source / f"{name}.npy" for name, entry in entries]
+    try:
+        return tuple(tuple(stamp(path)) for path in (source / DESCRIPTION, *paths))
+    except OSError as error:
+        raise FormatError(f"{error.filename} of the graph in {source} cannot be read ({error.strerror}).") from error
 
 
 def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:

@@ -15,8 +15,9 @@ from graphquilt.checksums import is_size
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_array
 
-__all__ = ["check_reference", "is_reference", "open_reference", "reference"]
+__all__ = ["check_reference", "is_reference", "large_file", "open_reference", "reference"]
 
+LARGE = 1 << 26  # bytes of an array that is better left in its file than copied
 _SAMPLES, _SAMPLE = 64, 1 << 16  # how many pieces of a file are read to know it, and the bytes of each
 
 
@@ -40,6 +41,15 @@ def reference(path: Path) -> dict[str, object]:
         "path": str(place),
         "stamp": _stamp(place),
     }
+
+
+def large_file(array: object) -> Path | None:
+    """Return the ``.npy`` file of which an array is a map, if that is large and the array is all that it holds."""
+    if not isinstance(array, np.memmap) or array.nbytes < LARGE or not array.flags.c_contiguous or array.ndim != 2:
+        return None
+    path = Path(str(array.filename))
+    whole = path.suffix == ".npy" and path.is_file() and path.stat().st_size == array.offset + array.nbytes
+    return path if whole else None
 
 
 def is_reference(entry: object) -> bool:

@@ -67,6 +67,8 @@ class Graph:
         False where the adjacency is symmetric.
     checksums : mapping of str to str
         SHA-256 of those arrays that come from a graph folder, by the names that they have there.
+    folder : str or None
+        The graph folder that the graph was opened from, so that other processes can open it there.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Graph:
     node_ids: AnyArray | None
     directed: bool
     checksums: Mapping[str, str]
+    folder: str | None
 
     def __init__(
         self,
@@ -135,6 +138,7 @@ class Graph:
         *,
         directed: bool,
         checksums: Mapping[str, str] | None = None,
+        folder: str | None = None,
     ) -> Graph:
         """Check all arrays and make them the fields of this graph; edges with checksums have been checked already."""
         indptr, indices, weights = csr
@@ -158,7 +162,8 @@ class Graph:
             if values is not None and values.shape != (n,):
                 problem = f"there are {len(values)}" if values.ndim == 1 else f"of shape {values.shape} are the"
                 raise InputError(f"the graph has {n} nodes and {problem} {name}; give one per node.")
-        for field, value in zip(fields(Graph), (*csr, features, *arrays, directed, checksums or {}), strict=True):
+        contents = (*csr, features, *arrays, directed, checksums or {}, folder)
+        for field, value in zip(fields(Graph), contents, strict=True):
             object.__setattr__(self, field.name, value)
         return self
 
@@ -353,7 +358,9 @@ class Graph:
         """Return the same edges with other attributes of the nodes; the edges are not checked again."""
         left = {name: value for name, value in self.checksums.items() if not (changed and name.startswith(changed))}
         csr = self.indptr, self.indices, self.weights
-        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed, checksums=left)
+        folder = None if changed else self.folder
+        attributes = features, labels, node_ids
+        return Graph.__new__(Graph)._set(csr, *attributes, directed=self.directed, checksums=left, folder=folder)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.

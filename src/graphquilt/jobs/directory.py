@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from graphquilt.checksums import (
 )
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.graph.checked import remember_checked, remembered
 from graphquilt.locks import folder_lock
 from graphquilt.pipeline.store import Record
 
@@ -38,6 +40,7 @@ __all__ = ["DirectoryStore"]
 
 FORMAT = "graphquilt job"
 VERSION = 2
+_NAMES = ("quilt", "checked")  # of files that are no records
 _HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
 
@@ -75,6 +78,7 @@ class DirectoryStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self._verified: dict[str, list[int]] = {}
+        self._doubted: set[str] = set()
         self._check_job()
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
@@ -117,7 +121,8 @@ class DirectoryStore:
                     "another file. It has to be made again."
                 )
             if self._verified.get(key) != mark:
-                self._verify(data, marker)
+                if not self._is_remembered(key, mark, marker):
+                    self._verify(data, marker)
                 self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
@@ -133,6 +138,30 @@ class DirectoryStore:
 
     def __setitem__(self, key: str, record: Record) -> None:
         self._keep(key, record, None)
+
+    def remember(self, key: str) -> None:
+        """Note that the content of a large record has been checked, for all who open the job after this one."""
+        marker = self._marker(key)
+        data = self._data(key, marker)
+        if data is not None:
+            remember_checked(self.path, {key: stamp(data)}, {key: marker["sha256"]}, time.time_ns())
+
+    def remembers(self, key: str) -> bool:
+        """Return whether the content of a record has been checked, and its file is as it was then."""
+        try:
+            marker = self._marker(key)
+            data = self._data(key, marker)
+            return data is not None and self._is_remembered(key, stamp(data), marker)
+        except (KeyError, FormatError, FileNotFoundError):
+            return False
+
+    def _is_remembered(self, key: str, mark: list[int], marker: Mapping[str, Any]) -> bool:
+        return key not in self._doubted and remembered(self.path, {key: mark}) == {key: marker["sha256"]}
+
+    def forget(self, key: str) -> None:
+        """Read the record again when it is next asked for, whatever has been checked before."""
+        self._verified.pop(key, None)
+        self._doubted.add(key)
 
     def adopt(self, key: str, record: Record, part: Path) -> None:
         """Keep a record whose one array, a memory map, is in the file ``part`` of this folder, which is renamed."""
@@ -158,9 +187,8 @@ class DirectoryStore:
                 self._place_data(key, record, content, part)
             elif record.arrays:
                 self._write_data(key, record, content)
-            write_text(marker_path, sealed_text(content), durable=record.durable)
-            if record.durable:
-                sync_folder(marker_path.parent)
+            write_text(marker_path, sealed_text(content))
+            sync_folder(marker_path.parent)
 
     def start(self) -> None:
         """Make the folder a job, if it is not one yet."""
@@ -176,8 +204,7 @@ class DirectoryStore:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()
-                if record.durable:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             self._place_data(key, record, content, part)
 
     def _data_path(self, key: str, record: Record) -> Path:
@@ -209,8 +236,8 @@ class DirectoryStore:
 
     def _marker_path(self, key: str) -> Path:
         parts = key.split("/")
-        if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key == "quilt":
-            raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, and not 'quilt'.")
+        if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key in _NAMES:
+            raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, none of {_NAMES}.")
         return self.path.joinpath(*parts[:-1], parts[-1] + ".json")
 
     def _marker(self, key: str) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files import check_inside, explained
 from graphquilt.graph import Graph
+from graphquilt.graph.files import attach, unverified
 from graphquilt.graph.files import open_graph as open_folder
-from graphquilt.graph.files import unverified
+from graphquilt.graph.references import large_file
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.source import Source
 from graphquilt.pipeline.records import graph_fingerprint
 from graphquilt.pipeline.store import Record, Store, store_name
 
-__all__ = ["graph_damage", "has_ids", "keep_graph", "node_ids", "open_graph"]
+__all__ = ["graph_damage", "is_kept", "keep_graph", "node_ids", "open_graph"]
 
 _IDS = "node_ids"
 
@@ -31,23 +32,36 @@ def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
     store.start()  # first: a folder with a graph and nothing else in it is not known as a job
     folder = "graph"
     with explained(store.path):
-        if source.path is not None and source.is_graph_folder:
-            folder = str(Path(source.path).absolute())
+        if graph.folder is not None and Path(graph.folder) != store.path / "graph":
+            folder = graph.folder
         else:
             check_inside(store.path / "graph", store.path)
-            graph.save(store.path / "graph")
+            file = large_file(graph.features)
+            graph.save(store.path / "graph") if file is None else _save_referring(graph, store.path / "graph", file)
     ids = graph.node_ids
     arrays = {} if ids is None else {_IDS: ids.astype(str) if ids.dtype.hasobject else ids}
     store[_IDS] = Record(arrays, {"n_nodes": graph.n_nodes, "ids": "0..n-1" if ids is None else "given"})
     return replace(source, graph=folder)
 
 
-def has_ids(store: DirectoryStore, graph: Graph) -> bool:
-    """Return whether a job has the ids of its nodes; say so if they are damaged or gone."""
+def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
+    """Write a graph whose features stay in their file."""
+    csr = graph.indptr, graph.indices, graph.weights
+    edges = Graph.from_arrays(*csr, labels=graph.labels, node_ids=graph.node_ids, directed=graph.directed)
+    edges.save(folder)
+    attach(folder, features=features)
+
+
+def is_kept(store: DirectoryStore, source: Source, graph: Graph) -> bool:
+    """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
+    what = "node ids are"
     try:
         node_ids(store, graph.n_nodes)
-    except JobError as error:
-        _log.warning("the node ids are written again: %s", error)
+        what = "graph is"
+        if graph.folder is None:
+            open_graph(store, source)
+    except (JobError, FormatError) as error:
+        _log.warning("the %s written again: %s", what, error)
         return False
     return True
 

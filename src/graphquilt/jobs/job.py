@@ -21,7 +21,7 @@ from graphquilt.files import beside, check_disk, explained
 from graphquilt.graph import Graph
 from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.graphs import has_ids, keep_graph, open_graph
+from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
 from graphquilt.jobs.settings import (
     JobSettings,
     check_change,
@@ -140,9 +140,11 @@ class Job:
         if damage is not None:
             check_made(store, settings)
             _log.warning("the settings are written again: %s", damage)
-        if graph is not None and isinstance(store, DirectoryStore) and (keep or (given and not has_ids(store, graph))):
-            with locked(store):
-                settings = replace(settings, source=keep_graph(store, settings.source, graph))
+        if graph is not None and isinstance(store, DirectoryStore):
+            if keep or (given and not is_kept(store, settings.source, graph)):
+                with locked(store):
+                    settings = replace(settings, source=keep_graph(store, settings.source, graph))
+            graph = with_checksums(graph, str(store.path / str(settings.source.graph)))
         job = cls(store, settings, graph)
         job._revise(stored, settings, None)
         return job
@@ -209,7 +211,7 @@ class Job:
         return StoredPatches(self.store, node_sets)
 
     @property
-    def weights(self) -> list[Float64Array] | None:
+    def weights(self) -> Sequence[Float64Array] | None:
         """What each row of each patch counts with, or None where all rows count alike."""
         recipe = self.settings.recipe
         return row_weights(self.patch_graph.repeat(recipe.runs), recipe, self.graph)
@@ -285,7 +287,10 @@ class Job:
             )
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
-        """Write the data of every patch, so that each can be embedded on a machine that does not have the graph."""
+        """Write the data of every patch, so that each can be embedded on a machine that does not have the graph.
+
+        A job does not need this: its patches are cut from the graph when they are embedded.
+        """
         settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
         embedder, start = settings.embedders[0], settings.recipe.start
         with locked(self.store):

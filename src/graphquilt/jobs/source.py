@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from graphquilt.checksums import file_checksum, is_checksum, is_settled, stamp
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays, map_array
 from graphquilt.graph import Graph
+from graphquilt.graph.references import large_file, reference
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.ingest import read_edges
 from graphquilt.pipeline.records import graph_fingerprint
@@ -40,8 +42,8 @@ class Source:
     largest_component : bool
         Keep only the largest connected component.
     checksums : mapping of str to str
-        SHA-256 of each file, and the fingerprint of a graph folder, so that the same bytes are recognised wherever
-        they lie.
+        SHA-256 of each file (of large features, of their size and 64 pieces), and the fingerprint of a graph folder, so
+        that the same bytes are recognised wherever they lie.
     stamps : mapping of str to list of int
         Size, times and inode of each file when its checksum was computed: a file that still has them is not read again.
     graph : str, optional
@@ -94,7 +96,8 @@ class Source:
                 key, now = "edges" if name == "path" else name, time.time_ns()
                 mark = stamp(Path(path))
                 seen = known is not None and known.stamps.get(key) == mark and is_checksum(known.checksums.get(key))
-                checksums[key] = known.checksums[key] if seen and known is not None else file_checksum(Path(path))
+                checksum = _features_checksum if key == "features" else file_checksum
+                checksums[key] = known.checksums[key] if seen and known is not None else checksum(Path(path))
                 if is_settled(mark, now):
                     stamps[key] = mark
         if Path(self.path).is_dir():
@@ -125,11 +128,13 @@ class Source:
             graph = read_edges(path, columns=self.columns, directed=self.directed, features=features, labels=labels)
         return graph.largest_component()[0] if self.largest_component else graph
 
-    @property
-    def is_graph_folder(self) -> bool:
-        """Whether the path is a graph folder that the job can use as it is."""
-        unchanged = self.features is None and self.labels is None and not self.largest_component
-        return self.path is not None and unchanged and Path(self.path).is_dir()
+
+def _features_checksum(path: Path) -> str:
+    """Return the checksum of a file; a large ``.npy`` matrix is known by its size and 64 pieces, and not read whole."""
+    with contextlib.suppress(FormatError):
+        if path.suffix == ".npy" and large_file(map_array(path)) is not None:
+            return str(reference(path)["sha256"])
+    return file_checksum(path)
 
 
 def read_features(path: str | Path | None) -> AnyArray | sp.csr_array | None:

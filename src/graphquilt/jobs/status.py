@@ -139,6 +139,9 @@ def _keys(job: Job, cut: bool) -> Iterator[str]:
 
 
 def _damage(store: Store, key: str) -> Iterator[str]:
+    forget = getattr(store, "forget", None)
+    if forget is not None:
+        forget(key)
     try:
         store[key]
     except KeyError:

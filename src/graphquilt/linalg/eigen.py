@@ -28,7 +28,7 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray
 
-__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalize"]
+__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalize", "residual_norms", "ritz_block"]
 
 Operator = Callable[[FloatArray, FloatArray], None]
 Preconditioner = Callable[[FloatArray, Float64Array], None]
@@ -119,13 +119,16 @@ def lowest_eigenpairs(
     >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
     [1.0, 2.0]
     """
-    c = start.shape[1]
-    basis, image, values = _first_basis(operator, start, deflate, width=c * (3 if max_iterations else 1))
+    n, c = start.shape
+    width = c * (3 if max_iterations else 1)
+    basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
     X, AX = basis[:, :c], image[:, :c]
+    X[:] = start
+    _remove(X, deflate)
+    values = _ritz_values(operator, X, AX)
     projected, history = np.diag(values), []  # the operator in the basis of X and P; the residual of every step
     while True:
-        squares = [(R**2).sum(axis=0) for _, R in _residual_rows(X, AX, values)]
-        residuals = np.sqrt(sum(squares, np.zeros(c)))
+        residuals = residual_norms(X, AX, values)
         history.append(float(residuals.max(initial=0.0)))
         done = history[-1] <= tol or len(history) > max_iterations or _stagnates(history, patience)
         if done or (stop is not None and stop(values, residuals)):
@@ -140,22 +143,32 @@ def lowest_eigenpairs(
         values, projected = _minimise(basis[:, :total], image[:, :total], projected, c)
 
 
-def _first_basis(
-    operator: Operator, start: FloatArray, deflate: FloatArray | None, *, width: int
+def ritz_block(
+    operator: Operator, start: FloatArray, *, out: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray, Float64Array]:
-    """Return a basis and its image ``(n, width)`` beginning with the Ritz vectors of ``start``; and their values."""
-    n, c = start.shape
-    basis, image = np.empty((n, width), dtype=start.dtype), np.empty((n, width), dtype=start.dtype)
-    X, AX = basis[:, :c], image[:, :c]
-    X[:] = start
-    _remove(X, deflate)
-    if orthonormalize(X) < c:
+    """Return the Ritz vectors of the span of ``start (n, c)``, the operator times these, and the Ritz values (c,).
+
+    With memory ``out (n, c)`` for the second, the first take the place of ``start``.
+    """
+    X, image = (start.copy(), np.empty_like(start)) if out is None else (start, out)
+    return X, image, _ritz_values(operator, X, image)
+
+
+def residual_norms(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float64Array:
+    """Return the norm of each column of ``AX - X * values``, (c,)."""
+    squares = [(R**2).sum(axis=0) for _, R in _residual_rows(X, AX, values)]
+    return np.asarray(np.sqrt(sum(squares, np.zeros(X.shape[1]))))
+
+
+def _ritz_values(operator: Operator, X: FloatArray, AX: FloatArray) -> Float64Array:
+    """Replace ``X (n, c)`` by its Ritz vectors, write the operator times these to ``AX``, and return their values."""
+    if orthonormalize(X) < X.shape[1]:
         raise ValueError("the columns of the starting block depend on each other")
     operator(X, AX)
     values, turn = _ritz(X.T @ AX)
     _combine(X, turn)
     _combine(AX, turn)
-    return basis, image, values
+    return values
 
 
 def _minimise(

@@ -87,7 +87,7 @@ class Fennel:
         order, place = np.arange(p), np.arange(p)  # all clusters are empty, so any order is one by size
         first = np.where(np.arange(cap + 2) > 0, p, 0)
         for number in range(self.passes):
-            state = np.array([0, 0, number == 0, 0, 0, 0], dtype=np.int64)
+            state = np.array([0, 0, number == 0, 0, 0, 0, 0], dtype=np.int64)
             for begin in range(0, n, _VISITS):
                 state[:2] = begin, min(begin + _VISITS, n)
                 kernels.fennel_pass(csr, visits, penalty, labels, sizes, order, place, first, state)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.files import explained, map_arrays, save_arrays
-from graphquilt.linalg import components
+from graphquilt.linalg import components as connected_parts
 from graphquilt.patches import kernels
 from graphquilt.patches.node_sets import NodeSets
 
@@ -49,6 +49,8 @@ class PatchGraph:
         Number of nodes that the two patches of each edge share.
     component : int array (p,)
         The component of each patch.
+    fingerprint : str or None
+        That of node sets and edges, where a store knows it.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class PatchGraph:
     report: dict[str, Any] = field(default_factory=dict)
     overlaps: Int64Array = field(init=False)
     component: Int64Array = field(init=False)
+    fingerprint: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
@@ -78,7 +81,7 @@ class PatchGraph:
                 f"patches {i} and {j} share no nodes but are joined by an edge. Drop the edge ({i}, {j}) or give "
                 "the two patches nodes in common."
             )
-        object.__setattr__(self, "component", components(edges, len(sets)))
+        object.__setattr__(self, "component", connected_parts(edges, len(sets)))
         if self.placement_arbitrary and self.components == "error":
             raise disconnected(self.component, self.sizes)
 
@@ -206,14 +209,18 @@ class PatchGraph:
             "nodes": sets.nodes,
             "starts": sets.starts,
             "edges": self.edges,
+            "overlaps": self.overlaps,
             "n_nodes": np.array(self.n_nodes),
             "components": np.array(self.components),
             "report": np.array(json.dumps(self.report)),
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
+    def from_arrays(cls, arrays: Mapping[str, AnyArray], *, checked: str | None = None) -> PatchGraph:
         """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
+
+        ``checked`` is the fingerprint of arrays that have been a valid patch graph before: these are taken as they are,
+        and the node lists are not read.
 
         Examples
         --------
@@ -237,7 +244,15 @@ class PatchGraph:
         except (ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"this is not a patch graph: its report is not JSON ({error}).") from error
         sets = NodeSets(arrays["nodes"], arrays["starts"])
-        return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
+        if checked is None or "overlaps" not in arrays:
+            return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
+        taken = cls.__new__(cls)
+        values = {"node_sets": sets, "edges": np.array(edges), "n_nodes": int(n_nodes), "components": components}
+        values |= {"report": report, "overlaps": np.array(arrays["overlaps"]), "fingerprint": checked}
+        for name, value in values.items():
+            object.__setattr__(taken, name, value)
+        object.__setattr__(taken, "component", connected_parts(taken.edges, len(sets)))
+        return taken
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.patches import kernels
 from graphquilt.patches.graph import PatchGraph
+from graphquilt.patches.node_sets import LazySequence
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["coverage", "coverage_weights", "entries_inside"]
 
+_UNIT = 1 << 15  # of coverages as they are kept
 LEAST = 0.01  # taken as the coverage of a node without edges inside a patch, so that its row still counts
 
 
@@ -46,18 +48,38 @@ def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:
     >>> [shares.tolist() for shares in coverage(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]))]
     [[1.0, 1.0, 0.5], [0.5, 1.0]]
     """
+    return list(_shares(graph, patch_graph))
+
+
+def _shares(graph: Graph, patch_graph: PatchGraph) -> Iterator[Float64Array]:
     if graph.n_nodes != patch_graph.n_nodes:
         raise InputError(f"the graph has {graph.n_nodes} nodes, the patches are of {patch_graph.n_nodes}.")
     graph = graph.undirected()
-    totals = graph.degrees
-    return [
-        np.where(totals[nodes] > 0, inside / np.maximum(totals[nodes], 1), 1.0)
-        for nodes, inside in zip(patch_graph.node_sets, _degrees_inside(graph, patch_graph.node_sets), strict=True)
-    ]
+    indptr = graph.indptr
+    for nodes, inside in zip(patch_graph.node_sets, _degrees_inside(graph, patch_graph.node_sets), strict=True):
+        rows = np.asarray(nodes, dtype=np.int64)
+        totals = np.asarray(indptr[rows + 1] - indptr[rows])
+        yield np.where(totals > 0, inside / np.maximum(totals, 1), 1.0)
 
 
-def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> list[Float64Array]:
+class _CoverageWeights(LazySequence[Float64Array]):
+    """The weights of the rows of all patches, each patch computed when it is asked for; a row takes two bytes."""
+
+    def __init__(self, shares: Iterable[Float64Array], power: float) -> None:
+        self._shares = [np.rint(share * _UNIT).astype(np.uint16) for share in shares]
+        self._power = power
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def _item(self, k: int) -> Float64Array:
+        return np.maximum(self._shares[k] / _UNIT, LEAST) ** self._power
+
+
+def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> Sequence[Float64Array]:
     """Return the weight of each row of each patch: its coverage, but at least 0.01, to the given power.
+
+    Coverages are rounded to multiples of 2^-15, so that a large graph needs two bytes for each row of each patch.
 
     Examples
     --------
@@ -66,4 +88,4 @@ def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> 
     >>> coverage_weights(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]), power=2)[1].tolist()
     [0.25, 1.0]
     """
-    return [np.maximum(share, LEAST) ** power for share in coverage(graph, patch_graph)]
+    return _CoverageWeights(_shares(graph, patch_graph), power)

@@ -20,7 +20,7 @@ from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
 from graphquilt.pipeline.description import describe
 from graphquilt.pipeline.measurement import measured
-from graphquilt.pipeline.patch_data import stored_data
+from graphquilt.pipeline.patch_data import Origin, opened_data, stored_data
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
@@ -73,8 +73,8 @@ def embedding_parameters(embedder: Embedder, seed: int, start: Start | None = No
 class Call:
     """One patch to be embedded, or to make its offer for the shared start, here or in another process.
 
-    With a ``store`` the worker reads the patch from it and writes the embedding to it; otherwise the patch travels
-    with the call and the embedding with the outcome.
+    The data of the patch is cut from its ``origin``, or travels with the call as ``graph`` and ``surroundings``, or the
+    ``store`` has it. With a ``store`` the worker writes the embedding to it; otherwise it travels with the outcome.
     """
 
     patch: int
@@ -89,6 +89,7 @@ class Call:
     start: tuple[str, str] | None = None  # key and fingerprint of the shared start in the store
     offered: str | None = None  # the content of the last offer of this patch, if it made one
     store: Store | None = None
+    origin: Origin | None = None
     graph: Graph | None = None
     surroundings: Surroundings | None = None
 
@@ -133,19 +134,12 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     """Embed one patch. Never raises: an exception that cannot be pickled would take the whole pool with it."""
     if call.driver != (socket.gethostname(), os.getpid()):
         settle_worker()
-    graph, surroundings, embedder = call.graph, call.surroundings, call.embedder
     try:
-        if call.store is not None:
-            key = patch_key(call.data, "graph")
-            graph, surroundings = stored_data(call.store, key, surrounded=call.surrounded, n_nodes=call.n_nodes)
-            if surroundings is not None and call.offered is not None:
-                offered = call.store[patch_key(call.patch, call.offered)].arrays
-                surroundings = dataclasses.replace(surroundings, offered=offered)
-            if call.start is not None:
-                embedder = with_start(embedder, _stored_start(cast(Hashable, call.store), *call.start))
-        assert graph is not None
-    except (FormatError, KeyError) as error:
-        return Outcome(error=f"{type(error).__name__}: {error}", kind="input")
+        graph, surroundings, embedder = _input(call)
+    except (FormatError, KeyError, JobError) as error:
+        fatal = isinstance(error, JobError)
+        text = str(error) if fatal else f"{type(error).__name__}: {error}"
+        return Outcome(error=text, kind="fatal" if fatal else "input")
     where = f"patch {call.patch}"
     try:
         facts: dict[str, float] = {}
@@ -172,6 +166,24 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome(error=str(error).removesuffix("."), kind=kind)
     except Exception as error:
         return Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+
+
+def _input(call: Call) -> tuple[Graph, Surroundings | None, Embedder]:
+    """Return the graph and surroundings of a call, and its embedder with the shared start."""
+    graph, surroundings, embedder, store = call.graph, call.surroundings, call.embedder, call.store
+    if store is None:
+        assert graph is not None
+        return graph, surroundings, embedder
+    if call.origin is not None:
+        _, graph, surroundings = opened_data(store, call.origin).cut(call.data)
+    elif graph is None:
+        key = patch_key(call.data, "graph")
+        graph, surroundings = stored_data(store, key, surrounded=call.surrounded, n_nodes=call.n_nodes)
+    if surroundings is not None and call.offered is not None:
+        surroundings = dataclasses.replace(surroundings, offered=store[patch_key(call.patch, call.offered)].arrays)
+    if call.start is not None:
+        embedder = with_start(embedder, _stored_start(cast(Hashable, store), *call.start))
+    return graph, surroundings, embedder
 
 
 @functools.lru_cache(maxsize=2)

@@ -278,6 +278,7 @@ def _write_patch_graph(
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
     store["patch_graph"] = Record(patches.to_arrays(), parameters)
+    _remember(store)
 
 
 def check_patch_graph(
@@ -307,11 +308,26 @@ def check_patch_graph(
 
 
 def stored_patch_graph(store: Store) -> PatchGraph:
-    """Open the patch graph of a store; its node lists stay on disk until they are needed."""
+    """Open the patch graph of a store; its node lists stay on disk until they are needed.
+
+    Those of a large one are checked once, and not again by every process that opens the job.
+    """
     try:
         record = store["patch_graph"]
     except KeyError:
         raise JobError(
             f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run)."
         ) from None
-    return PatchGraph.from_arrays(record.arrays)
+    remembers, known = getattr(store, "remembers", None), record.parameters.get("patches")
+    if remembers is not None and isinstance(known, str) and remembers("patch_graph"):
+        return PatchGraph.from_arrays(record.arrays, checked=known)
+    patches = PatchGraph.from_arrays(record.arrays)
+    _remember(store)
+    return patches
+
+
+def _remember(store: Store) -> None:
+    """Let a store that can note that its patch graph is valid."""
+    remember = getattr(store, "remember", None)
+    if remember is not None:
+        remember("patch_graph")

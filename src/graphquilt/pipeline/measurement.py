@@ -19,17 +19,18 @@ def peak_memory() -> int:
 
 @contextlib.contextmanager
 def measured() -> Iterator[dict[str, float]]:
-    """Measure the block: the dict has its ``seconds`` and the ``peak_memory`` of the process once it has ended.
+    """Measure the block: the dict has its ``seconds``, ``cpu_seconds`` and ``peak_memory`` of the process at its end.
 
     Examples
     --------
     >>> with measured() as cost:
     ...     pass
     >>> sorted(cost)
-    ['peak_memory', 'seconds']
+    ['cpu_seconds', 'peak_memory', 'seconds']
     """
     cost: dict[str, float] = {}
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     yield cost
     cost["seconds"] = round(time.perf_counter() - begin, 6)
+    cost["cpu_seconds"] = round(time.process_time() - cpu, 6)
     cost["peak_memory"] = peak_memory()

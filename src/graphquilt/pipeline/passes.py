@@ -73,6 +73,7 @@ class Pass:
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     failures: dict[int, str] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
+    damaged: set[int] = field(default_factory=set)  # patches whose data in the store cannot be used
     driver: tuple[str, int] = field(default_factory=lambda: (socket.gethostname(), os.getpid()))
     locked: bool = False  # whether the caller has locked what this pass writes
 
@@ -116,8 +117,13 @@ class Pass:
         """Say that what a patch has made is made again."""
         return f"patch {patch} {'is embedded' if self.content == 'embedding' else 'makes its offer'} again"
 
-    def call(self, patch: int, *, afresh: bool = False) -> Call:
-        """Return the call that embeds a patch; a shared store has the data of the patch by then."""
+    @property
+    def carries(self) -> bool:
+        """Whether the data of patches travels with calls: workers reach neither the graph nor a store with the data."""
+        return not self._shared or (self.data.graph is not None and self.data.origin is None)
+
+    def call(self, patch: int, *, here: bool = False) -> Call:
+        """Return the call that embeds a patch, in another process or ``here``, where the graph is open already."""
         self.take_lock()
         data, start = patch % len(self.data.node_sets), self._start(patch)
         call = Call(
@@ -138,21 +144,23 @@ class Pass:
                 surroundings = dataclasses.replace(surroundings, offered=offered)
             embedder = call.embedder if start is None else with_start(call.embedder, start.arrays)
             return dataclasses.replace(call, embedder=embedder, graph=graph, surroundings=surroundings)
-        if self.data.graph is not None and (afresh or not self._has_data(data)):
-            # The data is cut from the graph again if the power fails, so nobody waits for the disk.
-            self.store[patch_key(data, "graph")] = dataclasses.replace(self.data.record(data), durable=False)
         kept = None if start is None else (start.key, start.fingerprint)
-        return dataclasses.replace(call, store=self.store, start=kept, offered=self.offered)
+        call = dataclasses.replace(call, store=self.store, start=kept, offered=self.offered)
+        if self.data.graph is None or (not here and self._has_data(data)):
+            return call
+        if not here and self.data.origin is not None:
+            return dataclasses.replace(call, origin=self.data.origin)
+        _, graph, surroundings = self.data.cut(data)
+        return dataclasses.replace(call, graph=graph, surroundings=surroundings)
 
     def _start(self, patch: int) -> Start | None:
         return self.starts[patch // len(self.data.node_sets)]
 
     def _has_data(self, data: int) -> bool:
+        """Return whether the data of a patch was written, for workers that do not have the graph."""
         key = patch_key(data, "graph")
-        if not self.data.surrounded:
-            return key in self.store
         try:
-            return key in self.store and self.data.suits(self.store[key].parameters)
+            return data not in self.damaged and key in self.store and self.data.suits(self.store[key].parameters)
         except FormatError:
             return False
 
@@ -175,7 +183,7 @@ class Pass:
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
         if outcome.kind == "input" and self.data.graph is not None and self.attempts[patch] <= self.retries + 1:
             _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
-            self.call(patch, afresh=True)
+            self.damaged.add(patch % len(self.data.node_sets))
             return True
         if outcome.kind != "final" and self.attempts[patch] <= self.retries:
             _log.warning("patch %d is tried again: %s\n%s", patch, outcome.error, outcome.trace)
@@ -197,7 +205,7 @@ def work_through(
         if not work.finished(patch):
             again = True
             while again:
-                outcome = perform(work.call(patch), progress)
+                outcome = perform(work.call(patch, here=True), progress)
                 again = work.settle(patch, outcome)
                 facts = outcome.facts
         yield facts
@@ -221,7 +229,7 @@ class _Dispatcher:
 
     def run(self, waiting: Iterator[int]) -> Iterator[Mapping[str, float]]:
         """Bring every waiting patch to an end and yield a few facts about each."""
-        ahead = _AHEAD if is_shared(self.work.store) else _AHEAD_WITH_DATA
+        ahead = _AHEAD_WITH_DATA if self.work.carries else _AHEAD
         more = True
         try:
             while more or self.again or self.suspects or self.under_way:

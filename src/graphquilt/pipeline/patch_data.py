@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import socket
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -11,12 +14,37 @@ from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.embedders.contract import Context, Embedder, Surroundings, can_start
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
+from graphquilt.graph.files import folder_version
+from graphquilt.patches import NodeSets
 from graphquilt.patches.context import surrounding_nodes
 from graphquilt.pipeline.description import describe, differences, fingerprint
 from graphquilt.pipeline.records import graph_fingerprint, graph_of, graph_record
-from graphquilt.pipeline.store import Parameters, Record, Store
+from graphquilt.pipeline.store import Parameters, Record, Store, store_name
 
-__all__ = ["PatchData", "Survey", "stored_data", "surveyed"]
+__all__ = ["Origin", "PatchData", "Survey", "opened_data", "stored_data", "surveyed"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a worker in another process cuts patches from; only these few words travel with a call.
+
+    Attributes
+    ----------
+    folder : str
+        The graph folder.
+    graph : str
+        The fingerprint of the graph.
+    surrounded, context
+        As in :class:`PatchData`.
+    survey : str, optional
+        The fingerprint of the survey in the store.
+    """
+
+    folder: str
+    graph: str
+    surrounded: bool = False
+    context: Context | None = None
+    survey: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +145,14 @@ class PatchData:
         survey = {name: np.asarray(array[nodes]) for name, array in arrays.items()}
         return nodes, self.graph.subgraph(nodes), Surroundings(len(inner), self.graph.n_nodes, survey)
 
+    @functools.cached_property
+    def origin(self) -> Origin | None:
+        """What workers cut the same data from; None where the graph is not in a folder."""
+        if self.graph is None or self.graph.folder is None:
+            return None
+        survey = None if self.survey is None else self.survey.fingerprint
+        return Origin(self.graph.folder, graph_fingerprint(self.graph), self.surrounded, self.context, survey)
+
     def record(self, patch: int) -> Record:
         """Return the data of a patch as a store keeps it."""
         nodes, graph, surroundings = self.cut(patch)
@@ -133,6 +169,44 @@ class PatchData:
             return {}
         survey = None if self.survey is None else self.survey.fingerprint
         return {"context": None if self.context is None else describe(self.context), "survey": survey}
+
+
+def opened_data(store: Store, origin: Origin) -> PatchData:
+    """Open what a worker cuts patches from: the graph folder, and node lists and survey in the store.
+
+    They stay open for the next call, until a file of the graph has changed.
+
+    Raises
+    ------
+    JobError
+        The graph cannot be opened here, or is not the one that the job is about.
+    """
+    try:
+        return _opened_data(cast(Hashable, store), origin, folder_version(origin.folder))
+    except FormatError as error:
+        raise JobError(
+            f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
+            "need the graph in its folder; for workers that do not have it, write the data of the patches first "
+            "(graphquilt patch --data)."
+        ) from error
+
+
+@functools.lru_cache(maxsize=2)
+def _opened_data(store: Hashable, origin: Origin, version: object) -> PatchData:  # noqa: ARG001
+    graph, records = Graph.open(origin.folder), cast(Store, store)
+    if graph_fingerprint(graph) != origin.graph:
+        raise FormatError(
+            f"the graph in {origin.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun with "
+            f"{origin.graph}."
+        )
+    patches = records["patch_graph"].arrays
+    survey = None
+    if origin.survey is not None:
+        record = records["survey"]
+        survey = Survey(record.arrays, str(record.parameters.get("survey")))
+        if survey.fingerprint != origin.survey:
+            raise FormatError("the survey of the graph was made again meanwhile; run again.")
+    return PatchData(graph, NodeSets(patches["nodes"], patches["starts"]), origin.surrounded, origin.context, survey)
 
 
 def stored_data(store: Store, key: str, *, surrounded: bool, n_nodes: int) -> tuple[Graph, Surroundings | None]:

@@ -92,7 +92,7 @@ def stitch(
     return alignment, centroid(patches, alignment, n_nodes=n, weights=weights, out=out, progress=progress)
 
 
-def row_weights(repeated: PatchGraph, recipe: Recipe, graph: Graph | None) -> list[Float64Array] | None:
+def row_weights(repeated: PatchGraph, recipe: Recipe, graph: Graph | None) -> Sequence[Float64Array] | None:
     """Return what each row of each patch of all runs counts with, or None where all count alike."""
     if recipe.coverage == 0:
         return None

@@ -24,9 +24,6 @@ class Record:
         Numbers, booleans or fixed-width text; never Python objects.
     parameters : mapping
         Anything that JSON can hold. Parameters are compared by value when a job is resumed.
-    durable : bool
-        Whether the record must survive a power failure. What can be made again cheaply need not; its checksum shows
-        whether it did.
 
     Examples
     --------
@@ -37,15 +34,15 @@ class Record:
 
     arrays: Mapping[str, AnyArray]
     parameters: Parameters = field(default_factory=dict)
-    durable: bool = True
 
 
 class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``shared = True``, which says that a pickled copy of it in another process reaches the same
-    records; workers then read and write it themselves. And it may have ``lock(share=None, wait=False)``, a context
-    manager that keeps other runs away; with ``wait`` it waits until they have gone.
+    records; workers then read and write it themselves. It may have ``lock(share=None, wait=False)``, a context
+    manager that keeps other runs away; with ``wait`` it waits until they have gone. And it may have ``remember(key)``
+    and ``remembers(key)``, so that a large record is checked once and not in every process.
     """
 
     def __contains__(self, key: object, /) -> bool:

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betainc, ndtri
 
 from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array
 
-__all__ = ["Pool", "empirical_pvalues", "severity", "shrunk_zscores", "top_two"]
+__all__ = ["Pool", "count_zscores", "empirical_pvalues", "severity", "shrunk_zscores", "top_two"]
 
 _FEWEST = 4  # rows of each kind that every window may give to a pool
+_USUAL_TAIL = 0.999  # the tail probability of a count of zero, so that its z-score is finite
 
 
 def shrunk_zscores(
@@ -51,6 +53,29 @@ def shrunk_zscores(
     centre = share * mean + (1 - share) * population[0]
     spread = np.sqrt(np.maximum(share * variance + (1 - share) * population[1], 1e-12))
     return (values - centre) / spread, spread
+
+
+def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64Array:
+    """Return how improbable it is that a rare count is so high, as the z-score of the same probability.
+
+    The rate is known as from ``weight`` windows, so that the next count has a negative binomial distribution (Poisson,
+    with a gamma distribution of the rate). A z-score by mean and variance would be the larger, the rarer the count is:
+    one event after fifty windows without any would count more than five where one in ten windows has one.
+
+    Parameters
+    ----------
+    counts, rate, weight : float arrays (k,)
+        What was counted, the mean that is expected, and the number of windows that it is the mean of. NaN is kept.
+
+    Examples
+    --------
+    >>> rate = np.array([0.1, 0.02, 0.1])
+    >>> count_zscores(np.array([0.0, 1.0, 3.0]), rate, np.full(3, 50.0)).round(2).tolist()
+    [-3.09, 2.06, 3.48]
+    """
+    total = np.maximum(rate, 0.0) * weight + 1e-6
+    tail = np.where(counts > 0, betainc(np.maximum(counts, 1.0), total, 1.0 / (1.0 + weight)), _USUAL_TAIL)
+    return np.asarray(np.where(np.isnan(counts), np.nan, -ndtri(np.clip(tail, 1e-300, _USUAL_TAIL))), dtype=np.float64)
 
 
 def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
@@ -114,7 +139,8 @@ class Pool:
     cap : int
         The largest number of rows from one window.
     history : int
-        How many windows are remembered.
+        The sizes of so many windows are remembered, and the rows of the later two thirds of them: earlier windows had
+        less to be compared with, and what was unusual in them says little of what is unusual now.
     width : int
         Number of columns.
 
@@ -143,6 +169,13 @@ class Pool:
             chosen.append(group if len(group) <= limit else rng.choice(group, limit, replace=False))
         self.sizes.append((len(groups[0]), len(groups[1])))
         self.samples.append(np.asarray(rows[np.sort(np.concatenate(chosen))], dtype=np.float32))
+        while len(self.samples) > self.most(len(self.sizes)):
+            self.samples.popleft()
+
+    @staticmethod
+    def most(n_windows: int) -> int:
+        """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
+        return max(2, (2 * n_windows + 1) // 3)
 
     def columns(self, first: int = 0) -> list[Float32Array]:
         """Return the values of each column from ``first`` on, sorted and without NaN; none if there is no window."""

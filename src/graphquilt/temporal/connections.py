@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,11 @@ class Connections:
         1 + x · y of the usual positions of both ends; NaN where one has none.
     from_source, from_destination : float arrays
         -log of the probability of this destination for the source, and of this source for the destination.
+    is_inside : bool array or None
+        Whether the destination was a source in an earlier window; None if it is not known which names are the same.
+    is_callback : bool array or None
+        Whether the source came back to a destination outside that is its own: no other source was ever seen there, and
+        it first appeared a short time ago. None like ``is_inside``.
     """
 
     pairs: WindowPairs
@@ -71,6 +76,8 @@ class Connections:
     ratio: Float64Array
     from_source: Float64Array
     from_destination: Float64Array
+    is_inside: BoolArray | None = None
+    is_callback: BoolArray | None = None
 
     @property
     def surprise(self) -> Float64Array:
@@ -79,7 +86,13 @@ class Connections:
 
 
 def compare_pairs(
-    pairs: WindowPairs, memory: PairMemory, sides: tuple[SideMemory, SideMemory], *, concentration: float
+    pairs: WindowPairs,
+    memory: PairMemory,
+    sides: tuple[SideMemory, SideMemory],
+    *,
+    concentration: float,
+    as_source: Int64Array | None = None,
+    young_since: int = 0,
 ) -> Connections:
     r"""Compute how surprising each pair of a window is after the windows before it.
 
@@ -87,6 +100,9 @@ def compare_pairs(
     Dirichlet-multinomial model, :math:`(1 - s_i) (n_{ij} + a b_j r_{ij}) / (n_i + a)`: n counts earlier windows, a is
     the concentration, b_j is the share of j in all pairs, and r_ij = 1 + x_i · y_j is what the embedding adds to that:
     who talks to whom within a group. The same holds for a destination and its sources.
+
+    ``as_source`` (destinations,) is the id that each destination has as a source, or -1. A destination is young if it
+    first appeared in window ``young_since`` or later.
     """
     source_memory, destination_memory = sides
     times = memory.times(pairs.keys)
@@ -103,7 +119,14 @@ def compare_pairs(
         base = concentration * share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
         p = (1 - meets_stranger) * (times + base) / (totals[own][mine] + concentration)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    return Connections(pairs, times, *strangers, ratio, *surprise)
+    found = Connections(pairs, times, strangers[0], strangers[1], ratio, surprise[0], surprise[1])
+    if as_source is None:
+        return found
+    same, there = as_source[pairs.destination], pairs.destination
+    is_inside = (same >= 0) & (source_memory.last[same] >= 0)
+    is_own = (totals[1][there] == times) & (group_sums(there, len(destination_memory))[there] == 1)
+    is_callback = is_own & (times > 0) & ~is_inside & (destination_memory.first[there] >= young_since)
+    return replace(found, is_inside=is_inside, is_callback=is_callback)
 
 
 def _stranger_share(memory: SideMemory) -> Float64Array:

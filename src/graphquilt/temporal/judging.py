@@ -9,9 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.temporal.calibration import Pool, empirical_pvalues, severity, shrunk_zscores, top_two
+from graphquilt.temporal.calibration import (
+    Pool,
+    count_zscores,
+    empirical_pvalues,
+    severity,
+    shrunk_zscores,
+    top_two,
+)
 from graphquilt.temporal.connections import Connections
-from graphquilt.temporal.measures import COUNTED, comparable
+from graphquilt.temporal.measures import COUNTED, RARE_COUNTS, comparable
 from graphquilt.temporal.results import COMPONENTS, HostTable, PairTable
 from graphquilt.temporal.side_memory import MEASURED, SideMemory
 from graphquilt.temporal.windows import SIDES
@@ -23,7 +30,7 @@ _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
 POOLED = _M + _C + 1  # columns of the pool of a side: what was measured, the z-scores, and the components together
 _RARE = 5  # a host that was in fewer windows is judged by its partners too
-_SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "level")]  # all say: there is much of it
+_SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "newcomers", "level")]
 _OTHER = [c for c in range(_C) if c not in _SIZE]
 
 
@@ -55,6 +62,8 @@ def compare_hosts(nodes: Int64Array, values: Float64Array, memory: SideMemory, p
     own = memory.number[nodes], memory.mean[nodes], memory.variance[nodes]
     z, spread = shrunk_zscores(x, own, population, prior)
     centre = x - z * spread
+    for c in (MEASURED.index(name) for name in RARE_COUNTS):
+        z[:, c] = count_zscores(values[:, c], np.expm1(centre[:, c]), own[0][:, c] + prior)
     above = (x[:, _COUNTED] - population[0][_COUNTED]) / np.sqrt(np.maximum(population[1][_COUNTED], 1e-12))
     z[:, _LEVEL] = np.max(np.where(np.isnan(above), -np.inf, above), axis=1, initial=-np.inf)
     values[:, _LEVEL] = z[:, _LEVEL]
@@ -69,7 +78,8 @@ def judge_hosts(compared: Compared, memory: SideMemory, pool: Pool, seed: tuple[
     for c in range(_C):
         measured = ~np.isnan(z[:, c])
         p[measured, c] = empirical_pvalues(z[measured, c], columns[c])
-    # Four components measure size, and one burst moves them all: together they give at most one of the two.
+    p[z[:, :_C] <= 0] = 1.0  # no more than expected is not unusual, even if the others had still less
+    # Five components measure size, and one burst moves them all: together they give at most one of the two.
     statistic = top_two(np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]]))
     pvalue = empirical_pvalues(statistic, columns[_C])
     if not compared.pool:
@@ -85,9 +95,9 @@ def add_company(
     """Judge hosts that were seen rarely by the company they keep.
 
     A host that was in fewer than five windows has hardly a past to be compared with. Its p-value is that of its most
-    unusual partner in this window, times one more than the number of its partners (the bound of Bonferroni), if that
-    is smaller than its own: forged sources that flood a host, and addresses that a scan reaches, are then found with
-    the host that is flooded or scans.
+    unusual partner in this window, times one more than the number of its partners (the bound of Bonferroni) and times
+    two for the choice between both, if that is smaller than its own: forged sources that flood a host, and addresses
+    that a scan reaches, are then found with the host that is flooded or scans.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}
@@ -100,7 +110,7 @@ def add_company(
         np.minimum.at(lowest, host, partners.pvalue[np.searchsorted(partners.nodes, ends[other][rows])])
         has_company = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[has_company]
-        p = np.minimum((1 + n_partners) * lowest[has_company], 1.0)
+        p = np.minimum(2 * (1 + n_partners) * lowest[has_company], 1.0)
         table.pvalues[has_company, _COMPANY] = p
         table.values[has_company, _COMPANY] = severity(lowest[has_company])
         pvalue = table.pvalue.copy()

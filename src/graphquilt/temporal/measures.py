@@ -9,11 +9,13 @@ from graphquilt.temporal.connections import Connections, group_sums
 from graphquilt.temporal.side_memory import MEASURED
 from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = ["COUNTED", "comparable", "measure_counts"]
+__all__ = ["COUNTED", "RARE_COUNTS", "comparable", "measure_counts"]
 
 _SMALLEST_RATIO = 0.02
 COUNTED = ("degree", "volume", "peak rate", "new pairs", "newcomers")  # compared as log(1 + x), and part of the level
-_IS_COUNTED = np.array([name in COUNTED for name in MEASURED])
+RARE_COUNTS = ("newcomers", "inside pairs", "callbacks")  # compared as log(1 + x) too, but mostly 0
+_IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
+_NEW_PARTNERS = [MEASURED.index(name) for name in ("new pairs", "inside pairs")]
 
 
 def comparable(values: AnyArray) -> Float64Array:
@@ -24,13 +26,15 @@ def comparable(values: AnyArray) -> Float64Array:
 def measure_counts(window: Window, connections: Connections, side: str, size: int) -> tuple[Int64Array, Float64Array]:
     """Return the hosts of one side (k,), and what was measured of them (k, measured) except drift; NaN if nothing.
 
-    ``size`` is the number of ids of the side.
+    ``size`` is the number of ids of the side. All partners of a host that was in no earlier window are new, which says
+    nothing of it: its new partners are not measured.
     """
     pairs = connections.pairs
-    groups, others_are_strangers, surprise = (
-        (pairs.source, connections.stranger_destination, connections.from_source)
+    strange = connections.stranger_source, connections.stranger_destination
+    groups, (is_stranger, others_are_strangers), surprise = (
+        (pairs.source, strange, connections.from_source)
         if side == SIDES[0]
-        else (pairs.destination, connections.stranger_source, connections.from_destination)
+        else (pairs.destination, strange[::-1], connections.from_destination)
     )
     degree = group_sums(groups, size)
     nodes = np.flatnonzero(degree > 0)
@@ -43,6 +47,9 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         "strangers": strangers,
         "pair surprise": group_sums(groups, size, surprise) / np.maximum(degree, 1),
     }
+    if side == SIDES[0] and connections.is_inside is not None and connections.is_callback is not None:
+        columns["inside pairs"] = group_sums(groups, size, connections.is_inside & (connections.times == 0))
+        columns["callbacks"] = group_sums(groups, size, connections.is_callback)
     if pairs.counts is not None:
         columns["volume"] = group_sums(groups, size, pairs.counts)
     if window.peaks is not None:
@@ -57,4 +64,6 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
     values = np.full((len(nodes), len(MEASURED)), np.nan)
     for name, column in columns.items():
         values[:, MEASURED.index(name)] = column[nodes]
+    are_strangers = np.flatnonzero(group_sums(groups, size, is_stranger)[nodes])
+    values[are_strangers[:, None], _NEW_PARTNERS] = np.nan
     return nodes, values

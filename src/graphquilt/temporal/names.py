@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 
-__all__ = ["Names"]
+__all__ = ["Names", "SameNames"]
 
 
 class Names:
@@ -71,3 +72,38 @@ class Names:
         if name not in self._ids:
             raise InputError(f"there is no node {name!r} among the {len(self)} that occurred.")
         return self._ids[name]
+
+    def find(self, name: str) -> int:
+        """Return the number of ``name``, or -1 if the name is not known."""
+        return self._ids.get(name, -1)
+
+
+class SameNames:
+    """Which destinations are sources too, by their names; both sets of names may grow.
+
+    Examples
+    --------
+    >>> sources, destinations = Names(["laptop"]), Names(["printer", "laptop"])
+    >>> same = SameNames(sources, destinations)
+    >>> same.as_source().tolist()
+    [-1, 0]
+    >>> _ = sources.add(["printer"]), destinations.add(["mail"])
+    >>> same.as_source().tolist()
+    [1, 0, -1]
+    """
+
+    def __init__(self, sources: Names, destinations: Names) -> None:
+        self._sources, self._destinations = sources, destinations
+        self._n_sources = 0
+        self._found = np.zeros(0, dtype=np.int64)
+
+    def as_source(self) -> Int64Array:
+        """Return the number of each destination among the sources, or -1; only new names are looked up."""
+        new = [self._sources.find(name) for name in islice(self._destinations, len(self._found), None)]
+        found = np.concatenate([self._found, np.array(new, dtype=np.int64)])
+        for number, name in enumerate(islice(self._sources, self._n_sources, None), self._n_sources):
+            place = self._destinations.find(name)
+            if place >= 0:
+                found[place] = number
+        self._found, self._n_sources = found, len(self._sources)
+        return found

@@ -23,6 +23,8 @@ COMPONENTS = (
     "new pairs",
     "pair surprise",
     "newcomers",
+    "inside pairs",
+    "callbacks",
     "level",
     "tokens",
     "company",

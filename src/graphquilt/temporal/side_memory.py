@@ -23,8 +23,8 @@ class SideMemory:
 
     Attributes
     ----------
-    last : int array (n,)
-        The latest window that had the host; -1 if there is none.
+    first, last : int arrays (n,)
+        The first and the latest window that had the host; -1 if there is none.
     number, mean, variance : float arrays (n, measured)
         How many values there were of each component, at most ``history``, and their mean and variance. Beyond
         ``history`` values, older ones fade.
@@ -34,6 +34,7 @@ class SideMemory:
         The mean of the positions times the roots of the singular values, in a frame that both sides share.
     """
 
+    first: IntArray
     last: IntArray
     number: Float32Array
     mean: Float32Array
@@ -46,7 +47,8 @@ class SideMemory:
     def empty(cls, dim: int) -> SideMemory:
         """Return the memory of no host."""
         table, position = np.zeros((0, len(MEASURED)), np.float32), np.zeros((0, dim), np.float32)
-        return cls(np.zeros(0, np.int64), table, table, table, position, np.zeros(0, np.float32), position)
+        never, count = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return cls(never, never, table, table, table, position, count, position)
 
     def __len__(self) -> int:
         return len(self.last)
@@ -59,7 +61,8 @@ class SideMemory:
         arrays = {}
         for item in fields(self):
             old: AnyArray = getattr(self, item.name)
-            arrays[item.name] = np.full((room, *old.shape[1:]), -1 if item.name == "last" else 0, dtype=old.dtype)
+            unknown = -1 if item.name in ("first", "last") else 0
+            arrays[item.name] = np.full((room, *old.shape[1:]), unknown, dtype=old.dtype)
             arrays[item.name][: len(old)] = old
         return replace(self, **arrays)
 

@@ -158,7 +158,14 @@ class Tracker:
             warn_left_out(number, placements)
         pairs = WindowPairs.of(window)
         concentration = self.options.concentration
-        connections = compare_pairs(pairs, memory.pairs, tuple(memory.sides.values()), concentration=concentration)  # type: ignore[arg-type]
+        connections = compare_pairs(
+            pairs,
+            memory.pairs,
+            (memory.sides["source"], memory.sides["destination"]),
+            concentration=concentration,
+            as_source=window.as_source,
+            young_since=number - self.history // 2,
+        )
         surprise = None if tokens is None else compare_tokens(tokens, memory.tokens, concentration)
         compared, tables = {}, {}
         for k, side in enumerate(SIDES):
@@ -227,6 +234,7 @@ class Tracker:
             own = memory.sides[side]
             hosts[side] = (part.nodes, own.number[part.nodes, _PARTNERS], own.mean[part.nodes, _PARTNERS])
             own.learn(part.nodes, part.x, (part.centre, part.spread), self.history)
+            own.first[part.nodes] = np.where(own.first[part.nodes] < 0, number, own.first[part.nodes])
             own.last[part.nodes] = np.maximum(own.last[part.nodes], number)
         for side, placement in placements.items():
             memory.sides[side].learn_positions(*placement, self.history)

@@ -20,7 +20,7 @@ from graphquilt.temporal.windows import SIDES
 
 __all__ = ["Memory", "read_memory", "write_memory"]
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass
@@ -106,12 +106,13 @@ def _fill_pool(pool: Pool, arrays: Mapping[str, AnyArray], name: str) -> None:
     sizes = arrays[f"pool.{name}.sizes"]
     if sizes.dtype != np.int64 or sizes.ndim != 2 or sizes.shape[1] != 2 or bool((sizes < 0).any()):
         raise ValueError("the sizes of its windows are not pairs of whole numbers")
-    if pool.samples.maxlen is None or len(sizes) > pool.samples.maxlen:
+    if pool.sizes.maxlen is None or len(sizes) > pool.sizes.maxlen:
         raise ValueError("it has more windows than it may remember")
-    for k in range(len(sizes)):
+    for row in sizes.tolist():
+        pool.sizes.append((row[0], row[1]))
+    for k in range(min(len(sizes), pool.most(len(sizes)))):
         sample = arrays[f"pool.{name}.{k:05d}"]
         fits = sample.dtype == np.float32 and sample.ndim == 2 and sample.shape[1] == pool.width
         if not fits or bool(np.isinf(sample).any()):
             raise ValueError(f"the pool of the {name}s does not hold {pool.width} numbers for each row")
         pool.samples.append(np.array(sample))
-        pool.sizes.append((int(sizes[k, 0]), int(sizes[k, 1])))

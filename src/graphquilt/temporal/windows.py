@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.flow_files import place_of
-from graphquilt.temporal.names import Names
+from graphquilt.temporal.names import Names, SameNames
 from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
 
 __all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "seconds", "snapshots"]
@@ -54,6 +54,8 @@ class Window:
         Number of flows of each node in the busiest of the 1440 parts of the window: minutes, if it is a day.
     ports : int array (entries of the matrix,), optional
         The destination port of most flows of each entry, or -1; None if the flows have no ports.
+    as_source : int array (destinations so far,), optional
+        The id that each destination has as a source, or -1 if it was none so far; None if it is not known.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Window:
     counts: Float64Array | None = None
     peaks: Mapping[str, Int64Array] | None = None
     ports: Int64Array | None = None
+    as_source: Int64Array | None = None
 
 
 @dataclass(eq=False)
@@ -119,6 +122,7 @@ class Snapshots:
         """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
         waiting: dict[int, OpenWindow] = {}
+        same = SameNames(self.sources, self.destinations)
         shape = [0, 0]
         now, begun = -np.inf, None
         n_read = 0
@@ -148,9 +152,9 @@ class Snapshots:
                 rows = np.flatnonzero(number - back >= earliest) if back else slice(None)
                 self._collect(waiting, flows.take(rows), number[rows] - back, now)
             for ready in sorted(w for w in waiting if self._end(w) + self.grace <= now):
-                yield self._close(ready, waiting.pop(ready), shape)
+                yield self._close(ready, waiting.pop(ready), shape, same)
         for ready in sorted(waiting):
-            yield self._close(ready, waiting.pop(ready), shape)
+            yield self._close(ready, waiting.pop(ready), shape, same)
         if self.late:
             message = "%d flows came more than %g s after their window had ended and were left out; "
             _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
@@ -246,7 +250,7 @@ class Snapshots:
             window = waiting.setdefault(w, OpenWindow(directed=self.directed))
             window.add(part, bins, closed_before=closed_before)
 
-    def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
+    def _close(self, number: int, window: OpenWindow, shape: Sequence[int], same: SameNames) -> Window:
         n_rows, n_columns = shape if self.directed else [max(shape)] * 2
         matrix, counts, peaks, ports = window.close((n_rows, n_columns))
         if self.numbers:
@@ -254,7 +258,10 @@ class Snapshots:
         self.numbers.append(number)
         self.times.append(self._start(number))
         by_side = dict(zip(SIDES, peaks, strict=True))
-        return Window(number, self._start(number), self._end(number), matrix, window.rows, counts, by_side, ports)
+        as_source = same.as_source() if self.directed and len(self.destinations) else None
+        return Window(
+            number, self._start(number), self._end(number), matrix, window.rows, counts, by_side, ports, as_source
+        )
 
 
 def snapshots(
