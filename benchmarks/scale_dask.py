@@ -3,8 +3,9 @@
     python benchmarks/scale_dask.py FOLDER --patches 100 --share 24 --json figures.json
 
 FOLDER is one that benchmarks/scale.py has filled. Every worker is a process with one thread that opens the graph's
-folder itself. Both runs embed the same share of the patches, after each worker has embedded one more patch, which
-compiles its kernels. Seconds are those of the clock, since that is what workers are for; CPU seconds of the patches say
+folder itself. Both runs embed the same share of the patches, after the workers have embedded a few more, which
+compiles its kernels. A run that was stopped goes on: what the JSON file has is not measured again. Seconds are those of
+the clock, since that is what workers are for; CPU seconds of the patches say
 what else the machine did meanwhile.
 """
 
@@ -29,6 +30,8 @@ from graphquilt.pipeline.passes import Pass
 from graphquilt.pipeline.patch_data import PatchData
 from measuring import machine
 from scale import DIM, cutting
+
+RUNS = (("one worker", 1, False), ("two workers", 2, False), ("one of two is killed", 2, True))
 
 
 def begun(folder, name, n_patches):
@@ -94,18 +97,15 @@ def main():
     parser.add_argument("--share", type=int, default=24)
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
-    results = {
-        "machine": machine(),
-        "patches": options.share,
-        "bytes_of_a_call": call_bytes(options.folder, options.patches),
-    }
-    for name, n_workers, kill in (
-        ("one worker", 1, False),
-        ("two workers", 2, False),
-        ("one of two is killed", 2, True),
-    ):
-        results[name] = embedded(options.folder, n_workers, options.share, options.patches, kill=kill)
-        print(name, results[name], flush=True)
+    results = json.loads(options.json.read_text()) if options.json.exists() else {"machine": machine()}
+    if "bytes_of_a_call" not in results:
+        results["bytes_of_a_call"] = call_bytes(options.folder, options.patches)
+    for name, n_workers, kill in RUNS:
+        if name not in results:
+            results[name] = embedded(options.folder, n_workers, options.share, options.patches, kill=kill)
+            results[name]["patches"] = options.share
+            print(name, results[name], flush=True)
+            write_text(options.json, json.dumps(results, indent=1))
     results["speed_up"] = round(results["one worker"]["seconds"] / results["two workers"]["seconds"], 2)
     write_text(options.json, json.dumps(results, indent=1))
 
