@@ -433,6 +433,14 @@ def page(results):
             f"{r['gib']:.2f} | {r['error']:.5f} | {r.get('commit', 'this one')} |"
             for r in results["largest"]
         ]
+    if "windows" in results:  # put in by hand, from benchmarks/anomaly.py batch
+        r = results["windows"]
+        lines += [
+            "",
+            f"In a batch run over {r['days']} days of the size of LANL's network (`benchmarks/anomaly.py batch`), alignment "
+            f"takes {r['alignment_seconds']:.1f} of {r['seconds']:.0f} CPU s: "
+            f"{r['alignment_seconds'] / r['seconds']:.1%}.",
+        ]
     one, two = results["threads"]
     cores = results["cores"][0]
     alone_, both = results["overlaps"]
