@@ -3,6 +3,7 @@
     python benchmarks/detection.py --out docs/results/anomaly.json
     python benchmarks/detection.py --out small.json --sets generator --sources 300 --seeds 1
     python benchmarks/detection.py --table docs/results/anomaly.json
+    python benchmarks/detection.py --figure docs/results/anomaly.svg --out docs/results/anomaly.json
 
 A set that the output already holds is not run again. Data is read from $GRAPHQUILT_DATA. The settings were chosen on
 ``darpa`` and ``enron``; ``email`` and ``generator`` were looked at once, with the settings fixed.
@@ -122,10 +123,41 @@ def tables(path: Path) -> str:
     return "\n".join(parts)
 
 
+PANELS = (
+    ("darpa", f"precision@{BUDGET}", "DARPA 1998\nprecision of 20 alerts per day"),
+    ("email", "source AUC", "email, planted changes\nAUC of sources"),
+    ("generator", "source AP", "generator, all attacks\naverage precision"),
+    ("generator", "lateral movement AP", "generator, lateral movement\naverage precision"),
+)
+
+
+def draw(result, path: Path) -> None:
+    """Draw one panel of bars per line of the summary; whiskers span the seeds."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(11, 2.8), sharey=True, layout="constrained")
+    names = [name.split(",")[0] for name in DETECTORS]
+    for axis, (data, column, title) in zip(axes, PANELS, strict=True):
+        for row, detector in enumerate(DETECTORS):
+            runs = [figures(run[detector]) for run in result[data] if "quality" in run[detector]]
+            values = [run[column] for run in runs]
+            if values:
+                axis.barh(row, np.mean(values), color="#0b6e6e" if row == 0 else "#b8c4c4")
+                axis.plot([min(values), max(values)], [row, row], color="black", linewidth=1)
+        axis.set_title(title, fontsize=9)
+        axis.set_xlim(0, 1 if "AUC" in column else None)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_yticks(range(len(names)), names, fontsize=9)
+    axes[0].invert_yaxis()
+    plt.rcParams["svg.hashsalt"] = "graphquilt"
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, help="print the tables of a result and stop")
+    parser.add_argument("--figure", type=Path, help="draw the summary of a result and stop")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--sources", type=int, default=1000)
     parser.add_argument("--days", type=int, default=89)
@@ -137,6 +169,9 @@ def main() -> None:
         return
     if arguments.out is None:
         parser.error("--out or --table is needed")
+    if arguments.figure:
+        draw(json.loads(arguments.out.read_text(encoding="utf-8")), arguments.figure)
+        return
     logging.disable(logging.WARNING)
     result = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
     for name in arguments.sets:

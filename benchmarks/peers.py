@@ -120,8 +120,11 @@ def limited(method, graph):
     return X
 
 
-def cell(method, name, data):
-    """Measure one method on one data set: the embedding of all edges, and one without a tenth of them."""
+def cell(method, name, data, folder):
+    """Measure one method on one data set: the embedding of all edges, and one without a tenth of them.
+
+    The first half is kept as soon as it is there, for tables that cannot wait for the second.
+    """
     graph = load(name, data)
     if "features" in method and graph.features is None:
         return {"left out": "no features"}
@@ -133,6 +136,7 @@ def cell(method, name, data):
     row = {"cpu": time.process_time() - start, "gib": memory.gib}
     options = gq.evaluate.EvaluationOptions(max_edges=100_000, splits=10 if graph.n_nodes > 500_000 else 50)
     row["accuracy"] = gq.evaluate.quality(X, graph, options=options).accuracy
+    (folder / f"{name} {method}.half.json").write_text(json.dumps(row), encoding="utf-8")
     del X
     rest, held_out = gq.evaluate.hold_out_edges(graph, fraction=0.1, seed=0, connected=name != "synthetic-1m")
     if "features" in method:
@@ -169,9 +173,9 @@ def shown(result, *, memory):
     """Return one cell of a table, with or without the peak memory."""
     if "cpu" not in result:
         return result.get("left out", "failed")
-    links = max(result["cosine"], result["inner"])
+    links = f"{max(result['cosine'], result['inner']):.3f}" if "inner" in result else "–"
     cpu = f"{result['cpu']:.1f}" if result["cpu"] < 10 else f"{result['cpu']:.0f}"
-    return f"{result['accuracy']:.3f} / {links:.3f} / {cpu} s" + (f" / {result['gib']:.2f} GiB" if memory else "")
+    return f"{result['accuracy']:.3f} / {links} / {cpu} s" + (f" / {result['gib']:.2f} GiB" if memory else "")
 
 
 def table(results, *, memory):
@@ -196,6 +200,7 @@ def page(results):
         "- Links: a tenth of the edges is left out; the better of cosine and inner product is shown.",
         '- Rows with "features" also use the node features; the others see only the edges.',
         f"- A method that needs more than {MINUTES} minutes of CPU time or {GIB} GiB for one embedding was stopped.",
+        "- A dash was not measured.",
         "- The last column is a synthetic graph with 10M edges: 20 classes of 50 communities, without features.",
         "- Peers use the settings that their documentation recommends. FastRP and ProNE are written from their papers.",
         "",
@@ -227,14 +232,17 @@ def main():
     if arguments.cell:
         resource.setrlimit(resource.RLIMIT_DATA, ((GIB + 1) << 30,) * 2)  # 1 GiB for programs and the graph
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        print(json.dumps(cell(*arguments.cell, arguments.data)))
+        print(json.dumps(cell(*arguments.cell, arguments.data, arguments.out)))
         return
     arguments.out.mkdir(exist_ok=True)
     results = {(m, s): {"left out": "–"} for m in METHODS for s in SETS}
     for name in arguments.sets:
         for method in arguments.methods:
-            if not arguments.kept or (arguments.out / f"{name} {method}.json").exists():
+            half = arguments.out / f"{name} {method}.half.json"
+            if not arguments.kept or half.with_name(f"{name} {method}.json").exists():
                 results[method, name] = measured(method, name, arguments.data, arguments.out)
+            elif half.exists():
+                results[method, name] = json.loads(half.read_text(encoding="utf-8"))
     if arguments.write:
         arguments.write.write_text(page(results), encoding="utf-8")
     if arguments.readme:

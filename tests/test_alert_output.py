@@ -136,9 +136,53 @@ def test_a_spreadsheet_evaluates_no_name(scored):
     assert json_line({"node": "\x1b ü"}).isascii()
 
 
+# Fields of ECS 8.11 with the Python types of their JSON values; long, float, keyword, ip, date and text.
+ECS_FIELDS = {
+    "@timestamp": str,
+    "ecs.version": str,
+    "message": str,
+    "event.kind": str,
+    "event.category": list,
+    "event.type": list,
+    "event.module": str,
+    "event.dataset": str,
+    "event.id": str,
+    "event.start": str,
+    "event.end": str,
+    "event.severity": int,
+    "event.risk_score": float,
+    "event.risk_score_norm": float,
+    "event.reason": str,
+    "rule.name": str,
+    "host.name": str,
+    "host.ip": list,
+    "source.address": str,
+    "source.ip": str,
+    "destination.address": str,
+    "destination.ip": str,
+    "destination.port": int,
+    "related.hosts": list,
+    "related.ip": list,
+}
+
+
+def leaves(value, path=""):
+    if not isinstance(value, dict):
+        return {path: value}
+    return {
+        name: leaf for key, part in value.items() for name, leaf in leaves(part, f"{path}.{key}".strip(".")).items()
+    }
+
+
 def test_ecs_names(scored):
+    used = set()
     for record in records_of(scored):
-        ecs = ecs_record(record)
+        ecs = ecs_record(record | ({"port": 445} if record["kind"] == "pair" else {}))
+        fields = leaves({key: value for key, value in ecs.items() if key != "graphquilt"})
+        assert {name: type(value) for name, value in fields.items()} == {name: ECS_FIELDS[name] for name in fields}
+        assert set(ecs["event"]["type"]) <= {"connection", "info"}
+        assert set(ecs["event"]["category"]) == {"network", "intrusion_detection"}
+        used |= fields.keys()
         assert ecs["event"]["id"] == record["id"]
         assert ecs["event"]["kind"] == "alert"
         assert 0 <= ecs["event"]["severity"] <= 100
@@ -147,6 +191,7 @@ def test_ecs_names(scored):
         assert end["address"] == (record["source"] if record["kind"] == "pair" else record["node"])
         assert ("ip" in end) == end["address"].startswith("10.")
         assert ecs["graphquilt"]["incident"] == record["incident"]
+    assert used == ECS_FIELDS.keys() - {"destination.ip"}, "no destination of these records is an address"
 
 
 def test_lists_of_hosts(tmp_path):

@@ -437,12 +437,13 @@ def test_watch_refuses_a_state_without_its_progress(call, inbox, tmp_path):
     network = netflow(120, 800, 7, seed=6)
     tracker.update(Window(0, 0.0, 86400.0, network.matrix(0), 0))
     good = {
-        "flows": {"width_in_seconds": 86400.0, "protocol": "tcp"},
+        "flows": {"width_in_seconds": 86400.0, "protocol": "tcp", "overlap": 1},
         "last": 20,
         "end": 21 * 86400.0,
         "files": {"a.csv": 5.0},
         "sources": [f"s{k}" for k in range(2000)],
         "destinations": [f"d{k}" for k in range(2000)],
+        "tokens": ["proc:sh"],
     }
     for change, code in (
         ({}, 0),
@@ -458,6 +459,7 @@ def test_watch_refuses_a_state_without_its_progress(call, inbox, tmp_path):
         ({"sources": ["s0"] * 2000}, 2),
         ({"sources": list(range(2000))}, 2),
         ({"destinations": None}, 2),
+        ({"tokens": ["proc:sh"] * 2}, 2),
     ):
         tracker.notes = good | change
         tracker.save(tmp_path / "state.npz")

@@ -170,6 +170,46 @@ def test_the_command_finds_and_names_a_program_that_nobody_ever_ran(tmp_path, mo
     assert "name their logs with --events" in call(tmp_path / "o", "--token-weight", 1).err
 
 
+@pytest.mark.parametrize("overlap", [1, 2])
+def test_watch_takes_events_and_overlapping_windows_and_goes_on_after_a_restart(
+    tmp_path, monkeypatch, capsys, caplog, overlap
+):
+    flows, processes = device_logs(tmp_path, days=9)
+    settings = ("--dim", 2, "--lags", "1,7", "--overlap", overlap, "--events")
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
+        with contextlib.suppress(SystemExit):
+            main()
+        return capsys.readouterr()
+
+    call("anomaly", flows, "--no-figures", "--out", tmp_path / "out", *settings, processes)
+    batch = [json.loads(line) for line in (tmp_path / "out" / "alerts.jsonl").read_text().splitlines()]
+
+    logs, events = tmp_path / "logs", tmp_path / "events"
+    logs.mkdir()
+    events.mkdir()
+    np.savez(logs / "arrays.npz", a=np.zeros(2), b=np.zeros(2))  # a zip archive of two files is no log
+    header, *lines = flows.read_text().splitlines()
+    programs = processes.read_text().splitlines()
+    words = ("watch", logs, "--idle", 0, "--grace", 0, "--state", tmp_path / "state", *settings, events)
+    stream, said = {}, ""
+    for day in range(9):
+        for folder, rows, first in ((logs, lines, [header]), (events, programs, [])):
+            of_day = [row for row in rows if int(row.split(",")[0]) // 86400 == day]
+            (folder / f"{day}.csv").write_text("\n".join([*first, *of_day]) + "\n", encoding="utf-8")
+        if day in (4, 8):
+            heard = call(*words)
+            stream |= {record["id"]: record for record in map(json.loads, heard.out.splitlines())}
+            said += heard.err
+    assert "is a zip archive of 2 files" in caplog.text
+    if overlap == 1:  # the window that is open at a restart is taken to be complete, which changes overlapping ones
+        assert stream.keys() == {record["id"] for record in batch}
+    of_host = [r for r in stream.values() if r.get("node") == "C7" and r["window"] == 8 * overlap]
+    assert of_host[0]["tokens"] == ["proc:mimikatz.exe"], said
+    assert "was made with overlap" in call(*words, "--overlap", 3).err
+
+
 def test_events_that_come_after_their_window_are_counted():
     flows = [(np.array([day * DAY]), np.array([0]), np.array([1])) for day in range(4)]
     days = snapshots(flows)

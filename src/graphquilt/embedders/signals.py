@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
-WALK_STEPS = 5
+WALK_STEPS = 10
 SMALLEST = 4  # nodes per cluster, at least, on average
 METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream
 ROWS = 8192  # of features that are read at once
@@ -189,12 +189,14 @@ def inverse_lengths(squares: AnyArray) -> Float32Array:
 
 def _squares(X: AnyArray | sp.csr_array) -> Float64Array:
     """Return the squared length of each row; refuse values that are not finite."""
-    squares = np.empty(X.shape[0])
-    for a in range(0, X.shape[0], ROWS):
-        part = X[a : a + ROWS].astype(np.float64)
-        if isinstance(part, sp.csr_array):
-            squares[a : a + ROWS] = np.asarray(part.multiply(part).sum(axis=1)).ravel()
-        else:
+    squares = np.zeros(X.shape[0])
+    if isinstance(X, sp.csr_array):
+        filled = np.flatnonzero(np.diff(X.indptr))
+        if len(filled):
+            squares[filled] = np.add.reduceat(np.square(X.data, dtype=np.float64), X.indptr[filled])
+    else:
+        for a in range(0, X.shape[0], ROWS):
+            part = X[a : a + ROWS].astype(np.float64)
             squares[a : a + ROWS] = np.einsum("ij,ij->i", part, part)
     bad = np.flatnonzero(~np.isfinite(squares))
     if len(bad):

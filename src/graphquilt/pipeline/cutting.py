@@ -229,7 +229,8 @@ def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> No
     if len(sizes) == 1:
         return
     if not motions.free or cutting.n_patches == 1:
-        fate = "all are embedded in one frame. To keep only the largest: --largest-component"
+        largest = "--largest-component (in Python graph.largest_component())"
+        fate = f"all are embedded in one frame. To keep only the largest: {largest}"
     elif cutting.components == "each":
         fate = "each is aligned alone, so that where one lies relative to another is arbitrary"
     else:

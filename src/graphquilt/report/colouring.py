@@ -224,7 +224,8 @@ def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> An
     if len(unknown):
         name = named[int(unknown[0]) + first].as_py()
         raise InputError(
-            f"{path} has labels for {len(unknown)} ids that the job does not have, the first is {name[:80]!r} in row "
+            f"{path} has labels for {len(unknown)} {'id' if len(unknown) == 1 else 'ids'} that the job does not have, "
+            f"the first is {name[:80]!r} in row "
             f"{unknown[0] + first + 1}; {nearest_spellings(name, np.asarray(ids).astype(str))}"
         )
     counts = np.bincount(places, minlength=len(ids))

@@ -73,9 +73,12 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
     >>> count_zscores(np.array([0.0, 1.0, 3.0]), rate, np.full(3, 50.0)).round(2).tolist()
     [-3.09, 2.06, 3.48]
     """
-    total = np.maximum(rate, 0.0) * weight + 1e-6
-    tail = np.where(counts > 0, betainc(np.maximum(counts, 1.0), total, 1.0 / (1.0 + weight)), _USUAL_TAIL)
-    return np.asarray(np.where(np.isnan(counts), np.nan, -ndtri(np.clip(tail, 1e-300, _USUAL_TAIL))), dtype=np.float64)
+    z = np.where(np.isnan(counts), np.nan, -ndtri(_USUAL_TAIL))
+    some = np.flatnonzero(counts > 0)
+    total = np.maximum(rate[some], 0.0) * weight[some] + 1e-6
+    tail = betainc(counts[some], total, 1.0 / (1.0 + weight[some]))
+    z[some] = -ndtri(np.clip(tail, 1e-300, _USUAL_TAIL))
+    return np.asarray(z, dtype=np.float64)
 
 
 def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:

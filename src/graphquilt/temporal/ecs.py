@@ -34,14 +34,15 @@ def ecs_record(record: Mapping[str, Any]) -> dict[str, Any]:
         "event": {
             "kind": "alert",
             "category": ["network", "intrusion_detection"],
-            "type": ["connection" if is_pair else "info"],
+            "type": ["connection", "info"] if is_pair else ["info"],
             "module": "graphquilt",
             "dataset": "graphquilt.anomaly",
             "id": record["id"],
             "start": start,
             "end": end,
             "severity": round(record["severity"]),
-            "risk_score": record["severity"],
+            "risk_score": float(record["severity"]),
+            "risk_score_norm": float(record["severity"]),
             "reason": record["reason"],
         },
         "rule": {"name": "unusual connection" if is_pair else "unusual host"},
@@ -54,6 +55,7 @@ def ecs_record(record: Mapping[str, Any]) -> dict[str, Any]:
             ecs["destination"]["port"] = record["port"]
     else:
         ecs[record["side"]] = _end(record["node"])
+        ecs["host"] = {"name": record["node"]} | ({"ip": [record["node"]]} if _is_address(record["node"]) else {})
     addresses = [name for name in names if _is_address(name)]
     ecs["related"] = {"hosts": names} | ({"ip": addresses} if addresses else {})
     ecs["message"] = f"{' → '.join(names)}: {record['reason']}"

@@ -24,7 +24,16 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal import flow_files
 from graphquilt.temporal.ecar import Twins, ecar_flows
 from graphquilt.temporal.flow_files import FlowCounts
-from graphquilt.temporal.log_blocks import UNREADABLE, Block, Input, blocks_of, listed_files, name_of, open_log
+from graphquilt.temporal.log_blocks import (
+    UNREADABLE,
+    ArchiveError,
+    Block,
+    Input,
+    blocks_of,
+    listed_files,
+    name_of,
+    open_log,
+)
 from graphquilt.temporal.log_formats import ECAR, FlowColumns, Layout, named_layout, recognise, sample_records
 from graphquilt.temporal.log_rows import Rows, json_schema, parse_json, parse_text
 from graphquilt.temporal.log_times import Clock, as_numbers, clock_of, read_times
@@ -58,6 +67,13 @@ class _Pass:
         self.counts = FlowCounts()
         self.clock = clock
         self.twins = Twins()
+
+    def leave_out(self, where: str, error: FormatError, *, skip: bool) -> None:
+        """Count a file that is no log of flows and say why, or raise its error."""
+        if not skip:
+            raise error
+        self.counts.skipped_files.append(where)
+        _log.warning("%s is left out: %s", where, error)
 
 
 @dataclass(eq=False)
@@ -133,7 +149,11 @@ class Flows:
         self, item: Input, where: str, state: _Pass, *, skip: bool, block_bytes: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Give the flows of one log; ``skip`` leaves out what is no log of flows."""
-        stream, head = open_log(item, where)
+        try:
+            stream, head = open_log(item, where)
+        except ArchiveError as error:
+            state.leave_out(where, error, skip=skip)
+            return
         if head.startswith(b"PAR1") and isinstance(item, str | os.PathLike):
             yield from self._parquet(item, where, state)
             return
@@ -142,10 +162,7 @@ class Flows:
         try:
             layout = recognise(head, self.options.columns, where=where)
         except FormatError as error:
-            if not skip:
-                raise
-            state.counts.skipped_files.append(where)
-            _log.warning("%s is left out: %s", where, error)
+            state.leave_out(where, error, skip=skip)
             return
         parse = self._parser(layout, head, where)
         if state.clock == Clock() and layout.time_format is not None:

@@ -76,9 +76,9 @@ def judge_hosts(compared: Compared, memory: SideMemory, pool: Pool, seed: tuple[
     columns = compared.pool or [np.zeros(0, np.float32)] * (_C + 1)
     p = np.full((len(nodes), _C), np.nan)
     for c in range(_C):
-        measured = ~np.isnan(z[:, c])
-        p[measured, c] = empirical_pvalues(z[measured, c], columns[c])
-    p[z[:, :_C] <= 0] = 1.0  # no more than expected is not unusual, even if the others had still less
+        p[z[:, c] <= 0, c] = 1.0  # no more than expected is not unusual, even if the others had still less
+        high = np.flatnonzero(z[:, c] > 0)
+        p[high, c] = empirical_pvalues(z[high, c], columns[c])
     # Five components measure size, and one burst moves them all: together they give at most one of the two.
     statistic = top_two(np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]]))
     pvalue = empirical_pvalues(statistic, columns[_C])
@@ -101,13 +101,16 @@ def add_company(
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}
+    row_of = {side: np.zeros(len(memories[side]), dtype=np.int64) for side in SIDES}
+    for side in SIDES:
+        row_of[side][tables[side].nodes] = np.arange(len(tables[side].nodes))
     for side, other in zip(SIDES, reversed(SIDES), strict=True):
         table, partners = tables[side], tables[other]
         windows_before = memories[side].number[:, MEASURED.index("partners")]
         rows = np.flatnonzero(windows_before[ends[side]] < _RARE)
-        host = np.searchsorted(table.nodes, ends[side][rows])
+        host = row_of[side][ends[side][rows]]
         lowest = np.full(len(table.nodes), np.inf)
-        np.minimum.at(lowest, host, partners.pvalue[np.searchsorted(partners.nodes, ends[other][rows])])
+        np.minimum.at(lowest, host, partners.pvalue[row_of[other][ends[other][rows]]])
         has_company = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[has_company]
         p = np.minimum(2 * (1 + n_partners) * lowest[has_company], 1.0)

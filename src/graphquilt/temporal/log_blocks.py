@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from graphquilt.errors import FormatError, InputError
 
-__all__ = ["UNREADABLE", "Block", "Input", "blocks_of", "listed_files", "name_of", "open_log"]
+__all__ = ["UNREADABLE", "ArchiveError", "Block", "Input", "blocks_of", "listed_files", "name_of", "open_log"]
 
 Input = str | os.PathLike[str] | BinaryIO
 
@@ -36,6 +36,10 @@ _HEAD = 1 << 18  # bytes in which the kind of a log is recognised
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 _ZIP, _PARQUET = b"PK\x03\x04", b"PAR1"
 _UNFINISHED = (".part", ".tmp")
+
+
+class ArchiveError(FormatError):
+    """A zip archive of several files, or of none, such as the ``.npz`` files of NumPy: it is no log."""
 
 
 class Block(NamedTuple):
@@ -114,7 +118,7 @@ def _member(item: str | os.PathLike[str], where: str) -> BinaryIO:
     archive = zipfile.ZipFile(item)
     members = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX")]
     if len(members) != 1:
-        raise FormatError(f"{where} is a zip archive of {len(members)} files; unpack it, and give the folder.")
+        raise ArchiveError(f"{where} is a zip archive of {len(members)} files; unpack it, and give the folder.")
     return cast("BinaryIO", archive.open(members[0]))
 
 

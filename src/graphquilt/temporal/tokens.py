@@ -75,6 +75,8 @@ class TokenWindows:
         The tokens; empty if the events have ids.
     late : int
         Tokens that came after their last window was asked for, and were left out.
+    after : int or None
+        Events of the windows up to this number are left out, because an earlier run has finished these windows.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class TokenWindows:
         self._asked: int | None = None
         self.names = Names()
         self.late = 0
+        self.after: int | None = None
 
     def of(self, number: int) -> WindowTokens:
         """Return the tokens of a window, and forget those of earlier ones; ask for windows in order."""
@@ -121,6 +124,8 @@ class TokenWindows:
         self._now = max(self._now, float(np.median(time)))  # one wrong time must not end the reading
         number = np.floor((time - self._days.origin) / self._days.step).astype(np.int64)
         keys = (host.astype(np.int64) << 32) | token.astype(np.int64)
+        if self.after is not None:
+            keys, number = keys[number > self.after], number[number > self.after]
         if self._asked is not None:
             self.late += int((number <= self._asked).sum())
         for back in range(self._days.overlap):
