@@ -189,4 +189,4 @@ def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):
         for done in (1, 2, 3):
             progress(Progress("patches", done, 9))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.rpartition(" patches: ")[2] for line in lines] == ["2 of 9"]
+    assert [line.rpartition(" patches: ")[2] for line in lines] == ["2 of 9, 56.0 s left"]
