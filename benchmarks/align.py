@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ ROWS = {
     "large": [(10_000, 32, 20, 0.1)],
 }
 THREAD_ROWS = {"overlaps": (1000, 64, 10), "threads": (10, 128, 4)}
+BOTH_CORES = (10_000, 32, 20, 0.1)  # a whole alignment on two threads
+EVERY = [*ROWS, *THREAD_ROWS, "cores"]
 LARGEST = (10_000, 128, 20, 0.1, 256)
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -91,7 +94,8 @@ def embedding_error(X, points):
     """Relative error of an embedding against the points, after one rotation and shift."""
     from graphquilt.linalg.procrustes import centred, relative_rotation
 
-    a, b = centred(X)[0], centred(points)[0]
+    some = slice(None, None, max(1, len(X) // 500_000))  # of very many points some are enough
+    a, b = centred(X[some])[0], centred(points[some])[0]
     return float(np.linalg.norm(a @ relative_rotation(a, b) - b) / np.linalg.norm(b))
 
 
@@ -244,7 +248,7 @@ def whole_alignment(p, d, k, noise):
             seconds, X = least(lambda: _stitch(patches, edges, len(points)), 3 if p <= 1000 else 1)
             wall = (time.perf_counter() - wall) / (3 if p <= 1000 else 1)
         error = embedding_error(X, points)
-    figures = {"seconds": seconds, "wall": wall, "gib": memory.gib, "error": error}
+    figures = {"seconds": seconds, "wall": wall, "gib": memory.gib, "error": error, "load": os.getloadavg()[0]}
     return {"p": p, "d": d, "k": k, "noise": noise} | figures
 
 
@@ -385,6 +389,15 @@ def page(results):
         f"{r['error']:.4f} |"
         for r in results["whole"]
     ]
+    if "earlier" in results:
+        r = results["earlier"]
+        lines += [
+            "",
+            "Commit 42fd1d6, before overlaps became statistics, took "
+            f"{r['before_seconds']:.2f} CPU s for p = {r['p']}, "
+            f"d = {r['d']}, k = {r['k']}; this one takes {r['seconds']:.2f} in the same run, "
+            f"{r['before_seconds'] / r['seconds']:.1f} times less.",
+        ]
     lines += [
         "",
         "The same steps as the authors' implementation does them (overlaps and relative transforms pair by pair, "
@@ -412,15 +425,16 @@ def page(results):
             "The largest problem lies in memory-mapped float32 files, 27 GB for 10 000 patches. The figures are "
             "without the centroid, and wall times were taken while other programs used the disk and both cores:",
             "",
-            "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| p | d | k | overlap | way | CPU s | wall s | GiB | rotation error | commit |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [
             f"| {r['p']} | {r['d']} | {r['k']} | {r['overlap']} | {r['kind']} | {r['seconds']:.0f} | {r['wall']:.0f} | "
-            f"{r['gib']:.2f} | {r['error']:.5f} |"
+            f"{r['gib']:.2f} | {r['error']:.5f} | {r.get('commit', 'this one')} |"
             for r in results["largest"]
         ]
     one, two = results["threads"]
+    cores = results["cores"][0]
     alone_, both = results["overlaps"]
     lines += [
         "",
@@ -429,6 +443,10 @@ def page(results):
         f"Measuring the overlaps with p = {both['p']}, d = {both['d']} and k = {both['k']} takes "
         f"{alone_['wall']:.3f} s of wall time on one thread and {both['wall']:.3f} s on two: "
         f"{alone_['wall'] / both['wall']:.2f} times less.",
+        "",
+        f"The whole alignment with p = {cores['p']}, d = {cores['d']} and k = {cores['k']}, the centroid included, "
+        f"takes {cores['wall']:.1f} s of wall time on two threads ({cores['seconds']:.1f} CPU s), "
+        f"while the load average of the machine was {cores['load']:.0f}.",
         "",
         f"A whole alignment with p = {one['p']}, d = {one['d']} and k = {one['k']} takes {one['wall']:.3f} s of wall "
         f"time if one BLAS thread is allowed, and {two['wall']:.3f} s if two are allowed.",
@@ -441,6 +459,8 @@ def measure(kind):
     """Run all rows of one kind."""
     if kind in THREAD_ROWS:
         return [alone(__file__, kind, THREAD_ROWS[kind], threads=threads) for threads in (1, 2)]
+    if kind == "cores":
+        return [alone(__file__, "whole", BOTH_CORES, threads=2)]
     return [alone(__file__, kind, row) for row in ROWS[kind]]
 
 
@@ -453,17 +473,31 @@ def measure_largest(folder, kinds, p):
         yield alone(__file__, "largest", (str(folder), kind, *row))
 
 
+def measure_earlier(source):
+    """The first whole alignment with the package of this checkout and with an earlier one, in turn; the least times."""
+    seconds = {}
+    for place in (DOCS.parent / "src", source) * 2:
+        os.environ["PYTHONPATH"] = str(place)
+        row = alone(__file__, "whole", ROWS["whole"][0])
+        seconds[place] = min(row["seconds"], seconds.get(place, float("inf")))
+    now, before = seconds.values()
+    return {"p": row["p"], "d": row["d"], "k": row["k"], "seconds": now, "before_seconds": before}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--row", type=json.loads)
     parser.add_argument("--write", type=Path)
-    parser.add_argument("--only", choices=[*ROWS, *THREAD_ROWS], help="measure the rows of one kind again")
+    parser.add_argument("--only", choices=EVERY, help="measure the rows of one kind again")
     parser.add_argument(
         "--largest", type=Path, help="measure the largest problem again; its patches stay in this folder"
     )
     parser.add_argument("--ways", nargs="+", default=["flat", "levels"], choices=["flat", "levels"])
     parser.add_argument("--patches", type=int, default=LARGEST[0], help="of the largest problem")
+    parser.add_argument(
+        "--earlier", type=Path, help="compare with the package in the src folder of an earlier checkout"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes or gigabytes; write nothing")
     options = parser.parse_args()
     if options.write:
@@ -478,16 +512,19 @@ def main():
         return
     file = DOCS / "benchmarks-align.json"
     results = json.loads(file.read_text()) if file.exists() else {}
-    if options.largest:
+    if options.earlier:
+        results["earlier"] = measure_earlier(options.earlier)
+        file.write_text(json.dumps(results, indent=1) + "\n")
+    elif options.largest:
         for row in measure_largest(options.largest, options.ways, options.patches):
             same = (row["p"], row["kind"])
             others = [r for r in results.get("largest", []) if (r["p"], r["kind"]) != same]
             results["largest"] = sorted([*others, row], key=lambda r: (r["p"], r["kind"]))
             file.write_text(json.dumps(results, indent=1) + "\n")
     else:
-        results |= {kind: measure(kind) for kind in ([options.only] if options.only else [*ROWS, *THREAD_ROWS])}
+        results |= {kind: measure(kind) for kind in ([options.only] if options.only else EVERY)}
         file.write_text(json.dumps(results, indent=1) + "\n")
-    if results.keys() >= {*ROWS, *THREAD_ROWS}:
+    if results.keys() >= {*EVERY}:
         (DOCS / "benchmarks.md").write_text(page(results))
 
 

@@ -333,4 +333,5 @@ def _swept(level: _Level, rotations: Float64Array, trust: Float64Array) -> Float
         for start in range(0, p, step):
             current[start : start + step] = nearest_orthogonal(blocks[start : start + step])
         report(level.progress, "polishing sweeps", sweep + 1, SWEEPS)
+    del X, image, blocks  # as large as the result
     return current.astype(np.float64)

@@ -31,7 +31,8 @@ OpenPatch: TypeAlias = tuple[IntArray, FloatArray, Float64Array, float]  # ids, 
 Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array, FloatArray]
 Result = TypeVar("Result")
 
-CHUNK = 2**21  # entries of d × d matrices worked on at a time
+CHUNK = 2**21  # entries of d × d matrices that a worker sends back at a time
+REPORT = 2**24  # and those after which threads wait for each other, so that progress can be reported
 GROUP = 48  # the compiled pass gets this many patches at a time
 RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
@@ -101,15 +102,15 @@ def _measured_chunks(
     executor: Executor | None,
 ) -> Iterator[int]:
     """Write the statistics of runs of edges, and yield how many; an executor gets the patches that each run needs."""
-    size = max(1, CHUNK // prepared.index.dim**2)
+    entries = prepared.index.dim**2
     if executor is None:
-        threads = thread_count()
+        threads, size = thread_count(), max(1, REPORT // entries)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
             _measure_rows(prepared, edges, rows, measured, least=least, threads=threads)
             yield len(rows)
         return
-    size = max(1, min(size, -(-len(edges) // 16)))
+    size = max(1, min(CHUNK // entries, -(-len(edges) // 16)))
     chunks = [order[start : start + size] for start in range(0, len(order), size)]
     tasks = [(prepared.needed(edges[rows]), edges[rows], least) for rows in chunks]
     for rows, part in zip(chunks, results(executor, _measure_chunk, tasks), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from graphquilt.alignment.patch_edges import check_overlap
 from graphquilt.alignment.statistics import OverlapStatistics, slack
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.kernels import one_blas_thread
+from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg import polar
 from graphquilt.linalg.orthogonal import polar_factors
 
@@ -73,18 +74,22 @@ def relative_transforms(statistics: OverlapStatistics, edges: Int64Array) -> Rel
     rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
     undetermined = np.zeros(m, dtype=np.int64)
     size = max(1, CHUNK // d**2)
-    with one_blas_thread():
-        for start in range(0, m, size):
-            rows = order[start : start + size]
-            products = statistics.products[rows]
-            factors, sound = polar_factors(products)
-            if not sound.all():  # among small singular values are those that are 0 in truth
-                factors[~sound], singular_values = polar(products[~sound])
-                flat = singular_values <= COLLAPSED * singular_values[:, :1]
-                undetermined[rows[~sound]] = flat.sum(axis=1)
-            rotations[start : start + size] = factors
-            # The singular values sum to the trace of the symmetric polar factor.
-            agreements[rows] = np.einsum("eij,eij->e", factors, products)
+
+    def transform(start: int) -> None:
+        rows = order[start : start + size]
+        products = statistics.products[rows]
+        factors, sound = polar_factors(products)
+        if not sound.all():  # among small singular values are those that are 0 in truth
+            factors[~sound], singular_values = polar(products[~sound])
+            flat = singular_values <= COLLAPSED * singular_values[:, :1]
+            undetermined[rows[~sound]] = flat.sum(axis=1)
+        rotations[start : start + size] = factors
+        # The singular values sum to the trace of the symmetric polar factor.
+        agreements[rows] = np.einsum("eij,eij->e", factors, products)
+
+    threads = thread_count()
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the parts are the same for any number of threads
+        list((pool.map if threads > 1 else map)(transform, range(0, m, size)))
     # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
     beyond = np.flatnonzero(agreements > 1 + slack(statistics.products))
     if len(beyond):
