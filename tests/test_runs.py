@@ -212,7 +212,9 @@ def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path
     job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), recipe=recipe, seed=3)
     patches = job.embed()
     alignment = job.stitch()
-    weights = [np.maximum(share, 0.01) for share in gq.patches.coverage(blocks, blocks_quilt)] * 2
+    weights = list(gq.patches.coverage_weights(blocks, blocks_quilt, power=1.0)) * 2
+    exact = [np.maximum(share, 0.01) for share in gq.patches.coverage(blocks, blocks_quilt)] * 2
+    assert max(np.abs(one - other).max() for one, other in zip(weights, exact, strict=True)) <= 2**-16  # as rounded
     expected = gq.align(patches, blocks_quilt.repeat(2).edges, weights=weights)
     assert np.allclose(alignment.rotations, expected.rotations)
     X = np.load(store.path / "embedding.npy", allow_pickle=False)
