@@ -437,8 +437,8 @@ def page(results):
         r = results["windows"]
         lines += [
             "",
-            f"In a batch run over {r['days']} days of the size of LANL's network (`benchmarks/anomaly.py batch`), alignment "
-            f"takes {r['alignment_seconds']:.1f} of {r['seconds']:.0f} CPU s: "
+            f"In a batch run over {r['days']} days of the size of LANL's network (`benchmarks/anomaly.py batch`), "
+            f"alignment takes {r['alignment_seconds']:.1f} of {r['seconds']:.0f} CPU s: "
             f"{r['alignment_seconds'] / r['seconds']:.1%}.",
         ]
     one, two = results["threads"]
