@@ -78,7 +78,7 @@ def test_memberships_are_embedded_by_the_formula(weighted):
     sizes = np.bincount(cluster[linked], minlength=20)
     np.testing.assert_allclose(survey["share"][linked], sizes[cluster[linked]] / linked.sum(), rtol=1e-6)
     M = (cluster[:, None] == np.arange(20)).astype(float)
-    P = dense_propagation(A, M, steps=10, restart=0.15, symmetric=False)
+    P = dense_propagation(A, M, steps=8, restart=0.15, symmetric=False)
     H = unit(np.log1p(P * linked.sum() / sizes))
     Z = embedder(graph, 0)
     np.testing.assert_allclose(gram(Z), gram(H), atol=1e-4)  # 30 columns hold all 20, and the other ten are zero

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
-WALK_STEPS = 10
+WALK_STEPS = 8
 SMALLEST = 4  # nodes per cluster, at least, on average
 METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream
 ROWS = 8192  # of features that are read at once
