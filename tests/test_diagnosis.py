@@ -123,7 +123,8 @@ class OneAtATime(Sequence):
         self.alive -= 1
 
 
-def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth):
+def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth, monkeypatch):
+    monkeypatch.setattr("graphquilt.alignment.opened.MEMORY", 0)  # no room for patches that stay open
     patches = [*cut(blocks_quilt, truth, 0.2)] * 4
     alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
     lazy = OneAtATime(patches)

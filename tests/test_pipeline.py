@@ -70,7 +70,7 @@ def test_one_patch_is_the_whole_graph(graph):
 
 
 def test_other_dims_are_refused(graph):
-    with pytest.raises(gq.errors.InputError, match=r"dim is 3, and SVD\(dim=2"):
+    with pytest.raises(gq.errors.InputError, match="dim is 3, and SVD embeds in 2"):
         gq.embed(graph, dim=3, embedder=gq.SVD(2))
 
 

@@ -72,7 +72,7 @@ def started(blocks, blocks_quilt):
     from graphquilt.pipeline.patch_data import PatchData, surveyed
 
     embedder = quick(blend=1.0)
-    survey = surveyed({}, blocks, embedder, 0)
+    survey = surveyed({}, blocks, embedder, 0, blocks_quilt.node_sets)
     data = PatchData.of(blocks, blocks_quilt.node_sets, embedder, start=True, survey=survey)
     parts = [data.cut(k)[1:] for k in range(blocks_quilt.n_patches)]
     offers = [embedder.offer(graph, k, around) for k, (graph, around) in enumerate(parts)]

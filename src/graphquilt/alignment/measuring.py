@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices that a worker sends back at a time
 REPORT = 2**24  # and those after which threads wait for each other, so that progress can be reported
-GROUP = 48  # the compiled pass gets this many patches at a time
+GROUP = 16  # the compiled pass gets this many patches at a time
 RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
 

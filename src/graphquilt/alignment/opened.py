@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from graphquilt.alignment.overlap import PatchLike
-from graphquilt.patches import LazySequence
+from graphquilt.patches import LazySequence, Patch
 
 __all__ = ["OpenPatches", "kept_open"]
 
 MEMORY = 2**28  # bytes of arrays that are not maps
-FILES = 0.5  # share of the files that this process may have open
+RESERVED = 48  # files that are left to others: a store keeps some patches open by itself
+FILES = 0.5  # share of the other files that this process may have open
 USUAL = 512  # that number where the system does not say
 
 
@@ -30,13 +31,13 @@ def kept_open(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
 class OpenPatches(LazySequence[PatchLike]):
     """The patches of a sequence; those that were opened first stay open as long as this lives.
 
-    Those that find no room are opened whenever they are asked for. The ones that stay are never exchanged for others:
-    where all are asked for in turn, every exchange would be in vain.
+    Those that find no room are opened whenever they are asked for, and read into memory. The ones that stay are never
+    exchanged for others: where all are asked for in turn, every exchange would be in vain.
     """
 
     def __init__(self, patches: Sequence[PatchLike]) -> None:
         self.patches, self._open, self._maps = patches, dict[int, PatchLike](), set[int]()
-        self._files, self._bytes = int(_file_limit() * FILES), MEMORY
+        self._files, self._bytes = int(max(0, _file_limit() - RESERVED) * FILES), MEMORY
 
     def __reduce__(self) -> tuple[Any, tuple[object, ...]]:
         return OpenPatches, (self.patches,)
@@ -54,17 +55,22 @@ class OpenPatches(LazySequence[PatchLike]):
             patch = self.patches[k]
             if isinstance(patch, tuple) and len(patch) == 2 and _map_of(patch[0]) is not None:
                 patch = (np.array(patch[0]), patch[1])  # the ids are needed all the time, and a map is an open file
-            self._keep(k, patch)
+            if not self._keep(k, patch) and any(_map_of(array) is not None for array in patch):
+                nodes, X = map(np.array, patch)  # whoever works on many at once then has no files open
+                patch = Patch(nodes, X) if isinstance(patch, Patch) else (nodes, X)
         return patch
 
-    def _keep(self, k: int, patch: PatchLike) -> None:
+    def _keep(self, k: int, patch: PatchLike) -> bool:
+        """Keep a patch open if there is room for it, and return whether there is."""
         bases = [_map_of(array) for array in patch]
         maps = {id(base) for base in bases if base is not None} - self._maps
         size = sum(np.asarray(array).nbytes for array, base in zip(patch, bases, strict=True) if base is None)
-        if len(maps) <= self._files - len(self._maps) and size <= self._bytes:
-            self._open[k] = patch
-            self._maps |= maps
-            self._bytes -= size
+        if len(maps) > self._files - len(self._maps) or size > self._bytes:
+            return False
+        self._open[k] = patch
+        self._maps |= maps
+        self._bytes -= size
+        return True
 
 
 def _map_of(array: object) -> mmap.mmap | None:
