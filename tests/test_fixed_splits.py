@@ -98,7 +98,7 @@ def test_only_labelled_nodes_are_used_and_validation_gives_tests_where_there_are
         fixed_split(parts | {"valid": np.arange(36, 70)}, labels, seed=0)
 
 
-GRID = ("--hidden", "16", "--layers", "2", "--dropout", "0", "--learning-rate", "0.01", "--max-epochs", "20")
+GRID = ("--hidden", "16", "--layers", "2", "--dropout", "0", "--learning-rate", "0.01", "--max-epochs", "60")
 
 
 @pytest.fixture
