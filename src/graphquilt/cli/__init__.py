@@ -12,7 +12,6 @@ from __future__ import annotations
 import codecs
 import errno
 import io
-import re
 import sys
 from typing import Literal
 
@@ -23,7 +22,6 @@ import graphquilt
 __all__ = ["app", "main"]
 
 _LONGEST = 2000  # letters of a message
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all control characters but the end of a line
 
 app = App(
     name="graphquilt",
@@ -99,8 +97,10 @@ def _use_utf8() -> None:
 def _fail(text: str) -> None:
     if len(text) > _LONGEST:  # a value of a file may be in it
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)  # which a terminal would obey
-    print(f"graphquilt: {text}", file=sys.stderr)
+    from graphquilt.cli.display import printable
+
+    lines = [printable(line) for line in text.split("\n")]
+    print("graphquilt: " + "\n".join(lines), file=sys.stderr)
     sys.exit(2)
 
 

@@ -15,7 +15,7 @@ from graphquilt.errors import InputError
 __all__ = ["SPARE", "Sizes", "StagePlan", "embedding_plan", "evaluation_plan", "graph_plans", "stitching_plans"]
 
 SPARE = 300e6  # bytes for Python, its libraries and the driver
-_LISTED_TWICE = 0.95  # of all citations, the share that is left without loops and repetitions
+_DISTINCT = 0.95  # of all citations, the share that is left without loops and repetitions
 _GROWTH = 2.3  # rows of all patches for each node
 _INGEST, _FENNEL, _PATCHES = 106e-9, 33e-9, 205e-9  # seconds per entry; Fennel: per pass
 _FENNEL_BYTES, _PATCH_BYTES, _PAIR_BYTES = 12.0, 24.0, 32.0  # per node, and per pair of clusters that touch
@@ -98,7 +98,7 @@ class Sizes:
     @property
     def n_entries(self) -> float:
         """Entries of the adjacency: both directions, without loops and repetitions."""
-        return 2 * _LISTED_TWICE * self.n_edges
+        return 2 * _DISTINCT * self.n_edges
 
     @property
     def rows(self) -> float:
