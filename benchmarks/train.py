@@ -261,7 +261,10 @@ def svd() -> None:
 
 
 def propagation(n: int = 1_000_000, m: int = 10_000_000, p: int = 100, dim: int = 128) -> None:
-    """Print the cost of Propagation without features: the whole graph, and its patches with one process and two."""
+    """Print the cost of Propagation without features: the whole graph, and its patches with one process and two.
+
+    For the patches the graph is in a folder, as that of a job is, so that every process cuts its patches itself.
+    """
     graph = gq.Graph(communities(n, m, n // 200))
     gq.Propagation(2)(gq.Graph(communities(1000, 5000, 10)), 0)  # compiles
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
@@ -276,10 +279,12 @@ def propagation(n: int = 1_000_000, m: int = 10_000_000, p: int = 100, dim: int 
     walls = []
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder, gq.Processes(workers) as executor:
+            graph.save(Path(folder, "graph"))
+            kept = gq.Graph.open(Path(folder, "graph"))
             list(executor.map(abs, range(2 * workers)))  # starts the workers
             wall, own = time.perf_counter(), time.process_time()
             store = gq.DirectoryStore(Path(folder, "job"))
-            gq.embed_patches(graph, patches, gq.Propagation(dim), executor=executor, store=store)
+            gq.embed_patches(kept, patches, gq.Propagation(dim), executor=executor, store=store)
             walls.append(time.perf_counter() - wall)
             own, others = time.process_time() - own, max(executor.map(_cpu_seconds, range(workers)))
         print(

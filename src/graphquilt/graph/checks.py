@@ -11,7 +11,6 @@ from graphquilt.graph import kernels
 
 __all__ = [
     "ColumnCheck",
-    "Position",
     "check_csr",
     "check_labels",
     "check_rows",
@@ -21,7 +20,7 @@ __all__ = [
     "short_labels",
 ]
 
-_TABLE = 1 << 22  # up to this many nodes a lookup table is made, whatever the number of rows; and entries in a piece
+_PIECE = 1 << 22  # entries that are checked at once
 
 
 def index_type(n_nodes: int) -> type[np.int32] | type[np.int64]:
@@ -48,8 +47,8 @@ def check_rows(indptr: IntArray, n_entries: int) -> None:
         raise InputError(
             f"indptr must start at 0 and end at the number of indices, {n_entries}; it has {len(indptr)} entries{ends}."
         )
-    for start in range(0, n, _TABLE):
-        part = np.asarray(indptr[start : start + _TABLE + 1])
+    for start in range(0, n, _PIECE):
+        part = np.asarray(indptr[start : start + _PIECE + 1])
         falls = part[1:] < part[:-1]
         if falls.any():
             k = int(falls.argmax())
@@ -90,8 +89,8 @@ class ColumnCheck:
         rises[0] = int(part[0]) > self.last
         np.greater(part[1:], part[:-1], out=rises[1:])
         first, after = (int(row) for row in np.searchsorted(self.indptr, [begin, end]))
-        for row in range(first, after, _TABLE):  # a row may begin with any column
-            rises[np.asarray(self.indptr[row : min(row + _TABLE, after)]) - begin] = True
+        for row in range(first, after, _PIECE):  # a row may begin with any column
+            rises[np.asarray(self.indptr[row : min(row + _PIECE, after)]) - begin] = True
         if not rises.all():
             k = int(rises.argmin())
             row = int(np.searchsorted(self.indptr, begin + k, side="right")) - 1
@@ -105,31 +104,8 @@ def check_csr(indptr: IntArray, indices: IntArray) -> None:
     """Raise unless rows are in order, and columns in range, sorted and unique in each row."""
     check_rows(indptr, len(indices))
     check = ColumnCheck(indptr, len(indptr) - 1)
-    for start in range(0, len(indices), _TABLE):
-        check(np.asarray(indices[start : start + _TABLE]))
-
-
-class Position:
-    """A lookup of the position of nodes in ``rows``; -1 for a node that is not among them."""
-
-    def __init__(self, rows: Int64Array, n_nodes: int) -> None:
-        self.ascending = bool(np.all(rows[1:] > rows[:-1]))
-        self.table: Int64Array | None = None
-        if n_nodes <= max(_TABLE, 4 * len(rows)):
-            self.table = np.full(n_nodes, -1, dtype=np.int64)
-            self.table[rows] = np.arange(len(rows))
-        else:
-            self.order = np.argsort(rows, kind="stable")
-            self.rows = rows[self.order]
-
-    def __call__(self, nodes: IntArray) -> Int64Array:
-        """Return the position of each of ``nodes``."""
-        if self.table is not None:
-            return self.table[nodes]
-        if len(self.rows) == 0:
-            return np.full(len(nodes), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self.rows, nodes), len(self.rows) - 1)
-        return np.where(self.rows[place] == nodes, self.order[place], -1)
+    for start in range(0, len(indices), _PIECE):
+        check(np.asarray(indices[start : start + _PIECE]))
 
 
 def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, Int64Array, IntArray
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "component_sizes",
     "components",
     "group",
+    "induced",
     "join_ends",
     "number_members",
     "quotient",
@@ -245,3 +246,56 @@ def breadth_first(indptr: IntArray, indices: IntArray, starts: Int64Array) -> In
                     order[tail] = v
                     tail += 1
     return order
+
+
+@jit
+def _slot(node: int, bits: int) -> int:
+    """Return the first place for a node in a table of 2^bits places: Fibonacci hashing."""
+    return np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
+
+
+@kernel("subgraphs", writes=("ends", "columns", "values"))
+def induced(
+    csr: tuple[IntArray, IntArray, FloatArray],
+    rows: Int64Array,
+    ascending: bool,
+    ends: Int64Array,
+    columns: IntArray,
+    values: FloatArray,
+) -> None:
+    """Write the entries between ``rows``, numbered by their place in it, into ``columns`` and, if any, ``values``.
+
+    ``ends`` (k + 1,) gets where each row begins and ends. The places of the rows are found in a hash table, so that
+    memory depends on their number only, and not on the size of the graph.
+    """
+    indptr, indices, weights = csr
+    bits = 2
+    while 1 << bits < 2 * len(rows):
+        bits += 1
+    table = np.full(1 << bits, -1, np.int64)
+    mask = len(table) - 1
+    for k in range(len(rows)):
+        slot = _slot(rows[k], bits)
+        while table[slot] >= 0:
+            slot = (slot + 1) & mask
+        table[slot] = k
+    filled = 0
+    for k in range(len(rows)):
+        u, begin = rows[k], filled
+        ends[k] = begin
+        for e in range(indptr[u], indptr[u + 1]):
+            v = np.int64(indices[e])
+            slot = _slot(v, bits)
+            while table[slot] >= 0 and rows[table[slot]] != v:
+                slot = (slot + 1) & mask
+            if table[slot] >= 0:
+                columns[filled] = table[slot]
+                if len(weights):
+                    values[filled] = weights[e]
+                filled += 1
+        if not ascending and filled - begin > 1:
+            if len(weights):
+                order = np.argsort(columns[begin:filled])
+                values[begin:filled] = values[begin:filled][order]
+            columns[begin:filled] = np.sort(columns[begin:filled])
+    ends[len(rows)] = filled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from os import PathLike
 from typing import TypeAlias, cast
 
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.graph import kernels
-from graphquilt.graph.checks import Position, check_csr, check_labels, check_weights, group, index_type
+from graphquilt.graph.checks import check_csr, check_labels, check_weights, group, index_type
 
 __all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric"]
 
@@ -24,7 +23,7 @@ Features: TypeAlias = AnyArray | sp.csr_array
 Rows: TypeAlias = npt.ArrayLike | SparseMatrix | None  # one per node
 
 _Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
-_CHUNK = 1 << 22  # entries gathered at once by subgraph: some 100 MB of working memory
+_PIECE = 1 << 22  # weights that are checked at once
 
 
 def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
@@ -32,8 +31,8 @@ def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
 
 
 def _check_all_weights(weights: FloatArray | None) -> None:
-    for start in range(0, 0 if weights is None else len(weights), _CHUNK):
-        check_weights(np.asarray(weights)[start : start + _CHUNK], first=start)
+    for start in range(0, 0 if weights is None else len(weights), _PIECE):
+        check_weights(np.asarray(weights)[start : start + _PIECE], first=start)
 
 
 def is_symmetric(A: sp.csr_array) -> bool:
@@ -209,32 +208,14 @@ class Graph:
         (4, [0, 1, 4])
         """
         rows = self._rows(nodes)
-        position = Position(rows, self.n_nodes)
-        degrees = np.asarray(self.indptr[rows + 1] - self.indptr[rows], dtype=np.int64)
-        counts = np.empty(len(rows), dtype=np.int64)
-        columns: list[IntArray] = []
-        data: list[FloatArray] = []
-        cuts = np.searchsorted(np.cumsum(degrees), np.arange(_CHUNK, degrees.sum(), _CHUNK))
-        for first, last in pairwise(np.unique([0, *cuts, len(rows)])):
-            length = degrees[first:last]
-            within = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
-            entries = np.repeat(np.asarray(self.indptr[rows[first:last]], dtype=np.int64), length) + within
-            row = np.repeat(np.arange(last - first), length)
-            column = position(np.asarray(self.indices[entries]))
-            inside = np.flatnonzero(column >= 0)
-            row, column = row[inside], column[inside]
-            if not position.ascending:
-                order = np.lexsort((column, row))
-                row, column, inside = row[order], column[order], inside[order]
-            counts[first:last] = np.bincount(row, minlength=last - first)
-            columns.append(column.astype(index_type(len(rows))))
-            if self.weights is not None:
-                data.append(np.asarray(self.weights[entries[inside]]))
-        csr = (
-            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            np.concatenate(columns) if columns else np.empty(0, dtype=np.int32),
-            None if self.weights is None else np.concatenate([*data, np.empty(0)]),
-        )
+        most = int((self.indptr[rows + 1] - self.indptr[rows]).sum())
+        weights = np.empty(0) if self.weights is None else self.weights
+        ends, columns = np.empty(len(rows) + 1, dtype=np.int64), np.empty(most, dtype=index_type(len(rows)))
+        values = np.empty(0 if self.weights is None else most, dtype=weights.dtype)
+        ascending = bool(np.all(rows[1:] > rows[:-1]))
+        kernels.induced((self.indptr, self.indices, weights), rows, ascending, ends, columns, values)
+        kept = slice(int(ends[-1]))
+        csr = (ends, columns[kept].copy(), None if self.weights is None else values[kept].copy())
         features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
         node_ids = rows if self.node_ids is None else self.node_ids[rows]
         return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed)
