@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
@@ -249,7 +251,7 @@ def breadth_first(indptr: IntArray, indices: IntArray, starts: Int64Array) -> In
 
 
 @jit
-def _slot(node: int, bits: int) -> int:
+def _slot(node: np.integer[Any], bits: int) -> np.int64:
     """Return the first place for a node in a table of 2^bits places: Fibonacci hashing."""
     return np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
 
@@ -284,7 +286,7 @@ def induced(
         u, begin = rows[k], filled
         ends[k] = begin
         for e in range(indptr[u], indptr[u + 1]):
-            v = np.int64(indices[e])
+            v = indices[e]
             slot = _slot(v, bits)
             while table[slot] >= 0 and rows[table[slot]] != v:
                 slot = (slot + 1) & mask
