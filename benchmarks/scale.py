@@ -35,7 +35,13 @@ from measuring import PeakMemory, alone, machine
 from peer_methods import PEERS
 
 STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
-WITH_TRAINING = ("propagation", "propagation alone", "vgae", "peers")  # only where they are named
+WITH_TRAINING = (  # only where they are named
+    "propagation",
+    "propagation without surroundings",
+    "propagation alone",
+    "vgae",
+    "peers",
+)
 DIM = 128
 OTHERS = ("Cleora", "FastRP", "scikit-network GSVD", "scikit-network Spectral")
 OWN = ("graphquilt, edges alone", "graphquilt, features")
@@ -186,21 +192,26 @@ def cutting(n_patches, overlap=(512, 2048)):
 
 
 def propagation(row, folder):
-    context = gq.Context(growth=row["growth"]) if row["growth"] else None
-    return end_to_end(row, folder, gq.Propagation(DIM, context=context), gq.Recipe.shared())
+    embedder = gq.Propagation(DIM, context=gq.Context(growth=row["growth"]))
+    return end_to_end(row, folder / "job propagation", embedder, gq.Recipe.shared())
+
+
+def propagation_without_surroundings(row, folder):
+    embedder = gq.Propagation(DIM, context=None)
+    return end_to_end(row, folder / "job without surroundings", embedder, gq.Recipe.shared())
 
 
 def propagation_alone(row, folder):
-    return end_to_end(row, folder, gq.Propagation(DIM), gq.Recipe.paper())
+    return end_to_end(row, folder / "job alone", gq.Propagation(DIM), gq.Recipe.paper())
 
 
 def vgae(row, folder):
-    return end_to_end(row, folder, gq.VGAE(DIM, max_epochs=row["epochs"]), gq.Recipe.paper())
+    return end_to_end(row, folder / "job vgae", gq.VGAE(DIM, max_epochs=row["epochs"]), gq.Recipe.paper())
 
 
-def end_to_end(row, folder, embedder, recipe):
+def end_to_end(row, place, embedder, recipe):
     """A job from the graph folder to figures of its embedding; a job that was stopped goes on."""
-    place = folder / f"job {type(embedder).__name__} {recipe.name}"
+    folder = place.parent
     if gq.Graph.open(folder / "graph").features is None:
         files = next(folder.glob("**/paper"))
         attach(folder / "graph", features=files / "node_feat.npy", labels=read_mag240m(folder, folder / "graph").labels)
@@ -291,7 +302,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--labelled", type=float, default=0.0115)
     parser.add_argument("--epochs", type=int, default=100, help="of the VGAE")
-    growth = "nodes around a patch that Propagation sees, in sizes of the patch; 0 shows it the patch alone"
+    growth = "nodes around a patch that Propagation sees, in sizes of the patch"
     parser.add_argument("--growth", type=float, default=4.0, help=growth)
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, *WITH_TRAINING))
     parser.add_argument("--json", type=Path)

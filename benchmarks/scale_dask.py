@@ -3,10 +3,10 @@
     python benchmarks/scale_dask.py FOLDER --patches 100 --share 24 --json figures.json
 
 FOLDER is one that benchmarks/scale.py has filled. Every worker is a process with one thread that opens the graph's
-folder itself. Both runs embed the same share of the patches, after the workers have embedded a few more, which
-compiles its kernels. A run that was stopped goes on: what the JSON file has is not measured again. Seconds are those of
-the clock, since that is what workers are for; CPU seconds of the patches say
-what else the machine did meanwhile.
+folder itself. All runs embed the same share of the patches, after the workers have embedded a few more, which
+compiles their kernels. A run that was stopped goes on: what the JSON file has is not measured again. Seconds are those
+of the clock, since that is what workers are for; CPU seconds of the patches say what else the machine did meanwhile.
+Bytes are all that went over the loopback device, so that heartbeats and other programs count as well.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ def begun(folder, name, n_patches):
     return job
 
 
+def loopback_bytes():
+    """Return the bytes that the loopback device has carried."""
+    lines = Path("/proc/net/dev").read_text(encoding="ascii").splitlines()
+    return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:"))
+
+
 def embedded(folder, n_workers, share, n_patches, *, kill=False):
     """Embed a share of the patches with so many workers; kill one of them in the middle, if asked to."""
     job = begun(folder, "job dask", n_patches)
@@ -66,11 +72,12 @@ def embedded(folder, n_workers, share, n_patches, *, kill=False):
     ):
         pids = sorted(client.run(os.getpid).values())
         job.embed(executor=pool, only=range(n_patches - 2 * n_workers, n_patches))
-        start = time.perf_counter()
+        start, carried = time.perf_counter(), loopback_bytes()
         job.embed(executor=pool, only=range(share), progress=watch)
-        seconds = time.perf_counter() - start
+        seconds, carried = time.perf_counter() - start, loopback_bytes() - carried
     markers = [job.store[f"patches/{k:05d}/embedding"].parameters for k in range(share)]
     figures = {"seconds": round(seconds, 1), "cpu_s": round(sum(made["cpu_seconds"] for made in markers), 1)}
+    figures["bytes_per_patch"] = round(carried / share)
     if kill:
         figures["finished_before_the_kill"] = len(seen)
         figures["of_these_made_again"] = sum(path.stat().st_mtime_ns != when for path, when in seen.items())
