@@ -153,3 +153,13 @@ def test_the_contract_of_a_start_in_two_steps():
     assert report.started is not None
     assert report.started < report.aligned
     assert "shared start" in str(report)
+
+
+@pytest.mark.parametrize(("scale", "blend", "share"), [(100.0, 0.0, 1.0), (0.1, 0.0, 0.01), (0.1, 0.5, 0.005)])
+def test_the_penalty_follows_the_squared_length_of_the_features(scale, blend, share):
+    rows = sp.csr_array(np.full((40, 20), scale))
+    ring = sp.csr_array(np.roll(np.eye(40), 1, 0) + np.roll(np.eye(40), -1, 0))
+    offers = [sample_of(gq.Graph(ring), np.arange(40), rows)]
+    started = quick(blend=blend).started(offers, 0)
+    assert float(started.start["decay"]) == pytest.approx(2e-3 * share)
+    assert float(quick(weight_decay=0.5).started(offers, 0).start["decay"]) == 0.5

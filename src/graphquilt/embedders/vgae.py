@@ -30,8 +30,10 @@ __all__ = ["GAE", "VGAE"]
 
 # Of the training that goes on from a shared start: encoders that are averaged must not move far apart, and classify
 # better where large weights are penalised; those that are kept reconstruct edges better the longer they are trained.
-_EPOCHS, _OWN_EPOCHS = 60, 200  # at most, with blend 0 and with blend 1
+_EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with blend 1
+_PATIENCE = 3  # times that of the patches, for the seed encoder: the loss on a few ego nets changes more by chance
 _DECAY = 2e-3  # Adam's penalty on the weights with blend 0, where the embedder has none
+_WORDS = 20  # the squared length of feature rows from which on the penalty is whole: that of a bag of 20 words
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class GAE(Network):
     blend : float
         With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
         own, which reconstructs edges best, and anything between by a mixture of both. Patches go on from the start for
-        at most 60 epochs with 0 and 200 with 1, and where ``weight_decay`` is 0, it is 0.002 with 0 and none with 1.
+        at most 120 epochs with 0 and 200 with 1. Where ``weight_decay`` is 0, it is 0.002 with 0 and none with 1, and
+        less where the rows of the features have a mean squared length below 20.
     context : Context or None
         With a shared start: how much of the graph around a patch its encoder sees.
     start : mapping, optional
@@ -124,10 +127,13 @@ class GAE(Network):
         """Return the embedder with an encoder trained on what all patches offered, or with the average of encoders."""
         if self.start is None:
             sample = joined(offers)
-            fit = replace(self._penalised, featureless=None).fit(sample, seed)
+            decay = self._decay(sample)
+            patience = _PATIENCE * self.patience
+            fit = replace(self, featureless=None, weight_decay=decay, patience=patience).fit(sample, seed)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
-            return replace(self, start={**first, "sample": fit.embedding, "step": np.array(1)})
+            facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
+            return replace(self, start={**first, **facts})
         mean = averaged(offers, self._names)
         after = {f"mean_{name}": value for name, value in mean.items()}
         return replace(self, start={**self.start, **after, "step": np.array(2)})
@@ -159,9 +165,12 @@ class GAE(Network):
         encoder = self._encoder(graph, weights)
         return Fit(encoder(graph, around.survey.get("degree"))[: around.n_inner], losses, encoder)
 
-    @property
-    def _penalised(self) -> Self:
-        return replace(self, weight_decay=self.weight_decay or _DECAY * (1 - self.blend))
+    def _decay(self, sample: Graph) -> float:
+        """Return the penalty on the weights, which grows with the features, as the weights shrink with them."""
+        X = sample.features
+        assert isinstance(X, sp.csr_array)
+        length = float(np.square(X.data, dtype=np.float64).sum()) / max(sample.n_nodes, 1)
+        return self.weight_decay or _DECAY * (1 - self.blend) * min(1.0, length / _WORDS)
 
     @property
     def _names(self) -> list[str]:
@@ -218,7 +227,7 @@ class GAE(Network):
             features = self._features(inner)
             seeds = np.random.SeedSequence(seed)
             epochs = min(self.max_epochs, round(_EPOCHS + self.blend * (_OWN_EPOCHS - _EPOCHS)))
-            fit = self._penalised._train(
+            fit = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))._train(
                 inner, features, seeds, progress, initial=first, background=background, max_epochs=epochs
             )
         assert isinstance(fit.encoder, Encoder)
