@@ -235,8 +235,9 @@ def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> No
         fate = "each is aligned alone, so that where one lies relative to another is arbitrary"
     else:
         fate = (
-            "no alignment relates one to another. Keep only the largest (--largest-component), align each alone "
-            "(--each-component), or embed all in one frame (--embedder propagation)"
+            "alignment relates two of them only through a patch that has nodes of both. Keep only the largest "
+            "(--largest-component), align each alone (--each-component), or embed all in one frame "
+            "(--embedder propagation)"
         )
     message = "the graph has %d components, and the largest has %d of %d nodes: %s."
     _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
