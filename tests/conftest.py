@@ -1,6 +1,7 @@
 """Fixtures that several test files use."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import graphquilt as gq
+from graphquilt.cli import main
 
 # The same examples on every run and every machine.
 settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -40,3 +42,17 @@ def blocks():
 def blocks_quilt(blocks):
     """Four overlapping patches of ``blocks``."""
     return gq.patch_graph(blocks, gq.Metis(4)(blocks), degree=2, overlap=(40, 120), seed=0)
+
+
+@pytest.fixture
+def command(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Return the function that runs a command here; it returns the exit code, standard output and standard error."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call

@@ -3,7 +3,6 @@
 import json
 import logging
 import shlex
-import sys
 import threading
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.alignment.verdict import grade
-from graphquilt.cli import display, main
+from graphquilt.cli import display
 from graphquilt.errors import DisconnectedError
 from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job
 from graphquilt.jobs.advice import _call
@@ -19,18 +18,9 @@ from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
+@pytest.fixture(autouse=True)
+def _here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from graphquilt.cli import main
 from graphquilt.errors import FormatError, InputError
 from graphquilt.report.alert_files import CSV_COLUMNS, csv_line, json_line, parse_formats, write_alerts
 from graphquilt.report.anomaly_view import fit_in_words
@@ -236,25 +235,13 @@ def days(tmp_path_factory):
     return netflow(60, 200, 9, campaigns=1, seed=6).write(tmp_path_factory.mktemp("flows"))
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run_here(*words):
-        monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        seen = capsys.readouterr()
-        return end.value.code or 0, seen.out, seen.err
-
-    return run_here
-
-
 SMALL = ("--dim", "2", "--lags", "1,7", "--min-observations", "3")
 
 
-def test_batch_and_stream_give_the_same_records(call, days, tmp_path):
-    code, _, said = call("anomaly", days[0].parent, "--out", tmp_path / "out", "--no-figures", *SMALL)
+def test_batch_and_stream_give_the_same_records(command, days, tmp_path):
+    code, _, said = command("anomaly", days[0].parent, "--out", tmp_path / "out", "--no-figures", *SMALL)
     assert code == 0, said
-    code, out, said = call("watch", days[0].parent, "--idle", "0", *SMALL)
+    code, out, said = command("watch", days[0].parent, "--idle", "0", *SMALL)
     assert code == 0, said
     batch = {r["id"]: r for r in map(json.loads, (tmp_path / "out" / "alerts.jsonl").read_text().splitlines())}
     stream = {r["id"]: r for r in map(json.loads, out.splitlines())}
@@ -271,30 +258,30 @@ def test_batch_and_stream_give_the_same_records(call, days, tmp_path):
         assert record.keys() <= stream[identity].keys()
 
 
-def test_watch_finds_logs_in_folders_of_days(call, days, tmp_path):
+def test_watch_finds_logs_in_folders_of_days(command, days, tmp_path):
     for path in days[:4]:
         folder = tmp_path / "logs" / path.stem
         folder.mkdir(parents=True)
         (folder / "conn.log").write_bytes(path.read_bytes())
         (folder / "notes.log").write_text("nothing\n")
     words = ("watch", tmp_path / "logs", "--idle", "0", "--state", tmp_path / "state", *SMALL)
-    code, out, said = call(*words)
+    code, out, said = command(*words)
     assert (code, "window 3 " in said) == (0, True), said
     assert out
-    assert call(*words)[1] == "", "nothing is read twice"
+    assert command(*words)[1] == "", "nothing is read twice"
 
 
-def test_exit_codes_and_formats_for_cron(call, days, tmp_path):
+def test_exit_codes_and_formats_for_cron(command, days, tmp_path):
     folder = days[0].parent
     words = ("anomaly", folder, "--no-figures", *SMALL, "--exit-code")
-    assert call(*words, "--out", tmp_path / "a", "--format", "csv,parquet")[0] == 3
+    assert command(*words, "--out", tmp_path / "a", "--format", "csv,parquet")[0] == 3
     assert sorted(path.name for path in (tmp_path / "a").glob("alerts*")) == ["alerts.csv", "alerts.parquet"]
-    assert call(*words, "--out", tmp_path / "b", "--since", "9999-01-01")[0] == 0
+    assert command(*words, "--out", tmp_path / "b", "--since", "9999-01-01")[0] == 0
     assert (tmp_path / "b" / "alerts.jsonl").read_text() == ""
-    code, out, _ = call("watch", folder, "--idle", "0", *SMALL, "--exit-code", "--format", "csv", "--since", "0")
+    code, out, _ = command("watch", folder, "--idle", "0", *SMALL, "--exit-code", "--format", "csv", "--since", "0")
     assert code == 3
     assert out.splitlines()[0] == ",".join(CSV_COLUMNS)
-    code, out, _ = call("watch", folder, "--idle", "0", *SMALL, "--ecs", "--budget", "1", "--pairs", "0")
+    code, out, _ = command("watch", folder, "--idle", "0", *SMALL, "--ecs", "--budget", "1", "--pairs", "0")
     assert (code, json.loads(out.splitlines()[-1])["event"]["module"]) == (0, "graphquilt")
 
 
@@ -308,6 +295,6 @@ def test_exit_codes_and_formats_for_cron(call, days, tmp_path):
         (("--pairs", "-1"), "--pairs is at least 0"),
     ],
 )
-def test_wrong_flags_are_one_sentence(call, days, change, message):
-    code, _, said = call("watch", days[0].parent, "--idle", "0", *SMALL, *change)
+def test_wrong_flags_are_one_sentence(command, days, change, message):
+    code, _, said = command("watch", days[0].parent, "--idle", "0", *SMALL, *change)
     assert (code, message in said) == (2, True), said

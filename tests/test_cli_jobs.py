@@ -16,24 +16,10 @@ import pytest
 
 import graphquilt
 from extras import needs
-from graphquilt.cli import app, main
+from graphquilt.cli import app
 from graphquilt.jobs import JobStatus
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
-
-
-def call(capsys, monkeypatch, *words):
-    """Run a command in this process; return its exit code, standard output and standard error."""
-    monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    return ended.value.code or 0, printed.out, printed.err
-
-
-@pytest.fixture
-def gq(capsys, monkeypatch):
-    return lambda *words: call(capsys, monkeypatch, *words)
 
 
 @pytest.fixture(scope="module")
@@ -75,97 +61,97 @@ def test_run_leaves_what_people_use(job):
     assert "n19.19" in ids
 
 
-def test_run_again_changes_nothing(job, edges, gq):
+def test_run_again_changes_nothing(job, edges, command):
     before = {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
     X = np.load(job / "embedding.npy")
-    code, out, _ = gq("run", edges, "--dim", 2, "--patches", 4, "--out", job, "--workers", 1)
+    code, out, _ = command("run", edges, "--dim", 2, "--patches", 4, "--out", job, "--workers", 1)
     assert code == 0
     assert "embedding.npy" in out
     assert before == {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
     assert np.array_equal(np.load(job / "embedding.npy"), X)
 
 
-def test_the_stages_give_the_same_as_run(job, edges, gq, tmp_path):
+def test_the_stages_give_the_same_as_run(job, edges, command, tmp_path):
     steps = tmp_path / "steps"
-    assert gq("patch", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", steps)[0] == 0
+    assert command("patch", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", steps)[0] == 0
     for share in ("2/3", "1/3", "3/3"):
-        code, out, _ = gq("embed", steps, "--shard", share, "--workers", 1, "--json")
+        code, out, _ = command("embed", steps, "--shard", share, "--workers", 1, "--json")
         assert code == 0
     assert json.loads(out)["patches"] == 4
-    assert gq("align", steps, "--workers", 1)[0] == 0
+    assert command("align", steps, "--workers", 1)[0] == 0
     assert np.abs(np.load(steps / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
-def test_two_workers_give_the_same(job, edges, gq, tmp_path):
+def test_two_workers_give_the_same(job, edges, command, tmp_path):
     other = tmp_path / "job"
-    assert gq("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, "--workers", 2)[0] == 0
+    assert command("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, "--workers", 2)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
-def test_a_dask_cluster_gives_the_same(job, edges, gq, tmp_path):
+def test_a_dask_cluster_gives_the_same(job, edges, command, tmp_path):
     distributed = needs("distributed")
     other = tmp_path / "job"
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "resources": {"GPU": 1}}
     with distributed.LocalCluster(**options) as cluster:
         workers = ("--dask", cluster.scheduler_address, "--dask-resource", "GPU=1")
-        assert gq("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, *workers)[0] == 0
+        assert command("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, *workers)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
-def test_inspect_and_evaluate(job, gq, tmp_path):
-    code, out, _ = gq("inspect", job, "--json", "--verify")
+def test_inspect_and_evaluate(job, command, tmp_path):
+    code, out, _ = command("inspect", job, "--json", "--verify")
     status = json.loads(out)
     assert code == 0
     assert (status["embedded"], status["next"], status["damaged"]) == (4, "nothing", [])
     labels = tmp_path / "y.npy"
     np.save(labels, np.arange(400) % 2)
-    code, out, _ = gq("evaluate", job, "--labels", labels, "--splits", 2, "--json")
+    code, out, _ = command("evaluate", job, "--labels", labels, "--splits", 2, "--json")
     assert code == 0
     assert 0.5 < json.loads(out)["auc"] <= 1
     assert "accuracy" in json.loads(out)
     table = tmp_path / "labels.csv"
     names = np.load(job / "node_ids.npy") if (job / "node_ids.npy").exists() else np.arange(400)
     table.write_text("node,label\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names)))
-    assert gq("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
+    assert command("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
     table.write_text("".join(f"{name}x,a\n" for name in names))
-    assert "labels for 400 ids that the job does not have" in gq("evaluate", job, "--labels", table)[2]
+    assert "labels for 400 ids that the job does not have" in command("evaluate", job, "--labels", table)[2]
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
-    assert gq("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
+    assert command("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
-    assert gq("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
+    assert command("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
 
 
-def test_an_evaluation_of_an_earlier_embedding_is_reported(job, gq, tmp_path):
+def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_path):
     other = tmp_path / "job"
     shutil.copytree(job, other)
-    assert gq("evaluate", other)[0] == 0
-    assert "earlier" not in gq("inspect", other)[1]
-    assert gq("align", other, "--no-translate")[0] == 0
-    assert "of an earlier embedding, auc" in " ".join(gq("inspect", other)[1].split())
+    assert command("evaluate", other)[0] == 0
+    assert "earlier" not in command("inspect", other)[1]
+    assert command("align", other, "--no-translate")[0] == 0
+    assert "of an earlier embedding, auc" in " ".join(command("inspect", other)[1].split())
 
 
-def test_another_graph_in_the_folder_of_the_job_is_found(edges, gq, tmp_path):
+def test_another_graph_in_the_folder_of_the_job_is_found(edges, command, tmp_path):
     file, graph, out = tmp_path / "edges.csv", tmp_path / "graph", tmp_path / "job"
-    assert gq("ingest", edges, graph)[0] == 0
-    assert gq("run", graph, "--dim", 2, "--patches", 4, "--out", out, "--workers", 1)[0] == 0
+    assert command("ingest", edges, graph)[0] == 0
+    assert command("run", graph, "--dim", 2, "--patches", 4, "--out", out, "--workers", 1)[0] == 0
     file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
     shutil.rmtree(graph)
-    assert gq("ingest", file, graph)[0] == 0
+    assert command("ingest", file, graph)[0] == 0
     for words in (("evaluate", out), ("align", out, "--coverage", 2), ("embed", out)):
-        code, _, err = gq(*words)
+        code, _, err = command(*words)
         assert code == 2
         assert f"begun with another graph than the one that is now in {graph}" in err
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "txt"])
-def test_exports_hold_the_embedding_and_the_ids(job, gq, tmp_path, ending):
+def test_exports_hold_the_embedding_and_the_ids(job, command, tmp_path, ending):
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
     file = tmp_path / f"out.{ending}"
-    assert gq("export", job, file)[0] == 0
+    assert command("export", job, file)[0] == 0
     X = np.load(job / "embedding.npy").astype(np.float32)
     if ending == "parquet":
         table = pq.read_table(file)
@@ -181,134 +167,134 @@ def test_exports_hold_the_embedding_and_the_ids(job, gq, tmp_path, ending):
         assert table["node_id"][0].as_py() in file.read_text().splitlines()[1]
 
 
-def inspected(gq, job):
+def inspected(command, job):
     """The status of a job, as inspect prints it for machines."""
-    code, out, err = gq("inspect", job, "--json")
+    code, out, err = command("inspect", job, "--json")
     assert code == 0, err
     return json.loads(out)
 
 
-def test_inspect_prints_the_fields_of_a_status(job, gq):
+def test_inspect_prints_the_fields_of_a_status(job, command):
     names = {field.name for field in dataclasses.fields(JobStatus)}
-    assert inspected(gq, job).keys() == names
-    assert inspected(gq, job)["settings"]["embedder"]["name"] == "graphquilt.SVD"
+    assert inspected(command, job).keys() == names
+    assert inspected(command, job)["settings"]["embedder"]["name"] == "graphquilt.SVD"
     records = {path.stem for path in job.glob("*.json")}
     assert records >= {"settings", "labels", "patch_graph", "alignment", "embedding"}
     assert not records & {"embed", "recipe", "source"}
 
 
-def test_every_flag_goes_through_a_config_file(edges, gq, tmp_path, job):
+def test_every_flag_goes_through_a_config_file(edges, command, tmp_path, job):
     file, out = tmp_path / "job.toml", tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "--overlap", "90:400", "--out", out, "--workers", 1)
     words += ("--no-largest-component", "--set", "tol=1e-7", "--set", "tol=1e-6")
-    code, printed, _ = gq(*words, "--embedder", "svd", "--robust", "--save-config", file)
+    code, printed, _ = command(*words, "--embedder", "svd", "--robust", "--save-config", file)
     assert (code, printed.strip()) == (0, str(file))
     assert not out.exists()
     content = file.read_text()
     lines = ('overlap = "90:400"', "robust = true", "dim = 2", f'edges = "{edges}"', "largest-component = false")
     for line in (*lines, 'set = ["tol=1e-7", "tol=1e-6"]'):
         assert line in content
-    assert gq("run", "--config", file)[0] == 0
-    status = inspected(gq, out)
+    assert command("run", "--config", file)[0] == 0
+    status = inspected(command, out)
     assert status["settings"]["cutting"]["overlap"] == [90, 400]
     assert status["settings"]["embedder"]["tol"] == 1e-6
     assert status["records"]["alignment"]["robust"] is True
-    code, _, err = gq("run", "--config", file, "--overlap", "80:400")  # the command line wins
+    code, _, err = command("run", "--config", file, "--overlap", "80:400")  # the command line wins
     assert code == 2
     assert "were cut with overlap 90 (now 80)" in err
     file.write_text("dimm = 3\n")
-    code, _, err = gq("run", edges, "--config", file)
+    code, _, err = command("run", edges, "--config", file)
     assert code == 2
     assert f'"[dimm]" from {file}' in err
     file.write_text("dim = [3\n")
-    code, _, err = gq("run", edges, "--config", file)
+    code, _, err = command("run", edges, "--config", file)
     assert code == 2
     assert "cannot be read as TOML" in err
 
 
-def test_runs_recipe_and_diagnosis_from_the_command_line(edges, gq, tmp_path):
+def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
     words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--workers", 1, "--json")
-    code, printed, _ = gq(*words, "--out", out, "--recipe", "reconstruction", "--runs", 2)
+    code, printed, _ = command(*words, "--out", out, "--recipe", "reconstruction", "--runs", 2)
     assert code == 0
     result = json.loads(printed)
     assert (result["recipe"], result["runs"]) == ("reconstruction, changed", 2)
-    status = inspected(gq, out)
+    status = inspected(command, out)
     assert (status["embedded"], status["wanted"]) == (8, 8)
     assert status["settings"]["embedder"]["blend"] == 1
     assert status["settings"]["recipe"]["name"] == "reconstruction, changed"
     assert status["records"]["alignment"]["coverage"] == 2.0
     more = ("embed", out, "--runs", 3, "--workers", 1)
-    assert gq(*more, "--shard", "1/2")[0] == 0
-    assert inspected(gq, out)["next"] == "graphquilt embed"
-    assert gq(*more, "--shard", "2/2")[0] == 0
-    status = inspected(gq, out)
+    assert command(*more, "--shard", "1/2")[0] == 0
+    assert inspected(command, out)["next"] == "graphquilt embed"
+    assert command(*more, "--shard", "2/2")[0] == 0
+    status = inspected(command, out)
     assert (status["next"], status["settings"]["recipe"]["coverage"]) == ("graphquilt align", 2.0)
-    code, _, err = gq("evaluate", out, "--diagnose")
+    code, _, err = command("evaluate", out, "--diagnose")
     assert code == 2
     assert "was aligned with runs 2 (now 3); align it again" in err
-    assert gq("align", out, "--workers", 1)[0] == 0
-    assert inspected(gq, out)["records"]["alignment"]["coverage"] == 2.0
-    assert gq(*words, "--out", out, "--runs", 3)[0] == 0
-    assert inspected(gq, out)["embedded"] == 12
-    assert gq("align", out, "--coverage", 0, "--workers", 1)[0] == 0
-    assert inspected(gq, out)["settings"]["recipe"]["coverage"] == 0
-    code, _, err = gq(*words, "--recipe", "paper", "--set", "negatives=3", "--out", tmp_path / "other")
+    assert command("align", out, "--workers", 1)[0] == 0
+    assert inspected(command, out)["records"]["alignment"]["coverage"] == 2.0
+    assert command(*words, "--out", out, "--runs", 3)[0] == 0
+    assert inspected(command, out)["embedded"] == 12
+    assert command("align", out, "--coverage", 0, "--workers", 1)[0] == 0
+    assert inspected(command, out)["settings"]["recipe"]["coverage"] == 0
+    code, _, err = command(*words, "--recipe", "paper", "--set", "negatives=3", "--out", tmp_path / "other")
     assert code == 0, err
-    assert inspected(gq, tmp_path / "other")["settings"]["embedder"]["negatives"] == 3  # what is set by hand wins
+    assert inspected(command, tmp_path / "other")["settings"]["embedder"]["negatives"] == 3  # what is set by hand wins
     np.save(tmp_path / "full.npy", np.random.default_rng(0).normal(size=(400, 2)))
-    code, printed, _ = gq("evaluate", out, "--full", tmp_path / "full.npy", "--json")
+    code, printed, _ = command("evaluate", out, "--full", tmp_path / "full.npy", "--json")
     assert code == 0
     assert json.loads(printed)["diagnosis"][0].startswith("Full training AUC")
     assert set(json.loads(printed)["losses"]) == {"local training", "averaging", "alignment"}
     assert json.loads(printed)["unit"] == "AUC"
-    assert "losses" not in gq("evaluate", out, "--full", tmp_path / "full.npy")[1]
+    assert "losses" not in command("evaluate", out, "--full", tmp_path / "full.npy")[1]
 
 
-def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, gq, tmp_path):
+def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
-    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--seed", 5, "--out", out)[0] == 0
+    assert command("patch", edges, "--dim", 2, "--patches", 4, "--seed", 5, "--out", out)[0] == 0
     begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--recipe", "paper", "--runs", 2)
-    assert gq(*begun, "--robust", "--workers", 1, "--shard", "1/2")[0] == 0
-    before = inspected(gq, out)["settings"]
+    assert command(*begun, "--robust", "--workers", 1, "--shard", "1/2")[0] == 0
+    before = inspected(command, out)["settings"]
     assert (before["seed"], before["recipe"]["robust"], before["embedder"]["max_epochs"]) == (5, True, 4)
-    code, printed, err = gq("embed", out, "--workers", 1, "--json")
+    code, printed, err = command("embed", out, "--workers", 1, "--json")
     assert code == 0, err
     assert json.loads(printed)["patches"] == 8
-    status = inspected(gq, out)
+    status = inspected(command, out)
     assert (status["settings"], status["next"]) == (before, "graphquilt align")
-    assert gq("embed", out, "--runs", 3, "--workers", 1)[0] == 0
-    assert inspected(gq, out)["settings"]["recipe"]["runs"] == 3
-    code, _, err = gq("embed", out, "--set", "lr=0.5")
+    assert command("embed", out, "--runs", 3, "--workers", 1)[0] == 0
+    assert inspected(command, out)["settings"]["recipe"]["runs"] == 3
+    code, _, err = command("embed", out, "--set", "lr=0.5")
     assert code == 2
     assert "is embedded with lr 0.001 (now 0.5)" in err
-    code, _, err = gq("run", edges, "--patches", 5, "--out", out)
+    code, _, err = command("run", edges, "--patches", 5, "--out", out)
     assert code == 2
     assert "n patches 4 (now 5)" in err
 
 
-def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, gq, tmp_path):
+def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, command, tmp_path):
     needs("torch")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 3)))
     words = ("run", edges, "--out", tmp_path / "job", "--workers", 1, "--json")
     first = ("--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--features", tmp_path / "x.npy")
-    assert gq(*words, *first, "--seed", 3, "--runs", 2, "--coverage", 1)[0] == 0
-    before = inspected(gq, tmp_path / "job")["settings"]
-    code, printed, err = gq(*words)
+    assert command(*words, *first, "--seed", 3, "--runs", 2, "--coverage", 1)[0] == 0
+    before = inspected(command, tmp_path / "job")["settings"]
+    code, printed, err = command(*words)
     assert code == 0, err
     assert {key: json.loads(printed)[key] for key in ("runs", "dim")} == {"runs": 2, "dim": 2}
     assert "goes on with its own settings" in err
     assert len(err.splitlines()) == 1
-    assert inspected(gq, tmp_path / "job")["settings"] == before
-    assert json.loads(gq(*words, "--runs", 1)[1])["runs"] == 1
-    assert inspected(gq, tmp_path / "job")["settings"]["recipe"]["coverage"] == 1
+    assert inspected(command, tmp_path / "job")["settings"] == before
+    assert json.loads(command(*words, "--runs", 1)[1])["runs"] == 1
+    assert inspected(command, tmp_path / "job")["settings"]["recipe"]["coverage"] == 1
 
 
-def test_runs_of_an_embedder_that_is_not_random_are_one(edges, gq, tmp_path):
+def test_runs_of_an_embedder_that_is_not_random_are_one(edges, command, tmp_path):
     words = ("run", edges, "--dim", 2, "--patches", 4, "--out", tmp_path / "job", "--workers", 1, "--json")
-    code, printed, _ = gq(*words, "--runs", 4)
+    code, printed, _ = command(*words, "--runs", 4)
     assert code == 0
     assert json.loads(printed)["runs"] == 1
 
@@ -334,7 +320,7 @@ def test_an_embedder_of_your_own_is_found_by_all_workers(workers, edges, job, tm
     (tmp_path / f"{name}.py").write_text(OWN_EMBEDDER)
     own = ("-e", f"{name}:Mine", "--set", "power=2")
 
-    def gq(*words):
+    def command(*words):
         command = [*COMMAND, *map(str, words)]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -344,19 +330,19 @@ def test_an_embedder_of_your_own_is_found_by_all_workers(workers, edges, job, tm
             options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
             cluster = stack.enter_context(needs("distributed").LocalCluster(**options))
             flags = ("--dask", cluster.scheduler_address)
-        run = gq("run", edges, "--dim", 2, "--patches", 4, "--out", "job", *own, *flags)
+        run = command("run", edges, "--dim", 2, "--patches", 4, "--out", "job", *own, *flags)
         assert run.returncode == 0, run.stderr
         for record in (tmp_path / "job" / "patches").glob("*2/embedding.*"):
             record.unlink()
-        run = gq("embed", "job", *flags)
+        run = command("embed", "job", *flags)
         assert run.returncode == 2
         assert f"made with {name}.Mine, which graphquilt cannot make by itself: name it again" in run.stderr
-        assert gq("embed", "job", *own, *flags).returncode == 0
+        assert command("embed", "job", *own, *flags).returncode == 0
     assert np.abs(np.load(tmp_path / "job" / "embedding.npy") / 2 - np.load(job / "embedding.npy")).max() < 1e-9
-    run = gq("plan", "job", *own, "--workers", 2, "--json")
+    run = command("plan", "job", *own, "--workers", 2, "--json")
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["workers"] == 2
-    run = gq("embed", "job", "-e", f"{name}:Mine", "--set", "power=3")
+    run = command("embed", "job", "-e", f"{name}:Mine", "--set", "power=3")
     assert "is embedded with power 2 (now 3)" in run.stderr
 
 
@@ -406,14 +392,14 @@ def known(edges, job, tmp_path, monkeypatch):
         (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, gq):
+def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, command):
     before = content(known["JOB"])
     if "--dask" in words:
         dask, _ = needs("dask"), needs("distributed")  # whose defaults would go with the setting if they came after it
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-            code, out, err = gq(*(known.get(word, word) for word in words))
+            code, out, err = command(*(known.get(word, word) for word in words))
     else:
-        code, out, err = gq(*(known.get(word, word) for word in words))
+        code, out, err = command(*(known.get(word, word) for word in words))
     assert code == 2
     assert out == ""
     assert message in err
@@ -431,74 +417,74 @@ def test_a_bug_shows_its_traceback_and_exits_1(job, monkeypatch):
     assert "Traceback" in run.stderr
 
 
-def test_other_content_under_the_same_name_is_not_resumed(gq, edges, tmp_path):
+def test_other_content_under_the_same_name_is_not_resumed(command, edges, tmp_path):
     """As many bytes as before, and another graph: the old answer would be wrong without a word."""
     file, out = tmp_path / "edges.csv", tmp_path / "job"
     file.write_text(edges.read_text())
     words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
-    assert gq(*words)[0] == 0
+    assert command(*words)[0] == 0
     file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
-    code, _, err = gq(*words)
+    code, _, err = command(*words)
     assert code == 2
     assert "edges with SHA-256" in err
 
 
-def test_a_job_is_resumed_from_another_folder(gq, edges, tmp_path, monkeypatch):
+def test_a_job_is_resumed_from_another_folder(command, edges, tmp_path, monkeypatch):
     """Where a file lies is not what it holds."""
     (tmp_path / "below").mkdir()
     (tmp_path / "conn.csv").write_text(edges.read_text())
     np.save(tmp_path / "x.npy", np.ones((400, 1)))
     monkeypatch.chdir(tmp_path)
     words = ("--dim", 2, "--patches", 4, "--workers", 1)
-    assert gq("run", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0
-    assert gq("ingest", "conn.csv", "graph")[0] == 0
-    assert gq("run", "graph", *words, "--out", "k")[0] == 0
+    assert command("run", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0
+    assert command("ingest", "conn.csv", "graph")[0] == 0
+    assert command("run", "graph", *words, "--out", "k")[0] == 0
     monkeypatch.chdir(tmp_path / "below")
-    assert gq("run", "../conn.csv", "--features", "../x.npy", *words, "--out", "../j")[0] == 0
-    assert gq("run", "../graph", *words, "--out", "../k")[0] == 0
+    assert command("run", "../conn.csv", "--features", "../x.npy", *words, "--out", "../j")[0] == 0
+    assert command("run", "../graph", *words, "--out", "../k")[0] == 0
     np.save(tmp_path / "x.npy", np.zeros((400, 1)))
-    code, _, err = gq("run", "../conn.csv", "--features", "../x.npy", "--directed", *words, "--out", "../j")
+    code, _, err = command("run", "../conn.csv", "--features", "../x.npy", "--directed", *words, "--out", "../j")
     assert code == 2
     assert "made from other input: " in err
     assert "features with SHA-256" in err
     assert "directed false (now true)" in err
     assert "edges" not in err
     (tmp_path / "conn.csv").write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
-    assert gq("ingest", "../conn.csv", "../other")[0] == 0
-    code, _, err = gq("run", "../other", *words, "--out", "../k")
+    assert command("ingest", "../conn.csv", "../other")[0] == 0
+    code, _, err = command("run", "../other", *words, "--out", "../k")
     assert code == 2
     assert "graph with fingerprint" in err
 
 
-def test_a_job_without_patches_can_be_made_otherwise(gq, edges, tmp_path):
+def test_a_job_without_patches_can_be_made_otherwise(command, edges, tmp_path):
     """Two components stop the first attempt; its folder serves the next one."""
     file, out = tmp_path / "edges.csv", tmp_path / "job"
     file.write_text(edges.read_text() + edges.read_text().replace("n", "m").removesuffix("m18.19,m19.19\n"))
     words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out, "-e", "svd")
-    code, _, err = gq(*words)
+    code, _, err = command(*words)
     assert code == 2
     assert "--largest-component" in err
-    assert gq(*words, "--largest-component")[0] == 0
+    assert command(*words, "--largest-component")[0] == 0
     assert len(np.load(out / "embedding.npy")) == 400
-    assert inspected(gq, out)["settings"]["cutting"]["overlap"] == [100, 400]  # that of the smaller graph
+    assert inspected(command, out)["settings"]["cutting"]["overlap"] == [100, 400]  # that of the smaller graph
 
 
-def test_a_failed_first_attempt_does_not_block_the_job(gq, edges, tmp_path):
+def test_a_failed_first_attempt_does_not_block_the_job(command, edges, tmp_path):
     needs("torch")
     out = tmp_path / "job"
-    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
-    code, _, err = gq("embed", out, "-e", "dgi", "--workers", 1)
+    assert command("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, _, err = command("embed", out, "-e", "dgi", "--workers", 1)
     assert code == 2
     assert err.count("featureless='degree'") == 1
     settings = ("--set", "featureless=degree", "--set", "max_epochs=3")
-    assert gq("embed", out, "-e", "dgi", *settings, "--workers", 1)[0] == 0
+    assert command("embed", out, "-e", "dgi", *settings, "--workers", 1)[0] == 0
 
 
-def test_weights_are_read_where_asked_and_merged_patches_are_reported(gq, edges, tmp_path):
+def test_weights_are_read_where_asked_and_merged_patches_are_reported(command, edges, tmp_path):
     file = tmp_path / "weighted.csv"
     lines = edges.read_text().split()
     file.write_text("a,b,w\n" + "".join(f"{line},{1 + k % 5}\n" for k, line in enumerate(lines)))
-    code, out, err = gq(
+    code, out, err = command(
         "run",
         file,
         "--columns",
@@ -568,9 +554,9 @@ COMMANDS = list(commands())
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_is_the_same_in_every_command(words, gq):
+def test_help_is_the_same_in_every_command(words, command):
     """Each has an example, and the same three flags for its output."""
-    code, out, _ = gq(*words, "--help")
+    code, out, _ = command(*words, "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0
     if len(words) == 1:
@@ -581,16 +567,16 @@ def test_help_is_the_same_in_every_command(words, gq):
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_flags_are_saved_and_read_back_in_every_command(words, gq, tmp_path, monkeypatch):
+def test_flags_are_saved_and_read_back_in_every_command(words, command, tmp_path, monkeypatch):
     """What is saved, read back and saved again is the same; nothing else is written."""
     monkeypatch.chdir(tmp_path)
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     positions = POSITIONS.get(" ".join(words), POSITIONS.get(words[-1], ()))
-    code, out, err = gq(*words, *positions, "--json", "--save-config", first)
+    code, out, err = command(*words, *positions, "--json", "--save-config", first)
     assert (code, out, err) == (0, f"{first}\n", "")
     assert first.read_text().startswith(f"# graphquilt {' '.join(words)} --config {first}\n")
     assert "json = true" in first.read_text()
-    assert gq(*words, "--config", first, "--save-config", second) == (0, f"{second}\n", "")
+    assert command(*words, "--config", first, "--save-config", second) == (0, f"{second}\n", "")
     assert first.read_text().splitlines()[1:] == second.read_text().splitlines()[1:]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.toml", "second.toml"]
 
@@ -615,7 +601,7 @@ POSITIONS = {
 }
 
 
-def test_json_is_one_document_on_standard_output(job, edges, gq, tmp_path):
+def test_json_is_one_document_on_standard_output(job, edges, command, tmp_path):
     """Of every command that is quick enough to run here; the others are run elsewhere."""
     other = tmp_path / "job"
     shutil.copytree(job, other)
@@ -631,7 +617,7 @@ def test_json_is_one_document_on_standard_output(job, edges, gq, tmp_path):
         ("datasets", "list"),
         ("datasets", "show", "blocks"),
     ):
-        code, out, err = gq(*words, "--json")
+        code, out, err = command(*words, "--json")
         assert code == 0, err
         assert isinstance(json.loads(out), dict)
 
@@ -648,27 +634,27 @@ def test_help_loads_no_numerical_package():
     assert run.stderr == "[]\n"
 
 
-def test_version_and_completion(gq):
-    assert gq("--version")[1] == f"graphquilt {graphquilt.__version__}\n"
-    code, out, _ = gq("--show-completion", "bash")
+def test_version_and_completion(command):
+    assert command("--version")[1] == f"graphquilt {graphquilt.__version__}\n"
+    code, out, _ = command("--show-completion", "bash")
     assert code == 0
     assert "--largest-component" in out
 
 
-def test_damage_is_found_named_and_repaired(job, edges, gq, tmp_path):
+def test_damage_is_found_named_and_repaired(job, edges, command, tmp_path):
     other = tmp_path / "job"
     shutil.copytree(job, other)
     file = other / "patches" / "00002" / "embedding.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    damaged = json.loads(gq("inspect", other, "--verify", "--json")[1])["damaged"]
+    damaged = json.loads(command("inspect", other, "--verify", "--json")[1])["damaged"]
     assert len(damaged) == 1
     assert "00002/embedding.npy" in damaged[0]
-    code, _, err = gq("align", other, "--refine", 1)  # without the flag there is nothing to do
+    code, _, err = command("align", other, "--refine", 1)  # without the flag there is nothing to do
     assert code == 2
     assert "00002/embedding.npy" in err
-    assert gq("run", edges, "--refine", 0, "--out", other, "--workers", 1)[0] == 0
+    assert command("run", edges, "--refine", 0, "--out", other, "--workers", 1)[0] == 0
     # SVD's last bits depend on where BLAS finds its arrays in memory.
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
@@ -707,31 +693,31 @@ def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     assert "loss" in shown
 
 
-def test_a_half_embedded_job_says_what_comes_next(gq, edges, tmp_path):
+def test_a_half_embedded_job_says_what_comes_next(command, edges, tmp_path):
     out = tmp_path / "job"
-    assert gq("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
-    code, printed, _ = gq("embed", out, "--shard", "1/4", "--workers", 1, "--json")
+    assert command("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, printed, _ = command("embed", out, "--shard", "1/4", "--workers", 1, "--json")
     assert code == 0
     assert (json.loads(printed)["embedded"], json.loads(printed)["already"]) == (1, 0)
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
-        code, _, err = gq(*words)
+        code, _, err = command(*words)
         assert code == 2
         assert "embed its patches first (1 of 4 are), then align it: graphquilt embed " in err
-    code, printed, _ = gq("embed", out, "--workers", 1, "--json")
+    code, printed, _ = command("embed", out, "--workers", 1, "--json")
     counts = json.loads(printed)
     assert (counts["embedded"], counts["already"], counts["patches"]) == (3, 1, 4)
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
-        code, _, err = gq(*words)
+        code, _, err = command(*words)
         assert code == 2
         assert "has no embedding yet; align it first: graphquilt align " in err
-    assert json.loads(gq("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0
+    assert json.loads(command("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0
 
 
-def test_a_lack_of_memory_is_one_sentence(gq, edges, tmp_path, monkeypatch):
+def test_a_lack_of_memory_is_one_sentence(command, edges, tmp_path, monkeypatch):
     def refuse(*_):
         raise MemoryError
 
     monkeypatch.setattr("graphquilt.jobs.Job.begin", refuse)
-    code, _, said = gq("run", edges, "--out", tmp_path / "job")
+    code, _, said = command("run", edges, "--out", tmp_path / "job")
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("graphquilt: there is not enough memory. What is finished is kept")

@@ -2,38 +2,26 @@
 
 import json
 
-import pytest
-
 from extras import needs
-from graphquilt.cli import main
 from graphquilt.cli.display import LogLines
 from graphquilt.progress import Progress
 
 
-def call(monkeypatch, capsys, *words):
-    """Run the command line in this process; return exit code, standard output and standard error."""
-    monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    seen = capsys.readouterr()
-    return end.value.code or 0, seen.out, seen.err
-
-
-def test_datasets_are_listed_and_shown(monkeypatch, capsys, tmp_path):
+def test_datasets_are_listed_and_shown(command, monkeypatch, tmp_path):
     monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
-    code, out, _ = call(monkeypatch, capsys, "datasets", "list", "--json", "--data", tmp_path)
+    code, out, _ = command("datasets", "list", "--json", "--data", tmp_path)
     assert code == 0
     names = ["amazon-photo", "beth", "citeseer", "coauthor-cs", "cora", "darpa-1998", "lanl", "lanl-2015", "mag240m"]
     names += ["optc", "pubmed", "wordnet"]
     assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(names)
-    code, out, _ = call(monkeypatch, capsys, "datasets", "list")
+    code, out, _ = command("datasets", "list")
     assert code == 0
     assert "cora           –" in out
-    code, out, _ = call(monkeypatch, capsys, "datasets", "show", "blocks")
+    code, out, _ = command("datasets", "show", "blocks")
     assert (code, out) == (0, "blocks: 1200 nodes, 5933 edges, 120 features, 6 classes\n")
 
 
-def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys, tmp_path):
+def test_wrong_words_end_with_one_sentence_and_leave_nothing(command, tmp_path):
     out = tmp_path / "out"
     for words, sentence in (
         (("datasets", "show", "cora", "--data", tmp_path), "graphquilt datasets fetch cora"),
@@ -43,26 +31,26 @@ def test_wrong_words_end_with_one_sentence_and_leave_nothing(monkeypatch, capsys
         (("reproduce", "small", "--dims", "2,x", "--out", out), "whole numbers"),
         (("reproduce", "ablation", "--datasets", "core", "--out", out), "no data set named 'core'"),
     ):
-        code, printed, err = call(monkeypatch, capsys, *words)
+        code, printed, err = command(*words)
         assert (code, printed) == (2, "")
         assert sentence in err
         assert len(err.splitlines()) == 1
     assert not out.exists()
 
 
-def test_the_small_study_runs_from_the_command_line_and_goes_on(monkeypatch, capsys, tmp_path):
+def test_the_small_study_runs_from_the_command_line_and_goes_on(command, tmp_path):
     needs("torch")
     words = ("reproduce", "small", "--datasets", "blocks", "--models", "dgi", "--dims", "2", "--splits", 2, "--no-maps")
-    code, out, err = call(monkeypatch, capsys, *words, "--runs", 1, "--out", tmp_path)
+    code, out, err = command(*words, "--runs", 1, "--out", tmp_path)
     assert code == 0
     assert "| l2g, accuracy |" in out
     assert "cells: 0 of 1" in err
-    code, out, err = call(monkeypatch, capsys, *words, "--runs", 1, "--out", tmp_path, "--json")
+    code, out, err = command(*words, "--runs", 1, "--out", tmp_path, "--json")
     assert "cells: 1 of 1" in err  # nothing is computed again
     assert {row["route"] for row in json.loads(out)} == {"full", "l2g", "no-trans", "rotation-only"}
 
 
-def test_the_ablation_leaves_a_table_and_a_figure(monkeypatch, capsys, tmp_path):
+def test_the_ablation_leaves_a_table_and_a_figure(command, monkeypatch, tmp_path):
     needs("torch")
     needs("sknetwork")
     from graphquilt.studies import ablation
@@ -70,7 +58,7 @@ def test_the_ablation_leaves_a_table_and_a_figure(monkeypatch, capsys, tmp_path)
     few = {"alignment": ablation.SERIES["alignment"], "partitioner": ablation.SERIES["partitioner"][2:]}
     monkeypatch.setattr(ablation, "SERIES", few)
     words = ("--datasets", "blocks", "--dim", 2, "--runs", 1, "--splits", 2, "--out", tmp_path)
-    code, out, _ = call(monkeypatch, capsys, "reproduce", "ablation", *words)
+    code, out, _ = command("reproduce", "ablation", *words)
     assert code == 0
     assert out.count("| blocks |") == 3
     assert "in two levels" in out

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.cli import main
 from graphquilt.errors import FormatError, InputError
 from graphquilt.evaluate import fixed_split, read_split, split_by_years
 
@@ -101,19 +99,7 @@ def test_only_labelled_nodes_are_used_and_validation_gives_tests_where_there_are
 GRID = ("--hidden", "16", "--layers", "2", "--dropout", "0", "--learning-rate", "0.01", "--max-epochs", "60")
 
 
-@pytest.fixture
-def call(capsys, monkeypatch):
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return run
-
-
-def test_the_command_on_an_embedding_in_a_file(call, tmp_path):
+def test_the_command_on_an_embedding_in_a_file(command, tmp_path):
     needs("torch")
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 600)
@@ -121,25 +107,25 @@ def test_the_command_on_an_embedding_in_a_file(call, tmp_path):
     np.save(tmp_path / "y.npy", y)
     np.savez(tmp_path / "split.npz", train=np.arange(300), valid=np.arange(300, 600))
     words = ("evaluate", tmp_path / "x.npy", "--mlp", "--labels", tmp_path / "y.npy", *GRID)
-    code, out, _ = call(*words, "--split", tmp_path / "split.npz", "--json")
+    code, out, _ = command(*words, "--split", tmp_path / "split.npz", "--json")
     answer = json.loads(out)
     assert (code, answer["accuracy"] > 0.9, answer["perceptrons"]) == (0, True, 1)
     assert answer["perceptron"] == {"hidden": 16, "layers": 2, "dropout": 0.0, "learning_rate": 0.01}
     np.save(tmp_path / "years.npy", 2017 + np.arange(600) // 200)
     by_years = ("--years", tmp_path / "years.npy", "--until", "2017,2018")
-    assert json.loads(call(*words, *by_years, "--json")[1])["accuracy"] > 0.9
+    assert json.loads(command(*words, *by_years, "--json")[1])["accuracy"] > 0.9
     for wrong, message in (
         (words, "give either --split or --years"),
         (("evaluate", tmp_path / "x.npy"), "is an embedding without a graph"),
         ((*words, *by_years[:2], "--until", "2018"), "--until is two years with a comma"),
         ((*words, *by_years, "--hidden", "many"), "--hidden is numbers with commas"),
     ):
-        code, out, err = call(*wrong)
+        code, out, err = command(*wrong)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert message in err
 
 
-def test_the_command_on_a_job_keeps_its_result_and_knows_ids(call, tmp_path, blocks):
+def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, tmp_path, blocks):
     needs("torch")
     # The ids of the nodes are not their rows.
     graph = blocks.renamed(3 * np.arange(blocks.n_nodes) + 1)
@@ -147,15 +133,17 @@ def test_the_command_on_a_job_keeps_its_result_and_knows_ids(call, tmp_path, blo
     gq.embed(graph, dim=8, n_patches=3, store=store)
     ids = np.random.default_rng(0).permutation(graph.node_ids)
     np.savez(tmp_path / "split.npz", train=ids[:600], valid=ids[600:800], test=ids[800:])
-    code, out, _ = call("evaluate", store.path, "--mlp", "--split", tmp_path / "split.npz", *GRID, "--json")
+    code, out, _ = command("evaluate", store.path, "--mlp", "--split", tmp_path / "split.npz", *GRID, "--json")
     answer = json.loads(out)
     assert (code, answer["accuracy"] > 0.5, 0.5 < answer["auc"] <= 1) == (0, True, True)
     kept = json.loads((store.path / "evaluation.json").read_text())["parameters"]
     assert kept["mlp"]["accuracy"] == answer["accuracy"]
     assert (store.path / "perceptrons.json").exists()
-    assert call("inspect", store.path, "--verify")[0] == 0
+    assert command("inspect", store.path, "--verify")[0] == 0
     years = np.full(int(graph.node_ids.max()) + 1, 2000)
     years[ids[:600]], years[ids[600:800]], years[ids[800:]] = 2018, 2019, 2020
     np.save(tmp_path / "years.npy", years)
-    by_years = json.loads(call("evaluate", store.path, "--mlp", "--years", tmp_path / "years.npy", *GRID, "--json")[1])
+    by_years = json.loads(
+        command("evaluate", store.path, "--mlp", "--years", tmp_path / "years.npy", *GRID, "--json")[1]
+    )
     assert by_years["accuracy"] == answer["accuracy"]

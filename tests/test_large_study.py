@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from extras import needs
-from graphquilt.cli import main
 from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
 from graphquilt.evaluate import Grid
@@ -136,26 +135,18 @@ def test_a_study_that_is_killed_in_every_stage_goes_on(finished, source, tmp_pat
     assert figures(reproduce_large(study_of(source, tmp_path / "out"))) == figures(finished[1])
 
 
-def call(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    return ended.value.code or 0, printed.out, printed.err
-
-
-def test_the_command_takes_the_flags_of_run(finished, source, tmp_path, monkeypatch, capsys):
+def test_the_command_takes_the_flags_of_run(command, finished, source, tmp_path):
     words = ("reproduce", "large", "--mag240m", source, "--out", tmp_path / "out", *FLAGS.split())
-    code, out, _ = call(monkeypatch, capsys, *words, "--json")
+    code, out, _ = command(*words, "--json")
     assert code == 0
     assert figures(json.loads(out)) == figures(finished[1])
-    code, out, _ = call(monkeypatch, capsys, *words)
+    code, out, _ = command(*words)
     assert (code, "| classification accuracy |" in out, "large.md" in out) == (0, True, True)
 
 
-def test_what_is_wrong_is_said_before_the_long_work(source, tmp_path, monkeypatch, capsys):
+def test_what_is_wrong_is_said_before_the_long_work(command, source, tmp_path):
     out = tmp_path / "out"
-    code, printed, err = call(monkeypatch, capsys, "reproduce", "large", "--mag240m", tmp_path, "--out", out)
+    code, printed, err = command("reproduce", "large", "--mag240m", tmp_path, "--out", out)
     assert (code, printed, len(err.splitlines())) == (2, "", 1)
     assert "is not a folder of OGB-LSC MAG240M" in err
     bare = tmp_path / "bare"

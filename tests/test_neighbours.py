@@ -2,13 +2,11 @@
 
 import csv
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.cli import main
 from graphquilt.errors import InputError
 from graphquilt.jobs import Job, export, export_embedding, nearest
 
@@ -23,18 +21,6 @@ def job(tmp_path_factory):
     store = gq.DirectoryStore(tmp_path_factory.mktemp("asked") / "job")
     gq.embed(edges, 6, store=store)
     return Job.open(store)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 def exact(X, row, k, metric):

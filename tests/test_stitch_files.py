@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import graphquilt as gq
-from graphquilt.cli import main
 from graphquilt.errors import DisconnectedError, FormatError, InputError, JobError
 from graphquilt.ingest import read_vectors
 from graphquilt.jobs import Job, job_status
@@ -156,18 +154,6 @@ def test_a_missing_overlap_says_the_largest_there_is(files):
         gq.stitch_files(apart)
     with pytest.raises(DisconnectedError, match="is that of 0 and 1: 4 nodes, which allows 3 dimensions"):
         gq.align(apart)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 def test_the_command_makes_a_job_like_any_other(space, files, command, tmp_path):
