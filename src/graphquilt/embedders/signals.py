@@ -29,7 +29,8 @@ __all__ = [
 WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
 WALK_STEPS = 8
 SMALLEST = 4  # nodes per cluster, at least, on average
-METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream
+METIS_ENTRIES = 4_000_000  # larger graphs are clustered by Fennel, which reads them as a stream,
+PASSES = 10  # at most so often: where communities are small, two passes hardly find them
 ROWS = 8192  # of features that are read at once
 
 Survey: TypeAlias = Mapping[str, AnyArray]
@@ -218,7 +219,7 @@ def clusters_of(graph: Graph, n_clusters: int) -> tuple[AnyArray, Float32Array]:
     if len(linked):
         count = max(min(n_clusters, len(linked) // SMALLEST), 1)
         if graph.n_edges > METIS_ENTRIES:  # perhaps on disk: no part of it is copied
-            labels = Fennel(count)(graph)[linked]
+            labels = Fennel(count, passes=PASSES)(graph)[linked]
         else:
             labels = Metis(count)(graph if len(linked) == graph.n_nodes else graph.subgraph(linked))
         cluster[linked] = labels
