@@ -31,7 +31,9 @@ __all__ = ["GAE", "VGAE"]
 # Of the training that goes on from a shared start: encoders that are averaged must not move far apart, and classify
 # better where large weights are penalised; those that are kept reconstruct edges better the longer they are trained.
 _EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with blend 1
-_PATIENCE = 3  # times that of the patches, for the seed encoder: the loss on a few ego nets changes more by chance
+# The seed encoder is the best of three, each trained with three times the patience: all patches depend on it, and the
+# loss on a few ego nets changes more by chance than that on a graph.
+_SEEDS, _PATIENCE = 3, 3
 _DECAY = 2e-3  # Adam's penalty on the weights with blend 0, where the embedder has none
 _WORDS = 20  # the squared length of feature rows from which on the penalty is whole: that of a bag of 20 words
 
@@ -128,8 +130,9 @@ class GAE(Network):
         if self.start is None:
             sample = joined(offers)
             decay = self._decay(sample)
-            patience = _PATIENCE * self.patience
-            fit = replace(self, featureless=None, weight_decay=decay, patience=patience).fit(sample, seed)
+            best_of, patience = max(_SEEDS, self.restarts), _PATIENCE * self.patience
+            trained = replace(self, featureless=None, weight_decay=decay, restarts=best_of, patience=patience)
+            fit = trained.fit(sample, seed)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
