@@ -274,6 +274,22 @@ def test_a_filter_finds_what_a_dense_solver_finds(degree, noise):
     np.testing.assert_allclose(wanted @ (wanted.T @ pairs.vectors), pairs.vectors, atol=1e-6)
 
 
+@pytest.mark.parametrize("top", [0.3, 0.5, 0.7, 0.95])
+def test_a_filter_that_loses_directions_still_returns_a_basis(top):
+    """Where the wanted eigenvalues lie far apart, single precision cannot hold what the filter leaves of the last."""
+    diagonal = np.concatenate([np.linspace(0, top, 60), np.linspace(1, 2, 3000)])[:, None].astype(np.float32)
+
+    def apply(X, out, factors=(1.0, 0.0, 0.0)):
+        a, b, c = np.array(factors, dtype=np.float32)
+        out[:] = a * diagonal * X + b * X + (c * out if c else 0)
+
+    start = np.random.default_rng(0).normal(size=(3060, 60)).astype(np.float32)
+    pairs = filtered_eigenpairs(apply, start, interval=(1.0, 2.0), tol=1e-4)
+    np.testing.assert_allclose(pairs.vectors.T @ pairs.vectors, np.eye(60), atol=1e-3)
+    true = np.linalg.norm(diagonal * pairs.vectors - pairs.vectors * pairs.values, axis=0)
+    np.testing.assert_allclose(pairs.residuals, true, atol=1e-3)
+
+
 def test_a_connection_adds_what_its_factors_say():
     edges, measured, _ = rotation_measurements(12, 3, degree=6, noise=0.5)
     connection = Connection(edges, measured, np.random.default_rng(0).uniform(1, 2, len(edges)), 12)

@@ -148,10 +148,14 @@ def ritz_block(
 ) -> tuple[FloatArray, FloatArray, Float64Array]:
     """Return the Ritz vectors of the span of ``start (n, c)``, the operator times these, and the Ritz values (c,).
 
-    With memory ``out (n, c)`` for the second, the first take the place of ``start``.
+    With memory ``out (n, c)`` for the second, the first take the place of ``start``. Columns that depend on others are
+    replaced by random ones, so that there are as many as before.
     """
     X, image = (start.copy(), np.empty_like(start)) if out is None else (start, out)
-    return X, image, _ritz_values(operator, X, image)
+    independent = orthonormalize(X)
+    if independent < X.shape[1]:
+        X[:, independent:] = np.random.default_rng(0).standard_normal((len(X), X.shape[1] - independent))
+    return X, image, _ritz_values(operator, X, image, orthonormal=independent == X.shape[1])
 
 
 def residual_norms(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float64Array:
@@ -160,9 +164,9 @@ def residual_norms(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float
     return np.asarray(np.sqrt(sum(squares, np.zeros(X.shape[1]))))
 
 
-def _ritz_values(operator: Operator, X: FloatArray, AX: FloatArray) -> Float64Array:
+def _ritz_values(operator: Operator, X: FloatArray, AX: FloatArray, *, orthonormal: bool = False) -> Float64Array:
     """Replace ``X (n, c)`` by its Ritz vectors, write the operator times these to ``AX``, and return their values."""
-    if orthonormalize(X) < X.shape[1]:
+    if not orthonormal and orthonormalize(X) < X.shape[1]:
         raise ValueError("the columns of the starting block depend on each other")
     operator(X, AX)
     values, turn = _ritz(X.T @ AX)
