@@ -60,7 +60,7 @@ class Propagation:
     -----
     With features X of unit rows and S = D^-1/2 (A + I) D^-1/2 the signal is H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X,
     where k is ``steps`` and a is ``restart`` (personalised PageRank, Gasteiger et al. 2019). Without features X is the
-    membership of each node in one of many small clusters of the graph, S = D^-1 (A + I), k = 10, a = .15, and H is
+    membership of each node in one of many small clusters of the graph, S = D^-1 (A + I), k = 8, a = .15, and H is
     replaced by log(1 + H / share of the cluster). The rows of H get unit length, and the embedding is H V with the
     leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
 
