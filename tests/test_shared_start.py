@@ -77,6 +77,16 @@ def test_surroundings_keep_to_their_growth_and_prefer_what_is_linked_most(seed, 
 # One frame
 
 
+def test_a_single_patch_is_the_whole_graph_and_needs_no_start():
+    graph = gq.datasets.load_dataset("blocks")
+    for one in (graph, gq.Graph(graph.adjacency)):
+        store = {}
+        whole = gq.PatchGraph([np.arange(one.n_nodes)], np.empty((0, 2), dtype=int), one.n_nodes)
+        (patch,) = gq.embed_patches(one, whole, gq.Propagation(4), store=store)
+        assert np.array_equal(patch.coordinates, gq.Propagation(4)(one, 0))
+        assert not any("offer" in str(key) or "starts" in str(key) for key in store)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_patches_agree_wherever_their_context_covers_what_they_need(steps):
     graph, ring = ring_of_patches(6)

@@ -236,10 +236,14 @@ class _Work:
 
     @property
     def _starts(self) -> bool:
-        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder."""
-        first = self.embedders[0]
-        alike = all(one == first for one in self.embedders[: self.patch_graph.n_patches])
-        return self.recipe.start and can_start(first, self.graph) and alike
+        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder.
+
+        A single patch that is not trained has nothing to share, and an offer would cost as much as its embedding.
+        """
+        first, p = self.embedders[0], self.patch_graph.n_patches
+        alone = p == self.recipe.runs == 1 and getattr(first, "deterministic", False)
+        alike = all(one == first for one in self.embedders[:p])
+        return self.recipe.start and can_start(first, self.graph) and alike and not alone
 
     def start(self, lock: contextlib.ExitStack) -> list[Start | None]:
         """Return the shared start of each run, from the store as far as that has it; None where there is none."""
