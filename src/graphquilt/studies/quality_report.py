@@ -33,7 +33,13 @@ MODEL_NAMES = {
     "patient-vgae": "VGAE, patience 60",
     "dgi": "DGI",
 }
-COLOURS = {"full": "#444444", "paper": "#0b6fb8", "shared": "#d1495b", "alone": "#e0a458", "reconstruction": "#58a05c"}
+MARKS = {  # colour and marker of each way
+    "full": ("#444444", "|"),
+    "paper": ("#0b6fb8", "v"),
+    "shared": ("#d1495b", "o"),
+    "alone": ("#e0a458", "D"),
+    "reconstruction": ("#58a05c", "s"),
+}
 GLANCE = 32  # the dimension of the first table, and the least in which Propagation is compared with networks
 TENTH = 0.1
 _MEASURES = ("accuracy", "auc", "link_cosine", "link_inner_product", "cost")
@@ -84,14 +90,15 @@ def _summary(r: Row | None) -> str:
     return "–" if r is None else f"{r['accuracy']:.3f} / {r['link_cosine']:.3f}"
 
 
-def headline(rows: Sequence[Row]) -> str:
-    """Return one line for each data set and model, in one dimension: accuracy and link AUC of each way.
+def _glance(rows: Sequence[Row]) -> int:
+    """Return the dimension of table and figure: 32, or the largest where 32 is not there."""
+    dims = {int(r["dim"]) for r in rows}
+    return GLANCE if GLANCE in dims else max(dims)
 
-    The dimension is 32, or the largest where 32 is not there.
-    """
-    dims = {r["dim"] for r in rows}
-    dim = GLANCE if GLANCE in dims else max(dims)
-    lines = []
+
+def headline(rows: Sequence[Row]) -> str:
+    """Return one line for each data set and model, in one dimension: accuracy and link AUC of each way."""
+    dim, lines = _glance(rows), []
     for (dataset, model, d), ways in _cases(rows):
         if d != dim:
             continue
@@ -210,36 +217,37 @@ def write_quality(out: Path) -> list[Row]:
 
 
 def draw_quality(rows: Sequence[Row], path: Path) -> None:
-    """Draw accuracy against the dimension, by data set and embedder, as ``path``.png and .svg."""
-    datasets, models = (list(dict.fromkeys(r[key] for r in rows)) for key in ("dataset", "model"))
-    figure, axes = figure_of(len(datasets), len(models), 3.0, 2.5)
-    for line, model in enumerate(models):
-        for column, dataset in enumerate(datasets):
-            axis = axes[line][column]
-            if not any((r["dataset"], r["model"]) == (dataset, model) for r in rows):
-                axis.set_axis_off()
-                continue
-            for way, colour in COLOURS.items():
-                curve = [r for r in rows if (r["dataset"], r["model"], r["way"]) == (dataset, model, way)]
-                axis.errorbar(
-                    [r["dim"] for r in curve],
-                    [r["accuracy"] for r in curve],
-                    yerr=[r["accuracy_over"] for r in curve],
-                    marker="o",
-                    markersize=4,
-                    capsize=2,
-                    color=colour,
-                    label=way,
-                )
-            axis.set_xscale("log", base=2)
-            ticks = sorted({r["dim"] for r in rows})
-            axis.set_xticks(ticks, [str(tick) for tick in ticks])
-            axis.grid(alpha=0.3)
-            axis.set_title(f"{NAMES.get(dataset, dataset)}, {MODEL_NAMES[model]}", fontsize=9)
-        axes[line][0].set_ylabel("accuracy")
-    for axis in axes[-1]:
-        axis.set_xlabel("dimension d")
-    figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS), frameon=False
-    )
+    """Draw the accuracy of each embedder and way in the dimension of the headline, as ``path``.png and .svg."""
+    dim = _glance(rows)
+    rows = [r for r in rows if r["dim"] == dim]
+    datasets = list(dict.fromkeys(r["dataset"] for r in rows))
+    models = [model for model in MODELS if any(r["model"] == model for r in rows)]
+    columns = min(3, len(datasets))
+    figure, axes = figure_of(columns, -(-len(datasets) // columns), 3.6, 0.9 + 0.36 * len(models))
+    for place, axis in enumerate(axes.flat):
+        if place >= len(datasets):
+            axis.set_axis_off()
+            continue
+        for way, (colour, marker) in MARKS.items():
+            own = [r for r in rows if (r["dataset"], r["way"]) == (datasets[place], way)]
+            axis.errorbar(
+                [r["accuracy"] for r in own],
+                [models.index(r["model"]) for r in own],
+                xerr=[r["accuracy_over"] for r in own],
+                linestyle="none",
+                marker=marker,
+                markersize=16 if way == "full" else 6,
+                markeredgewidth=2 if way == "full" else 1,
+                zorder=3 if way == "full" else 2,
+                capsize=2,
+                color=colour,
+                label=way,
+            )
+        first = place % columns == 0
+        axis.set_yticks(range(len(models)), [MODEL_NAMES[model] for model in models] if first else [])
+        axis.set_ylim(len(models) - 0.5, -0.5)
+        axis.grid(alpha=0.3)
+        axis.set_title(NAMES.get(datasets[place], datasets[place]), fontsize=10)
+        axis.set_xlabel("accuracy")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MARKS), frameon=False)
     save_figure(figure, path)
