@@ -31,9 +31,9 @@ __all__ = ["GAE", "VGAE"]
 # Of the training that goes on from a shared start: encoders that are averaged must not move far apart, and classify
 # better where large weights are penalised; those that are kept reconstruct edges better the longer they are trained.
 _EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with blend 1
-# The seed encoder is the best of three, each trained with three times the patience: all patches depend on it, and the
-# loss on a few ego nets changes more by chance than that on a graph.
-_SEEDS, _PATIENCE = 3, 3
+# The seed encoder is the best of three after 100 epochs, and is then trained with three times the patience: all patches
+# depend on it, and the loss on a few ego nets changes more by chance than that on a graph.
+_SEEDS, _TRIAL, _PATIENCE = 3, 100, 3
 _DECAY = 2e-3  # Adam's penalty on the weights with blend 0, where the embedder has none
 _WORDS = 20  # the squared length of feature rows from which on the penalty is whole: that of a bag of 20 words
 
@@ -130,9 +130,7 @@ class GAE(Network):
         if self.start is None:
             sample = joined(offers)
             decay = self._decay(sample)
-            best_of, patience = max(_SEEDS, self.restarts), _PATIENCE * self.patience
-            trained = replace(self, featureless=None, weight_decay=decay, restarts=best_of, patience=patience)
-            fit = trained.fit(sample, seed)
+            fit = self._seed_encoder(sample, seed, decay)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
@@ -167,6 +165,25 @@ class GAE(Network):
             weights = {name: mean + self.blend * (own_weights[name] - mean) for name, mean in weights.items()}
         encoder = self._encoder(graph, weights)
         return Fit(encoder(graph, around.survey.get("degree"))[: around.n_inner], losses, encoder)
+
+    def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
+        """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
+        from graphquilt.embedders.training import threads
+
+        own = replace(self, featureless=None, weight_decay=decay)
+        epochs = min(self.max_epochs, _TRIAL)
+        tried = replace(own, restarts=max(_SEEDS, self.restarts), max_epochs=epochs).fit(sample, seed)
+        assert isinstance(tried.encoder, Encoder)
+        if epochs == self.max_epochs:
+            return tried
+        with threads(self.threads):
+            return replace(own, patience=_PATIENCE * self.patience)._train(
+                sample,
+                own._features(sample),
+                np.random.SeedSequence(seed),
+                initial=tried.encoder.weights,
+                max_epochs=self.max_epochs - epochs,
+            )
 
     def _decay(self, sample: Graph) -> float:
         """Return the penalty on the weights, which grows with the features, as the weights shrink with them."""
