@@ -18,9 +18,9 @@ def unit_rows(X):
 
 
 def random_walk(A):
-    """Return D^-1 A."""
+    """Return D^-1 A in single precision."""
     degrees = np.asarray(A.sum(axis=1)).ravel()
-    return sp.diags_array(1 / np.maximum(degrees, 1e-12)) @ A
+    return sp.diags_array((1 / np.maximum(degrees, 1e-12)).astype(np.float32)) @ A.astype(np.float32, copy=False)
 
 
 def fast_rp(A, dim, seed):
@@ -31,7 +31,7 @@ def fast_rp(A, dim, seed):
     """
     rng = np.random.default_rng(seed)
     U = rng.choice([-1.0, 0.0, 1.0], p=[1 / 6, 2 / 3, 1 / 6], size=(A.shape[0], dim)).astype(np.float32)
-    P, total = random_walk(A).astype(np.float32), 0
+    P, total = random_walk(A), 0
     for weight in (0, 0, 1, 1, 1, 1):
         U = P @ U
         total = total + weight * unit_rows(U)
@@ -50,14 +50,17 @@ def prone(A, dim, seed):
     U, values, _ = randomized_svd(M, dim, n_iter=5, random_state=seed)
     X = unit_rows(U * np.sqrt(values))
     # Chebyshev expansion of the Gaussian kernel around mu = .2, with theta = .5 and 10 terms, as the paper sets them.
-    loops = A + sp.eye_array(A.shape[0])
-    shifted = sp.eye_array(A.shape[0]) * (1 - 0.2) - random_walk(loops)
+    one = sp.eye_array(A.shape[0], dtype=np.float32)
+    loops = (A + one).astype(np.float32)
+    shifted = (0.8 * one - random_walk(loops)).astype(np.float32)
+    terms = [float(iv(order, 0.5)) for order in range(10)]
     before, now = X, 0.5 * (shifted @ (shifted @ X)) - X
-    kernel = iv(0, 0.5) * before - 2 * iv(1, 0.5) * now
+    kernel = terms[0] * before - 2 * terms[1] * now
     for order in range(2, 10):
         before, now = now, shifted @ (shifted @ now) - 2 * now - before
-        kernel += 2 * (-1) ** order * iv(order, 0.5) * now
+        kernel += 2 * (-1) ** order * terms[order] * now
     smooth = loops @ (X - kernel)
+    del before, now, kernel, X
     U, values, _ = np.linalg.svd(smooth, full_matrices=False)
     return unit_rows(U * np.sqrt(values))
 

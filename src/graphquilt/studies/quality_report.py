@@ -147,7 +147,7 @@ def quality_tables(rows: Sequence[Row]) -> str:
 
 def quality_checks(rows: Sequence[Row]) -> str:
     """Return how many promises of stitching hold, and those that do not, case by case, as Markdown."""
-    checks = [*_against_full(rows), *_against_networks(rows)]
+    checks = [*_against_full(rows), *_against_paper(rows), *_against_networks(rows)]
     failed = [[*case, promise, f"{figures}"] for case, promise, held, figures in checks if not held]
     text = f"{len(checks) - len(failed)} of {len(checks)} comparisons hold"
     if not failed:
@@ -169,6 +169,19 @@ def _against_full(rows: Sequence[Row]) -> Iterable[Check]:
             difference = r[key] - full[key]
             case = [NAMES.get(dataset, dataset), MODEL_NAMES[model], str(dim)]
             yield case, f"{way}: {_WORDS[key]} ≥ full − {-least:g}", difference >= least, f"{difference:+.4f}"
+
+
+def _against_paper(rows: Sequence[Row]) -> Iterable[Check]:
+    """Compare the cost of networks that are stitched from a shared start with that of the paper's way."""
+    for (dataset, model, dim), ways in _cases(rows):
+        paper = ways.get("paper")
+        for way in ("shared", "reconstruction"):
+            r = ways.get(way)
+            if _PROMISES.get(model) is not _NETWORKS or paper is None or r is None:
+                continue
+            case = [NAMES.get(dataset, dataset), MODEL_NAMES[model], str(dim)]
+            figures = f"{r['cost']:.1f} s, {paper['cost']:.1f} s"
+            yield case, f"{way}: at most the CPU of paper", r["cost"] <= paper["cost"], figures
 
 
 def _against_networks(rows: Sequence[Row]) -> Iterable[Check]:
