@@ -24,6 +24,7 @@ __all__ = ["centroid", "with_compact_ids"]
 Span: TypeAlias = tuple[int, int, int]  # the first node, the one after the last, and the number of all nodes
 
 _BLOCK = 1 << 30  # bytes of sums in memory at a time
+_ROWS = 1 << 16  # rows of a patch that are moved at a time
 ALL_ONE = np.empty(0)  # stands for weights that are all 1
 SPARSE = 100  # a result with more rows than this for each row of the patches is refused unless n_nodes asks for it
 
@@ -119,12 +120,16 @@ def _add_up(
     """Add the weighted positions of the nodes of a span to ``total``, and return the sums of their weights."""
     first, last, n = span
     mass, p, step = np.zeros(last - first), len(patches), len(total)
+    still = np.all(alignment.rotations == np.eye(alignment.dim), axis=(1, 2))
     for k in range(p):
         places, X, w = _part(patches, k, weights, span)
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        turn = alignment.scales[k] * alignment.rotations[k]
-        add_rows(places, np.asarray(X, dtype=np.float64) @ turn, alignment.translations[k], w, total, mass)
+        for a in range(0, len(X), _ROWS):
+            rows = slice(a, a + _ROWS)
+            moved = np.asarray(X[rows], dtype=np.float64)
+            moved = moved * alignment.scales[k] if still[k] else moved @ (alignment.scales[k] * alignment.rotations[k])
+            add_rows(places[rows], moved, alignment.translations[k], w[rows], total, mass)
         report(progress, "centroid", first * p + (k + 1) * step, n * p)
     return mass
 
