@@ -12,7 +12,7 @@ from graphquilt.arrays import AnyArray, Float32Array, Int64Array
 from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.contract import Context, Fit, Surroundings, check_dim
 from graphquilt.embedders.principal import principal_directions
-from graphquilt.embedders.reduction import Weighted, measured_rows, projected, sketched_rows, stored
+from graphquilt.embedders.reduction import Weighted, half, measured_rows, projected, sketched_rows, stored
 from graphquilt.embedders.signals import cluster_signal, clusters_of, feature_signal, feature_width
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -21,7 +21,6 @@ from graphquilt.progress import ProgressCallback
 
 __all__ = ["Propagation"]
 
-SMALLEST_HALF = 2.0**-14  # numbers below this are slow to turn into half precision, and do not count in unit rows
 FEWEST, USUAL = 256, 1000  # clusters of a graph, where the embedder does not say how many
 CLUSTER = 50  # nodes of a cluster, of which larger graphs have more than usual,
 SIGNAL = 2 * 10**8  # as long as the signal of memberships has no more entries than this
@@ -140,7 +139,7 @@ class Propagation:
             weights = 1 / np.maximum(counts["patches"][:n], 1) if "patches" in counts else None
             part = graph if n == graph.n_nodes else graph.subgraph(np.arange(n))
             ((_, signal),) = self._signals(part, np.arange(n), None)
-            return {"rows": _half(sketched_rows(signal, self.dim, self.block, weights=weights))}
+            return {"rows": half(sketched_rows(signal, self.dim, self.block, weights=weights))}
         if surroundings is None or "sample" not in surroundings.survey:
             return {}
         sample = np.asarray(surroundings.survey["sample"][: surroundings.n_inner])
@@ -148,7 +147,7 @@ class Propagation:
             raise InputError(f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}.")
         chosen = np.flatnonzero(sample >= 0)
         rows = measured_rows(self._signals(graph, chosen, surroundings), np.arange(len(chosen)), self.block)
-        return {"sample": sample[chosen], "rows": _half(rows)}
+        return {"sample": sample[chosen], "rows": half(rows)}
 
     def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
         """Return the embedder that all patches use: its directions are those of all offered rows together.
@@ -263,8 +262,3 @@ def _count(graph: Graph, surroundings: Surroundings | None) -> int:
 def _chosen(n: int, count: int) -> Int64Array:
     """Return at most ``count`` of n rows, ascending."""
     return np.arange(n) if n <= count else np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-
-
-def _half(rows: Float32Array) -> AnyArray:
-    """Return rows in half precision."""
-    return np.where(np.abs(rows) < SMALLEST_HALF, 0, rows).astype(np.float16)

@@ -15,10 +15,11 @@ from graphquilt.embedders.signals import Signal, inverse_lengths
 from graphquilt.errors import InputError
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Weighted", "measured_rows", "projected", "sketched_rows", "stored"]
+__all__ = ["Weighted", "half", "measured_rows", "projected", "sketched_rows", "stored"]
 
 WHOLE = 1 << 28  # bytes: a signal up to this size is stored while its directions are computed,
 HALVED = 5 << 28  # one up to this size is stored in half precision, and a larger one is computed twice
+SMALLEST_HALF = 2.0**-14  # numbers below this are slow to turn into half precision, and do not count in unit rows
 PRODUCT_ROWS = 1 << 14  # rows that are multiplied by the directions at once
 PROBES = 64  # random directions that lengths of rows are estimated by
 RANDOM_SEED = 20_261_116  # of the probes, the same for all graphs
@@ -26,18 +27,23 @@ RANDOM_SEED = 20_261_116  # of the probes, the same for all graphs
 Weighted: TypeAlias = Sequence[tuple[float, Signal]]
 
 
+def half(rows: Float32Array) -> AnyArray:
+    """Return rows in half precision."""
+    return np.where(np.abs(rows) < SMALLEST_HALF, 0, rows).astype(np.float16)
+
+
 def stored(signal: Signal) -> Signal:
     """Return a signal that computes each block once, if they fit into memory and are needed more than once."""
     size = signal.n_rows * len(signal.columns)
     if 2 * size > HALVED or signal.spread is not None:
         return signal
-    dtype = np.float32 if 4 * size <= WHOLE else np.float16
+    halved = 4 * size > WHOLE
     blocks: dict[tuple[int, int], AnyArray] = {}
 
     def block(first: int, last: int) -> Float32Array:
         if (first, last) not in blocks:
             H = signal.block(first, last)
-            blocks[first, last] = H.astype(dtype)
+            blocks[first, last] = half(H) if halved else H.copy()
             return H
         return blocks[first, last].astype(np.float32, copy=False)
 

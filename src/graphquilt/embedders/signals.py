@@ -64,7 +64,7 @@ class Walk:
         membership_step(self.csr, self.scale, self.restart, self.rows[0], cluster, first, H)
         H[inside, columns] += self.restart
         # Zeros, because the restart is also added to rows that a step does not compute.
-        spare, nothing = np.zeros_like(H), np.empty((0, 0), dtype=np.float32)
+        spare, nothing = np.zeros(H.shape, dtype=np.float32), np.empty((0, 0), dtype=np.float32)
         for rows in self.rows[1:]:
             propagation_step(self.csr, self.scale, self.restart, rows, nothing, H, spare)
             spare[inside, columns] += self.restart
