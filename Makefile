@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-slow test-browser coverage fuzz chaos lint format bench reproduce docs dist clean
+.PHONY: demo test test-core test-plain-cpu test-slow test-browser coverage fuzz chaos lint format bench reproduce docs dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -24,6 +24,11 @@ test: $(READY)
 # Every test that needs no extra; the others skip and name the extra they need.
 test-core: $(CORE_READY)
 	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal -rs
+
+# The same on a processor without wide vector instructions, as far as one can pretend: no test may stand on last bits.
+test-plain-cpu: $(READY)
+	OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY=default \
+	  $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -269,6 +269,18 @@ def test_patches_on_their_own_offer_rows_of_features_only():
         embedder.started([offer, embedder.offer(gq.Graph(adjacency(8), features(8, 7)), 0)], 0)
 
 
+def test_features_in_a_patch_alone_go_no_further_than_across_it(tmp_path):
+    X = features(8)
+    dense = gq.Graph(sp.csr_array(np.ones((N, N)) - np.eye(N)), X)  # one step, rounded up, is enough
+    fit = gq.Propagation(4, context=None).fit(dense, 0)
+    expected = gq.Propagation(4, steps=2)(dense, 0)
+    np.testing.assert_allclose(fit.embedding, expected, atol=1e-6)
+    fit.encoder.save(tmp_path / "basis.npz")
+    np.testing.assert_allclose(BasisEncoder.load(tmp_path / "basis.npz")(dense), expected, atol=1e-5)
+    path = gq.Graph(sp.diags_array([np.ones(N - 1)], offsets=[1], shape=(N, N)), X)
+    np.testing.assert_array_equal(gq.Propagation(4, context=None)(path, 0), gq.Propagation(4)(path, 0))
+
+
 def test_the_encoder_embeds_its_graph_again_and_new_nodes_too(tmp_path):
     graph = gq.Graph(adjacency(9), features(9))
     fit = gq.Propagation(4).fit(graph, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
@@ -50,7 +51,9 @@ class Propagation:
     block : int
         Number of columns that are propagated at once: fewer need less memory.
     context : Context or None
-        How much of the graph around a patch travels with it; None means that a patch sees only itself.
+        How much of the graph around a patch travels with it; None means that a patch sees only itself. Its features
+        are then propagated no further than across the patch: at most log n / log(k - 1) steps, with n nodes of mean
+        degree k, because what a longer walk would bring lies outside.
     start : mapping of str to array, optional
         The shared start that :meth:`started` made: the ``directions`` (w, dim). Embeddings with the same start lie in
         the same frame.
@@ -193,7 +196,8 @@ class Propagation:
             start = {"directions": principal_directions(rows, self.dim)}
             progress = None  # what is left costs less
         Z = projected(signals, start["directions"], self.block, progress)
-        return Fit(Z, np.empty(0), BasisEncoder(replace(self, start=start)))
+        encoder = BasisEncoder(replace(self, start=start, steps=self._steps(graph), context=Context()))
+        return Fit(Z, np.empty(0), encoder)
 
     def __call__(self, graph: Graph, seed: int) -> Float32Array:
         """Return the embedding (n, dim)."""
@@ -216,13 +220,22 @@ class Propagation:
             return self.clusters
         return max(FEWEST, min(max(USUAL, n_nodes // CLUSTER), SIGNAL // max(n_nodes, 1)))
 
+    def _steps(self, graph: Graph) -> int:
+        """Return how many steps features are propagated: in a patch that sees only itself, at most those across it."""
+        if self.context is not None:
+            return self.steps
+        degree = len(graph.undirected().indices) / max(graph.n_nodes, 1)
+        if degree <= 2:
+            return self.steps
+        return min(self.steps, math.ceil(math.log(graph.n_nodes) / math.log(degree - 1)))
+
     def _signals(self, graph: Graph, rows: Int64Array, surroundings: Surroundings | None) -> Weighted:
         """Return these rows of the signals of the graph, with their weights."""
         graph = graph.undirected()
         survey = {} if surroundings is None else surroundings.survey
         signals = []
         if feature_width(graph):
-            signals.append((1.0, feature_signal(graph, rows, restart=self.restart, steps=self.steps)))
+            signals.append((1.0, feature_signal(graph, rows, restart=self.restart, steps=self._steps(graph))))
         if self._needs_clusters(graph):
             if "cluster" not in survey:
                 if self.start is not None:

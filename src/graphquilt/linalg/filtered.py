@@ -66,12 +66,12 @@ def filtered_eigenpairs(
     Examples
     --------
     >>> import numpy as np
-    >>> diagonal = np.r_[0.0, 0.1, np.linspace(1, 2, 50)][:, None]
+    >>> diagonal = np.r_[0.1, 0.2, np.linspace(1, 2, 50)][:, None]
     >>> def apply(X, out, factors=(1.0, 0.0, 0.0)):
     ...     out[:] = factors[0] * diagonal * X + factors[1] * X + factors[2] * out
     >>> start = np.random.default_rng(0).normal(size=(52, 2))
     >>> filtered_eigenpairs(apply, start, interval=(1.0, 2.0), tol=1e-9).values.round(6).tolist()
-    [0.0, 0.1]
+    [0.1, 0.2]
     """
     X, image, values = ritz_block(operator, start)
     residuals, products = residual_norms(X, image, values), 1
