@@ -222,7 +222,7 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_pat
     assert (result["recipe"], result["runs"]) == ("reconstruction, changed", 2)
     status = inspected(command, out)
     assert (status["embedded"], status["wanted"]) == (8, 8)
-    assert status["settings"]["embedder"]["blend"] == 1
+    assert status["settings"]["embedder"]["blend"] == 0.75
     assert status["settings"]["recipe"]["name"] == "reconstruction, changed"
     assert status["records"]["alignment"]["coverage"] == 2.0
     more = ("embed", out, "--runs", 3, "--workers", 1)

@@ -233,7 +233,7 @@ def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path
 
 def test_a_recipe_leaves_alone_what_was_set_by_hand():
     assert gq.Recipe.reconstruction().tuned(gq.VGAE(8, blend=0.5)).blend == 0.5
-    assert gq.Recipe.reconstruction().tuned(gq.VGAE(8)).blend == 1
+    assert gq.Recipe.reconstruction().tuned(gq.VGAE(8)).blend == 0.75
     assert gq.Recipe.paper().tuned(gq.VGAE(8)).negatives == 1
     assert gq.Recipe.paper().tuned(gq.SVD(8)) == gq.SVD(8)
 

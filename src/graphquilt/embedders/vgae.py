@@ -30,7 +30,7 @@ __all__ = ["GAE", "VGAE"]
 
 # Of the training that goes on from a shared start: encoders that are averaged must not move far apart, and classify
 # better where large weights are penalised; those that are kept reconstruct edges better the longer they are trained.
-_EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with blend 1
+_EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with any other
 # The seed encoder is the best of three after 100 epochs, and is then trained with three times the patience: all patches
 # depend on it, and the loss on a few ego nets changes more by chance than that on a graph.
 _SEEDS, _TRIAL, _PATIENCE = 3, 100, 3
@@ -53,9 +53,9 @@ class GAE(Network):
         Non-edges sampled for each edge and direction; the paper's protocol is 1.
     blend : float
         With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
-        own, which reconstructs edges best, and anything between by a mixture of both. Patches go on from the start for
-        at most 120 epochs with 0 and 200 with 1. Where ``weight_decay`` is 0, it is 0.002 with 0 and none with 1, and
-        less where the rows of the features have a mean squared length below 20.
+        own, and anything between by a mixture of both; 0.75 reconstructs edges best. Patches go on from the start for
+        at most 120 epochs with 0 and 200 otherwise. With 0, where ``weight_decay`` is 0, there is a penalty of 0.002 on
+        the weights, and less where the rows of the features have a mean squared length below 20.
     context : Context or None
         With a shared start: how much of the graph around a patch its encoder sees.
     start : mapping, optional
@@ -190,7 +190,7 @@ class GAE(Network):
         X = sample.features
         assert isinstance(X, sp.csr_array)
         length = float(np.square(X.data, dtype=np.float64).sum()) / max(sample.n_nodes, 1)
-        return self.weight_decay or _DECAY * (1 - self.blend) * min(1.0, length / _WORDS)
+        return self.weight_decay or (0.0 if self.blend else _DECAY * min(1.0, length / _WORDS))
 
     @property
     def _names(self) -> list[str]:
@@ -246,7 +246,7 @@ class GAE(Network):
             inner = graph.subgraph(np.arange(n))
             features = self._features(inner)
             seeds = np.random.SeedSequence(seed)
-            epochs = min(self.max_epochs, round(_EPOCHS + self.blend * (_OWN_EPOCHS - _EPOCHS)))
+            epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
             fit = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))._train(
                 inner, features, seeds, progress, initial=first, background=background, max_epochs=epochs
             )

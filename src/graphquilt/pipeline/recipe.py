@@ -122,8 +122,8 @@ class Recipe:
 
     @classmethod
     def reconstruction(cls) -> Recipe:
-        """Return what separates edges from non-edges best: every patch keeps the encoder that it trained."""
-        return cls("reconstruction", coverage=2.0, blend=1.0)
+        """Return what separates edges from non-edges best: every patch mostly keeps the encoder that it trained."""
+        return cls("reconstruction", coverage=2.0, blend=0.75)
 
     @classmethod
     def named(cls, name: str) -> Recipe:
