@@ -18,7 +18,7 @@ from graphquilt.patches import LazySequence, Patch
 __all__ = ["OpenPatches", "kept_open"]
 
 MEMORY = 2**28  # bytes of arrays that are not maps
-RESERVED = 48  # files that are left to others: a store keeps some patches open by itself
+RESERVED = 16  # files that are left to others
 FILES = 0.5  # share of the other files that this process may have open
 USUAL = 512  # that number where the system does not say
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -21,7 +20,7 @@ __all__ = ["StoredPatches"]
 
 
 class StoredPatches(LazySequence[Patch]):
-    """The embedded patches of a store, each opened when it is asked for.
+    """The embedded patches of a store, each opened whenever it is asked for.
 
     Parameters
     ----------
@@ -30,8 +29,6 @@ class StoredPatches(LazySequence[Patch]):
         Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
     which : sequence of int, optional
         The numbers of the patches; by default all of them in order.
-    keep : int
-        How many of the patches opened last stay open; each may be an open file.
     """
 
     def __init__(
@@ -40,11 +37,9 @@ class StoredPatches(LazySequence[Patch]):
         node_sets: Sequence[IntArray],
         *,
         which: Sequence[int] | None = None,
-        keep: int = 32,
     ) -> None:
-        self._store, self._node_sets, self._keep = store, node_sets, keep
+        self._store, self._node_sets = store, node_sets
         self._which = range(len(node_sets)) if which is None else which
-        self._open: OrderedDict[int, Patch] = OrderedDict()
 
     def __reduce__(self) -> tuple[Callable[..., Sequence[Patch]], tuple[object, ...]]:
         if not is_shared(self._store):
@@ -54,19 +49,14 @@ class StoredPatches(LazySequence[Patch]):
         runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
         which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
         version = record.parameters["patches"]
-        return _reopen, (self._store, version, runs, {"which": which, "keep": self._keep})
+        return _reopen, (self._store, version, runs, which)
 
     def __len__(self) -> int:
         return len(self._which)
 
     def _item(self, index: int) -> Patch:
         k = self._which[index]
-        patch = self._open.get(k)
-        if patch is None:
-            patch = self._open[k] = checked_patch((self._node_sets[k], self._coordinates(k)), k)
-            while len(self._open) > self._keep:
-                self._open.popitem(last=False)
-        return patch
+        return checked_patch((self._node_sets[k], self._coordinates(k)), k)
 
     def between(self, index: int, first: int, last: int) -> tuple[IntArray, AnyArray, slice, int]:
         """Return those nodes of a patch that lie in first..last-1, and their coordinates, without checking the rest.
@@ -90,9 +80,9 @@ class StoredPatches(LazySequence[Patch]):
         return arrays["embedding"]
 
 
-def _reopen(store: Store, version: str, runs: int, options: dict[str, Any]) -> StoredPatches:
+def _reopen(store: Store, version: str, runs: int, which: tuple[int, ...] | None) -> StoredPatches:
     opened, node_sets = _opened(cast(Hashable, store), version, runs)
-    return StoredPatches(opened, node_sets, **options)
+    return StoredPatches(opened, node_sets, which=which)
 
 
 @functools.lru_cache(maxsize=2)
