@@ -74,6 +74,7 @@ def test_advice_keeps_settings_recipe_and_what_a_later_command_changed(friends, 
         "--recipe paper --workers 1 --no-translate --coverage 1.0 --out job-3-patches"
     )
     assert command(*shlex.split(fewer)[1:])[0] == 0
+    assert "--overlap" not in advice["Let patches overlap as much as they do by default"]
     assert "tol" not in advice["Use an embedder that gives all patches one frame"]
     assert "paper" not in advice["Use an embedder that gives all patches one frame"]
     assert not fit_advice(Job.open("job-3-patches")) or Job.open("job-3-patches").settings.recipe.coverage == 1

@@ -252,6 +252,16 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_pat
     assert "losses" not in command("evaluate", out, "--full", tmp_path / "full.npy")[1]
 
 
+def test_a_function_of_a_graph_and_a_seed_is_an_embedder_too(edges, command, tmp_path, monkeypatch):
+    (tmp_path / "my_functions.py").write_text(
+        "import numpy as np\n\n\ndef corner(graph, seed):\n    return np.outer(graph.degrees, [1.0, 2.0])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "my_functions:corner", "--workers", 1)
+    code, _, err = command(*words, "--out", tmp_path / "job")
+    assert code == 0, err
+
+
 def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
@@ -270,6 +280,9 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_pa
     code, _, err = command("embed", out, "--set", "lr=0.5")
     assert code == 2
     assert "is embedded with lr 0.001 (now 0.5)" in err
+    code, _, err = command("embed", out, "--recipe", "reconstruction", "--runs", 3)
+    assert code == 2
+    assert "is embedded with recipe paper, changed (now reconstruction, changed), blend 0.0 (now 0.75)" in err
     code, _, err = command("run", edges, "--patches", 5, "--out", out)
     assert code == 2
     assert "n patches 4 (now 5)" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -41,7 +42,10 @@ def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, 
 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
-    """Import a module and let its factory make the embedder; modules of the current folder are found too."""
+    """Import a module and let its factory make the embedder; modules of the current folder are found too.
+
+    A function that cannot be called with the dimension alone is the embedder itself.
+    """
     module, _, name = word.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -51,7 +55,8 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
         raise InputError(f"--embedder {word} cannot be imported: {error}.") from error
     options = dict(_setting(text) for text in settings)
     try:
-        embedder = as_embedder(factory(dim, **options), dim)
+        is_embedder = inspect.isfunction(factory) and not options and not _takes(factory, dim)
+        embedder = as_embedder(factory if is_embedder else factory(dim, **options), dim)
     except TypeError as error:
         raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
     except InputError as error:
@@ -59,6 +64,15 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
     if embedder.dim != dim:
         raise InputError(f"{word} returned {embedder!r}, which is not an embedder of {dim} dimensions.")
     return embedder
+
+
+def _takes(function: Any, *values: object) -> bool:
+    """Return whether a function can be called with these values."""
+    try:
+        inspect.signature(function).bind(*values)
+    except TypeError:
+        return False
+    return True
 
 
 def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:

@@ -63,7 +63,7 @@ def chosen_columns(
         what = f"column {rest[0]} (from 0)" if names is None else f"the column {names[rest[0]]!r}"
         logger.warning(
             "%s: %s has numbers, which were ignored. To use them as edge weights: --columns '%s' (in Python "
-            "columns=%s).",
+            "gq.read_edges(..., columns=%s)).",
             where,
             what,
             ",".join(shown),

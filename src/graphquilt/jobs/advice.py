@@ -44,6 +44,9 @@ def fit_advice(job: Job) -> list[Advice]:
     if not alignment.moves_nothing and not isinstance(settings.embedders[0], Propagation):
         why = "Use an embedder that gives all patches one frame"
         advice.append(Advice(why, _again(job, "propagation", {"embedder": "propagation"}, without=_OF_EMBEDDER)))
+    if not alignment.moves_nothing and "overlap" in (kept_flags(job.store) or {}):
+        why = "Let patches overlap as much as they do by default"
+        advice.append(Advice(why, _again(job, "overlap", {}, without=("overlap",))))
     n_patches = job.patch_graph.n_patches
     fewer = 1 if n_patches <= 3 else n_patches // 2
     advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", {"patches": fewer})))

@@ -248,6 +248,8 @@ def check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
     if changes:
         n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
         if any(patch_key(k, "embedding") in store for k in range(n_patches)):
+            recipes = differences({"recipe": before.recipe.name}, {"recipe": now.recipe.name})
+            changes = f"{recipes}, {changes}" if recipes else changes
             raise JobError(
                 f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
                 "settings, or another folder."

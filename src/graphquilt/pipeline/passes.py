@@ -186,7 +186,8 @@ class Pass:
             self.damaged.add(patch % len(self.data.node_sets))
             return True
         if outcome.kind != "final" and self.attempts[patch] <= self.retries:
-            _log.warning("patch %d is tried again: %s\n%s", patch, outcome.error, outcome.trace)
+            trace = f"\n{outcome.trace}" if sum(self.attempts.values()) == 1 else ""  # others are most likely the same
+            _log.warning("patch %d is tried again: %s%s", patch, outcome.error, trace)
             return True
         self.failures[patch] = outcome.error
         return False
