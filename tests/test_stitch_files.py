@@ -98,8 +98,9 @@ def test_every_kind_of_file_is_read(tmp_path):
             found, coordinates = read_vectors(path)
             assert found.tolist() == ids.tolist(), path
             assert np.allclose(coordinates, X, atol=1e-6), path
-    np.save(tmp_path / "alone.npy", X)
-    assert read_vectors(tmp_path / "alone.npy")[0].tolist() == [0, 1, 2]
+    np.save(tmp_path / "alone.npy", X)  # row numbers are no ids: those of two files would name different things
+    with pytest.raises(FormatError, match=r'has 3 rows and no ids: .*alone\.ids\.npy does not exist.*np\.save\("alone'):
+        read_vectors(tmp_path / "alone.npy")
 
 
 @pytest.mark.parametrize(
