@@ -131,7 +131,10 @@ def _layout(
         header = any(isinstance(column, str) for column in columns or ()) or _looks_like_header(rows)
     names, body = (rows[0], rows[1:]) if header else (None, rows)
     if not body:
-        raise FormatError(f"{path} holds a header and no edges.")
+        raise FormatError(
+            f"{path} holds a header and no edges: {sample[0][1][:80]!r}. If this row is an edge: header=False in "
+            "Python, or graphquilt ingest --no-header."
+        )
 
     def is_number(place: int) -> bool:
         return all(place < len(row) and _is_number(row[place]) for row in body)
@@ -148,8 +151,6 @@ def _layout(
 def _looks_like_header(rows: list[list[str]]) -> bool:
     """Guess: the first row is a header where it has words above numbers, or the words for source and target."""
     below = rows[1:20]
-    if not below:
-        return False
     for c, cell in enumerate(rows[0]):
         numbers = sum(c < len(row) and _is_number(row[c]) for row in below)
         if not _is_number(cell) and numbers > len(below) / 2:
