@@ -135,7 +135,7 @@ def test_a_bad_file_is_refused(tmp_path, name, content, message):
         ([{"ann": [1.0, 2.0], "bob": [1.0]}], "patch 0 is not a pair of ids and coordinates"),
         ([(["ann", "bob"], [[1.0]])], "patch 0 has 2 ids and 1 rows of coordinates"),
         ([(["ann", None], [[1.0], [2.0]])], "ids are whole numbers or text"),
-        ([{"ann": [np.nan]}], "patch 0: 1 of 1 rows of coordinates are not finite"),
+        ([{"ann": [1.0], "bob": [np.nan]}], "patch 0: 1 of 2 rows of coordinates are not finite, .* that of bob. Rep"),
     ],
 )
 def test_wrong_patches_are_named(patches, message):

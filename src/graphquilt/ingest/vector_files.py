@@ -58,7 +58,7 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
-    """Refuse ids and coordinates that do not belong together, or ids that occur twice."""
+    """Refuse ids and coordinates that do not belong together, ids that occur twice, and infinite coordinates."""
     if ids.ndim != 1 or ids.dtype.kind not in "iuU" or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
         raise FormatError(
             f"{where} holds ids of {ids.dtype} {ids.shape} and coordinates of {X.dtype} {X.shape}; wanted are one "
@@ -71,6 +71,12 @@ def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
         twice = names[counts > 1]
         raise FormatError(
             f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one row."
+        )
+    bad = ~np.isfinite(X).all(axis=1)
+    if bad.any():
+        raise FormatError(
+            f"{where}: {int(bad.sum())} of {len(X)} rows of coordinates are not finite, the first is that of "
+            f"{ids[bad.argmax()]!s:.80}. Repair or remove those rows."
         )
 
 
