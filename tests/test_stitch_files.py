@@ -126,6 +126,13 @@ def test_a_bad_file_is_refused(tmp_path, name, content, message):
         read_vectors(tmp_path / name)
 
 
+def test_ids_of_pandas_are_to_be_saved_as_text(tmp_path):
+    np.savez(tmp_path / "a.npz", ids=np.array(["ann", "bob"], dtype=object), X=np.eye(2))
+    with pytest.raises(FormatError, match=r"a\.npz: ids holds Python objects.*: ids\.astype\(str\)") as raised:
+        read_vectors(tmp_path / "a.npz")
+    assert "damaged" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("patches", "message"),
     [
