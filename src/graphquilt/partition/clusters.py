@@ -33,6 +33,8 @@ class Partitioner(Protocol):
 
 def check_n_patches(n_patches: int, n_nodes: int) -> None:
     """Raise unless 1 <= n_patches <= n_nodes."""
+    if n_nodes == 0:
+        raise InputError("the graph has no nodes, so that there is nothing to cut. Give one with edges.")
     if n_patches < 1:
         raise InputError(f"a graph is cut into at least one cluster, not {n_patches}.")
     if n_patches > n_nodes:
