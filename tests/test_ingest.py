@@ -98,7 +98,7 @@ def test_a_header_of_words_that_never_occur_again_is_seen(tmp_path, caplog):
     ("text", "options", "message"),
     [
         ("0,1\n0,2,3\n", {}, r"line 2: 3 columns where the first row has 2"),
-        ("# c\n0 1\n0\n", {}, r"line 3: 1 columns where the first row has 2"),
+        ("# c\n0 1\n0\n", {}, r"line 3: 1 column where the first row has 2"),
         ("0,1\n0,x\n2,3\n4,5\n", {}, r"line 2: the id 'x' is not an integer"),
         ("0,1,1\n0,2,heavy\n", {"columns": (0, 1, 2)}, r"line 2: the weight 'heavy' is not a number"),
         ("0,1,1\n0,2,-3\n", {"columns": (0, 1, 2)}, r"line 2: the weight '-3' must be finite and not negative"),
@@ -107,7 +107,7 @@ def test_a_header_of_words_that_never_occur_again_is_seen(tmp_path, caplog):
         ("# only\n", {}, "is empty"),
         ("ann,bob\n", {"header": True}, "a header and no edges"),
         ("source,target\n", {}, "a header and no edges: 'source,target'. If this row is an edge: header=False"),
-        ("0\n1\n", {}, "1 columns; column 1"),
+        ("0\n1\n", {}, "1 column; column 1"),
         ("a,b\n0,1\n", {"columns": ("a", "c")}, "no column 'c'"),
         ("0,1\n0,7\n", {"n_nodes": 5}, r"edge 1 names node 7, but with n_nodes=5 ids run from 0 to 4"),
         ("a,b\nb,c\n", {"n_nodes": 5}, "these ids are text"),

@@ -138,7 +138,7 @@ def test_ids_of_pandas_are_to_be_saved_as_text(tmp_path):
     [
         ([], "there are no patches"),
         ({"ann": [1.0, 2.0], "bob": [2.0, 3.0]}, "A dict of names to vectors is one patch: give a list"),
-        ([{"ann": [1.0, 2.0]}, {"bob": [1.0]}], "patch 1 has vectors of 1 numbers and patch 0 of 2; only"),
+        ([{"ann": [1.0, 2.0]}, {"bob": [1.0]}], "patch 1 has vectors of 1 number and patch 0 of 2; only"),
         ([{"ann": [1.0, 2.0], "bob": [1.0]}], "patch 0 is not a pair of ids and coordinates"),
         ([(["ann", "bob"], [[1.0]])], "patch 0 has 2 ids and 1 rows of coordinates"),
         ([(["ann", None], [[1.0], [2.0]])], "ids are whole numbers or text"),

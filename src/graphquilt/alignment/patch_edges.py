@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import Int64Array, IntArray, refuse_masked
-from graphquilt.errors import DisconnectedError, InputError, OverlapError
+from graphquilt.errors import DisconnectedError, InputError, OverlapError, counted
 from graphquilt.linalg import components
 
 __all__ = ["check_connected", "check_overlap", "checked_pairs", "overlapping_pairs"]
@@ -90,11 +90,11 @@ def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence
         k = int(between.argmax())
         found = f"of two groups, {names[shared.row[k]]} and {names[shared.col[k]]} have the most: {most}"
     if most > 1:
-        less = f", embed in at most {most - 1} {'dimension' if most == 2 else 'dimensions'}"
+        less = f", embed in at most {counted(most - 1, 'dimension')}"
     count, named, _ = _groups(labels, names)
     return (
-        f"the patches fall into {count} groups that have too few ids in common: {named}. Two patches in {dim} "
-        f"{'dimension' if dim == 1 else 'dimensions'} need at least {dim + 1}, and {found}. Give patches with more ids "
+        f"the patches fall into {count} groups that have too few ids in common: {named}. Two patches in "
+        f"{counted(dim, 'dimension')} need at least {dim + 1}, and {found}. Give patches with more ids "
         f"in common{less}, or align each group on its own."
     )
 

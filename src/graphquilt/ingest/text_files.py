@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.ingest.assembly import Columns
 from graphquilt.ingest.columns import SOURCES, TARGETS, chosen_columns
 from graphquilt.ingest.sources import check_room, text_ids
@@ -256,8 +256,8 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
         row = _cells(path, number, text, layout.delimiter)
         if len(row) != layout.width:
             raise FormatError(
-                f"{path}, line {number}: {len(row)} columns where the first row has {layout.width}: {text[:80]!r}. "
-                "Repair or remove the row."
+                f"{path}, line {number}: {counted(len(row), 'column')} where the first row has {layout.width}: "
+                f"{text[:80]!r}. Repair or remove the row."
             )
         for ids, column in zip(ends, layout.columns, strict=False):
             cell = row[column]
