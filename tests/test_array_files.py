@@ -91,7 +91,9 @@ def test_a_bad_array_is_a_format_error_in_every_reader(tmp_path, content):
     deflated.write_bytes(zipped(("a.npy", content), compression=zipfile.ZIP_DEFLATED))
     for path in (alone, stored, deflated):
         for read in READERS:
-            with pytest.raises(FormatError, match=rf"{path.name} \(\d+ bytes\) cannot be read .*again"):
+            with pytest.raises(
+                FormatError, match=rf"{path.name}( \(\d+ bytes\) cannot be read .*again|.* Python objects)"
+            ):
                 read(path)
 
 

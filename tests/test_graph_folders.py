@@ -17,6 +17,7 @@ from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.ingest import build_csr, outofcore
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline.records import graph_fingerprint
+from graphquilt.pipeline.store import Record
 
 
 def ring(n=40, *, features=True, weighted=False):
@@ -125,6 +126,18 @@ def test_a_description_that_is_too_deep_or_too_long_is_refused(folder, text):
     (folder / "graph.json").write_text(text)
     with pytest.raises(FormatError, match=r"graph\.json is not JSON, or was cut short"):
         Graph.open(folder)
+
+
+def test_a_folder_without_a_graph_is_called_what_it_is(tmp_path):
+    with pytest.raises(FormatError, match="holds no graph: the folder is empty"):
+        Graph.open(tmp_path)
+    DirectoryStore(tmp_path / "job")["x"] = Record({})
+    with pytest.raises(
+        FormatError, match=r'holds no graph: it is a job. Open it with graphquilt\.Job\.open\(".*job"\)'
+    ):
+        Graph.open(tmp_path / "job")
+    with pytest.raises(FormatError, match=r"graph\.json is missing. It is written last"):
+        Graph.open(tmp_path)
 
 
 def test_a_description_that_was_changed_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,6 +107,9 @@ def test_a_path_gives_what_its_file_has(tmp_path):
         ([("a", None)], "node ids are whole numbers or text; None is neither"),
         (np.array([[0.5, 1.0], [1.0, 2.0], [1.0, 2.0]]), "0.5 is neither"),
         (np.eye(5), r"5 × 5 looks like an adjacency matrix; give it as scipy\.sparse\.csr_array"),
+        (np.eye(5, dtype=int), "5 × 5 looks like an adjacency matrix"),
+        (np.eye(5, dtype=bool), "5 × 5 looks like an adjacency matrix"),
+        (SimpleNamespace(edge_index=None, num_nodes=4), "this Data has no edges: its edge_index is None"),
         (np.ones((3, 3)), "3 × 3 may be three edges with weights or a matrix"),
         (np.zeros((4, 7), dtype=int), r"edges are integers of shape \(2, m\) or \(m, 2\)"),
     ],
@@ -113,6 +117,27 @@ def test_a_path_gives_what_its_file_has(tmp_path):
 def test_anything_else_is_an_error_that_names_what_is_taken(edges, message):
     with pytest.raises(InputError, match=message):
         gq.read_edges(edges)
+
+
+def test_a_weight_of_networkx_that_is_no_number_is_named():
+    nx = pytest.importorskip("networkx")
+    network = nx.Graph([("a", "b", {"weight": 2}), ("b", "c", {"weight": "x"})])
+    with pytest.raises(InputError, match="the weight of the edge from 'b' to 'c' is 'x', which is not a number"):
+        gq.read_edges(network)
+
+
+@pytest.mark.parametrize(
+    ("edges", "options", "message"),
+    [
+        (sp.csr_array((0, 0)), {}, "the graph has no nodes"),
+        (PAIRS, {"dim": 0}, "Propagation needs a dim that is an integer of at least 1, not 0"),
+        (PAIRS, {"seed": "a"}, "the seed of a job is a whole number from 0, not 'a'"),
+        (PAIRS, {"seed": -1}, "the seed of a job is a whole number from 0, not '-1'"),
+    ],
+)
+def test_embed_refuses_what_makes_no_sense_with_one_sentence(edges, options, message):
+    with pytest.raises(InputError, match=message):
+        gq.embed(edges, **options)
 
 
 def test_options_for_text_files_are_refused_without_a_file():

@@ -157,3 +157,11 @@ def test_exports_are_the_same_in_any_blocks(job, tmp_path, rows, monkeypatch):
     assert np.allclose(lengths, 1, atol=1e-6)
     double = export_embedding(job, tmp_path / "d.csv", dtype="float64").read_text().splitlines()
     assert [float(x) for x in double[5].split(",")[1:]] == np.asarray(job.embedding)[4].tolist()
+
+
+def test_an_export_says_which_endings_and_digits_there_are(job, tmp_path):
+    with pytest.raises(InputError, match=r"has no ending that says its format. Add \.npy, .* or .*: npy, parquet"):
+        export_embedding(job, tmp_path / "x")
+    with pytest.raises(InputError, match="word2vec text has 6 digits of each number"):
+        export_embedding(job, tmp_path / "x.vec", dtype="float64")
+    assert not list(tmp_path.glob("x*"))

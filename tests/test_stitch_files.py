@@ -98,8 +98,9 @@ def test_every_kind_of_file_is_read(tmp_path):
             found, coordinates = read_vectors(path)
             assert found.tolist() == ids.tolist(), path
             assert np.allclose(coordinates, X, atol=1e-6), path
-    np.save(tmp_path / "alone.npy", X)
-    assert read_vectors(tmp_path / "alone.npy")[0].tolist() == [0, 1, 2]
+    np.save(tmp_path / "alone.npy", X)  # row numbers are no ids: those of two files would name different things
+    with pytest.raises(FormatError, match=r'has 3 rows and no ids: .*alone\.ids\.npy does not exist.*np\.save\("alone'):
+        read_vectors(tmp_path / "alone.npy")
 
 
 @pytest.mark.parametrize(
@@ -125,16 +126,23 @@ def test_a_bad_file_is_refused(tmp_path, name, content, message):
         read_vectors(tmp_path / name)
 
 
+def test_ids_of_pandas_are_to_be_saved_as_text(tmp_path):
+    np.savez(tmp_path / "a.npz", ids=np.array(["ann", "bob"], dtype=object), X=np.eye(2))
+    with pytest.raises(FormatError, match=r"a\.npz: ids holds Python objects.*: ids\.astype\(str\)") as raised:
+        read_vectors(tmp_path / "a.npz")
+    assert "damaged" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("patches", "message"),
     [
         ([], "there are no patches"),
         ({"ann": [1.0, 2.0], "bob": [2.0, 3.0]}, "A dict of names to vectors is one patch: give a list"),
-        ([{"ann": [1.0, 2.0]}, {"bob": [1.0]}], "patch 1 has 1 dimensions and patch 0 has 2; make them equal"),
+        ([{"ann": [1.0, 2.0]}, {"bob": [1.0]}], "patch 1 has vectors of 1 number and patch 0 of 2; only"),
         ([{"ann": [1.0, 2.0], "bob": [1.0]}], "patch 0 is not a pair of ids and coordinates"),
         ([(["ann", "bob"], [[1.0]])], "patch 0 has 2 ids and 1 rows of coordinates"),
         ([(["ann", None], [[1.0], [2.0]])], "ids are whole numbers or text"),
-        ([{"ann": [np.nan]}], "patch 0: 1 of 1 rows of coordinates are not finite"),
+        ([{"ann": [1.0], "bob": [np.nan]}], "patch 0: 1 of 2 rows of coordinates are not finite, .* that of bob. Rep"),
     ],
 )
 def test_wrong_patches_are_named(patches, message):
@@ -143,16 +151,19 @@ def test_wrong_patches_are_named(patches, message):
 
 
 def test_a_missing_overlap_says_the_largest_there_is(files):
-    with pytest.raises(DisconnectedError, match=r"\{.*a\.vec\}; \{.*c\.npz\}.* No node is in two groups"):
+    with pytest.raises(
+        DisconnectedError, match=r"\{.*a\.vec\}; \{.*c\.npz\}.* need at least 4, and no two groups have any"
+    ):
         gq.stitch_files([files[0], files[2]])
     X = np.random.default_rng(0).standard_normal((30, 9))
     apart = [(np.arange(12), X[:12]), (np.arange(8, 20), X[8:20]), (np.arange(17, 30), X[17:])]
     message = (
-        "The largest overlap between two groups is that of patch 0 and patch 1: 4 nodes, which allows 3 dimensions"
+        "Two patches in 9 dimensions need at least 10, and of two groups, patch 0 and patch 1 have the most: 4. Give "
+        "patches with more ids in common, embed in at most 3 dimensions, or"
     )
     with pytest.raises(DisconnectedError, match=message):
         gq.stitch_files(apart)
-    with pytest.raises(DisconnectedError, match="is that of 0 and 1: 4 nodes, which allows 3 dimensions"):
+    with pytest.raises(DisconnectedError, match="0 and 1 have the most: 4"):
         gq.align(apart)
 
 
@@ -175,7 +186,7 @@ def test_the_command_makes_a_job_like_any_other(space, files, command, tmp_path)
     assert command("align", out, "--no-scale", "--workers", 1)[0] == 0
     assert not np.array_equal(Job.open(out).embedding, gq.stitch_files(files).embedding)
     code, _, err = command("stitch", *files[:2], "--out", out)
-    assert (code, "was begun with other patches" in err) == (2, True)
+    assert (code, "was made from other files" in err) == (2, True)
     code, _, err = command("stitch", "--out", out)
     assert (code, "FILES are missing" in err) == (2, True)
 

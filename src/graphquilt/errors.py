@@ -34,6 +34,7 @@ __all__ = [
     "OverlapError",
     "PatchesFailedError",
     "QuiltError",
+    "counted",
     "needs_extra",
 ]
 
@@ -153,3 +154,14 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(what, extra) from error
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, for messages; the plural is the noun with an s.
+
+    Examples
+    --------
+    >>> counted(1, "column"), counted(0, "column")
+    ('1 column', '0 columns')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

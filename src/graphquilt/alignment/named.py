@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.ingest.vector_files import Vectors, check_vectors, read_vectors
 from graphquilt.patches import Patch
 
@@ -72,7 +72,10 @@ def numbered_patches(patches: PatchesLike) -> Numbered:
     widths = [X.shape[1] for _, X in pairs]
     if len(set(widths)) > 1:
         k = next(k for k, width in enumerate(widths) if width != widths[0])
-        raise InputError(f"{names[k]} has {widths[k]} dimensions and {names[0]} has {widths[0]}; make them equal.")
+        raise InputError(
+            f"{names[k]} has vectors of {counted(widths[k], 'number')} and {names[0]} of {widths[0]}; only vectors "
+            "of one length can be stitched. Embed one of the two again, or leave it out."
+        )
     if len({ids.dtype.kind == "U" for ids, _ in pairs}) > 1:
         pairs = [(ids.astype(str), X) for ids, X in pairs]
     ids = np.unique(np.concatenate([ids for ids, _ in pairs]))

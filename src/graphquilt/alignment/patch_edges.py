@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import Int64Array, IntArray, refuse_masked
-from graphquilt.errors import DisconnectedError, InputError, OverlapError
+from graphquilt.errors import DisconnectedError, InputError, OverlapError, counted
 from graphquilt.linalg import components
 
 __all__ = ["check_connected", "check_overlap", "checked_pairs", "overlapping_pairs"]
@@ -40,16 +40,17 @@ def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
 
 
 def check_connected(
-    pairs: Int64Array, names: Sequence[object], *, edge: str = "edge", node_sets: Sequence[IntArray] | None = None
+    pairs: Int64Array, names: Sequence[object], *, node_sets: Sequence[IntArray] | None = None, dim: int = 0
 ) -> None:
     """Refuse ``pairs (m, 2)`` that do not join all patches, which the error calls by their ``names (p,)``.
 
-    With the ``node_sets`` of the patches, the error also names the largest overlap that there is between the groups.
+    With ``node_sets``, the pairs are those that share dim + 1 nodes, and the error says how many more are needed.
     """
     labels = components(pairs, len(names))
     if labels.max() > 0:
-        largest = "" if node_sets is None else _largest_overlap(labels, names, node_sets)
-        raise DisconnectedError(_apart(labels, names, edge, largest))
+        raise DisconnectedError(
+            _apart(labels, names) if node_sets is None else _too_little(labels, names, node_sets, dim)
+        )
 
 
 def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
@@ -79,30 +80,40 @@ def _shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
     return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))
 
 
-def _largest_overlap(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray]) -> str:
+def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray], dim: int) -> str:
+    """Say which groups share too few nodes, how many they share, and how many are needed."""
     shared = _shared(node_sets)
     between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
-    if between.max(initial=0) == 0:
-        return " No node is in two groups."
-    k = int(between.argmax())
-    most = int(between[k])
-    allows = f", which allows {most - 1} dimensions" if most > 1 else ""
+    most, less = int(between.max(initial=0)), ""
+    found = "no two groups have any"
+    if most > 0:
+        k = int(between.argmax())
+        found = f"of two groups, {names[shared.row[k]]} and {names[shared.col[k]]} have the most: {most}"
+    if most > 1:
+        less = f", embed in at most {counted(most - 1, 'dimension')}"
+    count, named, _ = _groups(labels, names)
     return (
-        f" The largest overlap between two groups is that of {names[shared.row[k]]} and {names[shared.col[k]]}: "
-        f"{most} {'node' if most == 1 else 'nodes'}{allows}."
+        f"the patches fall into {count} groups that have too few ids in common: {named}. Two patches in "
+        f"{counted(dim, 'dimension')} need at least {dim + 1}, and {found}. Give patches with more ids "
+        f"in common{less}, or align each group on its own."
     )
 
 
-def _apart(labels: Int64Array, names: Sequence[object], edge: str, largest: str) -> str:
+def _apart(labels: Int64Array, names: Sequence[object]) -> str:
+    count, named, lonely = _groups(labels, names)
+    alone = f" Patches with no edge: {_shortened(lonely)}." if lonely else ""
+    return (
+        f"the patches fall into {count} groups with no edge between them: {named}.{alone} Add edges that join the "
+        "groups, or align each group on its own."
+    )
+
+
+def _groups(labels: Int64Array, names: Sequence[object]) -> tuple[int, str, list[object]]:
+    """Return the number of groups, the patches in each as text, and the patches that are alone."""
     groups = [[names[k] for k in np.flatnonzero(labels == c).tolist()] for c in np.unique(labels)]
     groups.sort(key=len, reverse=True)
-    lonely = [group[0] for group in groups if len(group) == 1]
     named = "; ".join("{" + _shortened(group) + "}" for group in groups[:8]) + ("; …" if len(groups) > 8 else "")
-    alone = f" Patches with no {edge}: {_shortened(lonely)}." if lonely else ""
-    return (
-        f"the patches fall into {len(groups)} groups with no {edge} between them: {named}.{alone}{largest} "
-        "Add edges or overlaps that join the groups, or align each group on its own."
-    )
+    return len(groups), named, [group[0] for group in groups if len(group) == 1]
 
 
 def _shortened(names: Sequence[object]) -> str:

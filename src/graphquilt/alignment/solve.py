@@ -231,7 +231,7 @@ def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array
     if edges is None:
         node_sets = [index.nodes[k] for k in names]
         pairs = overlapping_pairs(node_sets, dim + 1)
-        check_connected(pairs, names, edge=f"overlap of at least {dim + 1} nodes", node_sets=node_sets)
+        check_connected(pairs, names, node_sets=node_sets, dim=dim)
         return pairs
     pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
     check_connected(pairs, names)

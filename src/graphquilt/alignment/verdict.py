@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.errors import counted
 
 if TYPE_CHECKING:
     from graphquilt.alignment.edge_table import EdgeTable
@@ -25,9 +26,10 @@ THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycle
 
 def verdict(fit: Alignment) -> str:
     """Say how good the fit is, what is doubtful and what to change, one sentence per line."""
-    lines = [f"{fit.n_patches} patches in {fit.dim} dimensions, compared on {len(fit.edges)} overlaps."]
+    space = counted(fit.dim, "dimension")
+    lines = [f"{fit.n_patches} patches in {space}, compared on {counted(len(fit.edges), 'overlap')}."]
     if fit.n_patches == 1:
-        return f"One patch in {fit.dim} dimensions: there is nothing to align."
+        return f"One patch in {space}: there is nothing to align."
     if len(fit.edges) == 0:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
     lines.append(_errors(fit))
@@ -151,7 +153,9 @@ def _misfits(fit: Alignment) -> list[str]:
     if doubted.any() and rest.any():
         edges = fit.edges[rest][np.argsort(-fit.edge_errors[rest], kind="stable")]
         others = "other " if patches else ""
-        lines.append(f"Robust alignment distrusts {len(edges)} {others}overlaps: {_named(edges)}. Look at those.")
+        lines.append(
+            f"Robust alignment distrusts {counted(len(edges), others + 'overlap')}: {_named(edges)}. Look there."
+        )
     return lines
 
 

@@ -203,7 +203,7 @@ def stitch(
     files: Annotated[
         tuple[Path, ...],
         Parameter(
-            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it.",
+            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it (a.ids.npy).",
             negative="",
             show_default=False,
         ),

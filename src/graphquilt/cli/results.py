@@ -134,7 +134,9 @@ def export(
     format: Annotated[  # noqa: A002
         str | None, Parameter(help="npy, parquet, csv, tsv, word2vec or neo4j. [default: from the ending]")
     ] = None,
-    dtype: Annotated[Literal["float32", "float64"], Parameter(help="The type of the numbers.")] = "float32",
+    dtype: Annotated[
+        Literal["float32", "float64"], Parameter(help="The type of the numbers; word2vec takes float32.")
+    ] = "float32",
     unit: Annotated[bool, Parameter(help="Scale every row to length 1, so that inner products are cosines.")] = False,
     output: Output = Output(),
 ) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
+from graphquilt.errors import FormatError
 from graphquilt.files.archives import LOCAL_HEADER, Archive, is_archive, open_archive, opened
 from graphquilt.files.writing import beside
 
@@ -45,6 +46,7 @@ _MOST_DIMENSIONS = 32  # of an array in every version of NumPy
 _PIECE = 1 << 20  # bytes that are read from a zip member at a time
 _LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
 _SURROGATES = (0xD800, 0xDFFF)  # the code points that are no characters
+_OBJECTS = "holds Python objects, which are never read. Save plain text or numbers: ids.astype(str), for example."
 _DTYPE = r"[<>|=]?(?:[?OSU]|[biufcSUO]\d{1,9}|[mM]8(?:\[\w{1,20}\])?)"
 _HEADER = re.compile(
     rf"\{{(?:(?:['\"]descr['\"]:['\"](?P<descr>{_DTYPE})['\"]"
@@ -230,7 +232,7 @@ def _map_at(file: BinaryIO, offset: int, size: int) -> AnyArray:
     file.seek(offset)
     shape, fortran, dtype, start = _read_header(file, size)
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which graphquilt never writes or reads")
+        raise FormatError(f"{file.name} {_OBJECTS}")
     if 0 in shape:
         return np.empty(shape, dtype)
     array: AnyArray = np.memmap(file, dtype, "r", offset + start, shape, "F" if fortran else "C")
@@ -244,7 +246,7 @@ def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] |
         shape, fortran, dtype, start = _read_header(member, archive.size(name))
         if dtype.hasobject:
             if unpickle is None:
-                raise ValueError(f"'{name}' holds Python objects, which graphquilt never writes or reads")
+                raise FormatError(f"{archive.file.name}: {name.removesuffix('.npy')} {_OBJECTS}")
             return unpickle(member.read(archive.size(name) - start))
         if 0 in shape:
             return np.empty(shape, dtype)

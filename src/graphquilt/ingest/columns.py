@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
 
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 
 __all__ = ["SOURCES", "TARGETS", "Place", "chosen_columns", "column_places"]
 
@@ -87,10 +87,10 @@ def column_places(
 def _place(where: Place, column: int | str, names: Sequence[str] | None, width: int) -> int:
     if isinstance(column, str):
         if names is None or column not in names:
-            known = ", ".join(names) if names else f"{width} columns without names"
+            known = ", ".join(names) if names else f"{counted(width, 'column')} without names"
             raise InputError(f"{where} has no column {column!r}; it has {known}.")
         return list(names).index(column)
     if not 0 <= column < width:
         remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
-        raise FormatError(f"{where} has {width} columns; column {column} (from 0) is not there.{remedy}")
+        raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
     return column

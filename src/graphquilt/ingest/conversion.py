@@ -34,12 +34,22 @@ def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
     number = {name: k for k, name in enumerate(names)}
     pairs = list(network.edges(data=weight, default=1.0) if weight else network.edges())
     ends = np.array([(number[edge[0]], number[edge[1]]) for edge in pairs], dtype=np.int64).reshape(-1, 2)
-    values = np.array([edge[2] for edge in pairs], dtype=np.float64) if weight else None
+    values = np.array([_weight(*edge) for edge in pairs], dtype=np.float64) if weight else None
     graph = assemble(Columns(ends[:, 0], ends[:, 1], values), directed=network.is_directed(), n_nodes=len(names))
     integers = all(isinstance(name, int | np.integer) for name in names)
     ids = np.array(names if integers else [str(name) for name in names])
     plain = integers and np.array_equal(ids, np.arange(len(names)))
     return graph.renamed(None if plain else ids)
+
+
+def _weight(u: object, v: object, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the weight of the edge from {u!r:.40} to {v!r:.40} is {value!r:.40}, which is not a number. Repair or "
+            "remove it; an edge without weight weighs 1."
+        ) from None
 
 
 def to_networkx(graph: Graph) -> Any:
@@ -77,6 +87,8 @@ def from_pyg(data: Any, *, directed: bool = False) -> Graph:
     >>> from_pyg(data).n_nodes
     4
     """
+    if data.edge_index is None:
+        raise InputError("this Data has no edges: its edge_index is None. Set edge_index, of shape (2, m).")
     ends = to_numpy(data.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
         raise InputError(f"edge_index must be (2, m); it is {ends.shape}.")

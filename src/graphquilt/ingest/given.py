@@ -62,11 +62,11 @@ def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None =
                 "the matrix as scipy.sparse.csr_array."
             )
         edges, weights = edges[:, :2], edges[:, 2]
+    if path is None and others == [m] and m > 2:
+        raise InputError(
+            f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
+        )
     if path is None and edges.dtype.kind in "fOUS":
-        if edges.ndim == 2 and 2 not in edges.shape and edges.shape[0] == edges.shape[1]:
-            raise InputError(
-                f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
-            )
         edges = _ids(edges)
     if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:
         u, v = (edges[0], edges[1]) if m == 2 else (edges[:, 0], edges[:, 1])

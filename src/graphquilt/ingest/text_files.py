@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.ingest.assembly import Columns
 from graphquilt.ingest.columns import SOURCES, TARGETS, chosen_columns
 from graphquilt.ingest.sources import check_room, text_ids
@@ -131,7 +131,10 @@ def _layout(
         header = any(isinstance(column, str) for column in columns or ()) or _looks_like_header(rows)
     names, body = (rows[0], rows[1:]) if header else (None, rows)
     if not body:
-        raise FormatError(f"{path} holds a header and no edges.")
+        raise FormatError(
+            f"{path} holds a header and no edges: {sample[0][1][:80]!r}. If this row is an edge: header=False in "
+            "Python, or graphquilt ingest --no-header."
+        )
 
     def is_number(place: int) -> bool:
         return all(place < len(row) and _is_number(row[place]) for row in body)
@@ -148,8 +151,6 @@ def _layout(
 def _looks_like_header(rows: list[list[str]]) -> bool:
     """Guess: the first row is a header where it has words above numbers, or the words for source and target."""
     below = rows[1:20]
-    if not below:
-        return False
     for c, cell in enumerate(rows[0]):
         numbers = sum(c < len(row) and _is_number(row[c]) for row in below)
         if not _is_number(cell) and numbers > len(below) / 2:
@@ -255,8 +256,8 @@ def _read_carefully(path: Path, layout: _Layout) -> Columns:
         row = _cells(path, number, text, layout.delimiter)
         if len(row) != layout.width:
             raise FormatError(
-                f"{path}, line {number}: {len(row)} columns where the first row has {layout.width}: {text[:80]!r}. "
-                "Repair or remove the row."
+                f"{path}, line {number}: {counted(len(row), 'column')} where the first row has {layout.width}: "
+                f"{text[:80]!r}. Repair or remove the row."
             )
         for ids, column in zip(ends, layout.columns, strict=False):
             cell = row[column]

@@ -28,8 +28,8 @@ def read_vectors(path: Path) -> Vectors:
 
     ``.parquet`` has a column of ids (the first of whole numbers or text) and the coordinates in the columns of floats,
     or in one column of lists. ``.npz`` has a row of ids and a matrix. ``.npy`` is a matrix, with the ids beside it in
-    ``NAME.ids.npy``, or numbered 0..k-1. Anything else is text, ``.gz`` or not, with an id and its coordinates on each
-    line: word2vec text, with or without its first line, or columns between commas or tabs.
+    ``NAME.ids.npy``. Anything else is text, ``.gz`` or not, with an id and its coordinates on each line: word2vec text,
+    with or without its first line, or columns between commas or tabs.
 
     Examples
     --------
@@ -46,9 +46,7 @@ def read_vectors(path: Path) -> Vectors:
         elif path.suffix == ".npz":
             ids, X = _from_npz(path)
         elif path.suffix == ".npy":
-            beside = path.with_suffix(".ids.npy")
-            X = map_array(path)
-            ids = map_array(beside) if beside.exists() else np.arange(len(X) if X.ndim else 0)
+            ids, X = _from_npy(path)
         else:
             ids, X = _from_text(path)
     except FileNotFoundError as error:
@@ -60,7 +58,7 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
-    """Refuse ids and coordinates that do not belong together, or ids that occur twice."""
+    """Refuse ids and coordinates that do not belong together, ids that occur twice, and infinite coordinates."""
     if ids.ndim != 1 or ids.dtype.kind not in "iuU" or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
         raise FormatError(
             f"{where} holds ids of {ids.dtype} {ids.shape} and coordinates of {X.dtype} {X.shape}; wanted are one "
@@ -74,6 +72,22 @@ def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
         raise FormatError(
             f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one row."
         )
+    bad = ~np.isfinite(X).all(axis=1)
+    if bad.any():
+        raise FormatError(
+            f"{where}: {int(bad.sum())} of {len(X)} rows of coordinates are not finite, the first is that of "
+            f"{ids[bad.argmax()]!s:.80}. Repair or remove those rows."
+        )
+
+
+def _from_npy(path: Path) -> Vectors:
+    X, beside = map_array(path), path.with_suffix(".ids.npy")
+    if not beside.exists():
+        raise FormatError(
+            f"{path} has {len(X) if X.ndim else 0} rows and no ids: {beside} does not exist. Save them there, in the "
+            f'order of the rows: np.save("{beside.name}", ids).'
+        )
+    return map_array(beside), X
 
 
 def _from_npz(path: Path) -> Vectors:

@@ -111,7 +111,7 @@ def embed(
     if n_patches is not None and cutting is not None:
         raise InputError(f"give n_patches ({n_patches}) or cutting ({cutting}), not both.")
     given = [embedder] if not isinstance(embedder, Sequence) or isinstance(embedder, str) else embedder
-    models = tuple(Propagation(dim or 64) if one is None else as_embedder(one, dim) for one in given)
+    models = tuple(Propagation(64 if dim is None else dim) if one is None else as_embedder(one, dim) for one in given)
     in_file = isinstance(graph, str | os.PathLike)
     settings = JobSettings(
         embedder=models if isinstance(embedder, Sequence) else models[0],

@@ -79,6 +79,7 @@ def export_embedding(
         beside it: ``x.npy`` and ``x.ids.npy``. ``neo4j`` is CSV for ``neo4j-admin database import``, with the
         coordinates as one ``float[]``.
     dtype : {"float32", "float64"}
+        Word2vec text has 6 digits and takes float32 only.
     unit : bool
         Scale every row to length 1, so that inner products are cosines; rows of zeros stay.
 
@@ -90,6 +91,11 @@ def export_embedding(
     name = format_of(path, format)
     if dtype not in ("float32", "float64"):
         raise InputError(f"numbers are exported as float32 or float64, not as {dtype!r}.")
+    if name == "word2vec" and dtype == "float64":
+        raise InputError(
+            "word2vec text has 6 digits of each number, so that float64 changes nothing. Leave dtype out, or export to "
+            ".npy, .parquet, .csv or .tsv, which hold all digits."
+        )
     X = job.embedding
     write_embedding(path, job_ids(job, len(X)), X, format=name, dtype=dtype, unit=unit)
     return path
@@ -98,6 +104,11 @@ def export_embedding(
 def format_of(path: Path, format: str | None = None) -> str:  # noqa: A002
     """Return the format that is named, or else the one that the ending of the file stands for."""
     name = format or _ENDINGS.get(path.suffix, path.suffix.removeprefix("."))
+    if not name:
+        raise InputError(
+            f"{path} has no ending that says its format. Add .npy, .parquet, .csv, .tsv, or .vec for word2vec text; or "
+            f"give the format: {', '.join(FORMATS)}."
+        )
     if name not in FORMATS:
         raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
     return name

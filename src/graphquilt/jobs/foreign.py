@@ -19,7 +19,7 @@ from graphquilt.patches import PatchGraph
 from graphquilt.pipeline import Recipe
 from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.records import patch_key
+from graphquilt.pipeline.records import patch_graph_fingerprint, patch_key
 from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.progress import ProgressCallback
 
@@ -80,11 +80,12 @@ def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) ->
     """
     numbered = numbered_patches(patches)
     dim = numbered.patches[0].dim
-    edges = _edges(numbered, dim + 1)
+    edges = _edges(numbered, dim)
     sets = [np.sort(patch.nodes) for patch in numbered.patches]
     patch_graph = PatchGraph.from_patches(sets, edges, n_nodes=len(numbered.ids))
     described: dict[str, object] = {"name": "files", "patches": numbered.names}
     with locked(store):
+        _check_same(store, patch_graph)
         keep_patch_graph(store, patch_graph, None)
         store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
         for k, patch in enumerate(numbered.patches):
@@ -92,13 +93,24 @@ def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) ->
     return Job.begin(store, JobSettings(embedder=Unknown(described, dim, Motions(scale=True)), recipe=recipe))
 
 
-def _edges(numbered: Numbered, least: int) -> Sequence[Sequence[int]]:
-    """Return the pairs of patches that share at least ``least`` nodes; these must join all patches."""
+def _edges(numbered: Numbered, dim: int) -> Sequence[Sequence[int]]:
+    """Return the pairs of patches that share at least d + 1 nodes; these must join all patches."""
     sets = [patch.nodes for patch in numbered.patches]
-    pairs = overlapping_pairs(sets, least)
-    check_connected(pairs, numbered.names, edge=f"overlap of at least {least} ids", node_sets=sets)
+    pairs = overlapping_pairs(sets, dim + 1)
+    check_connected(pairs, numbered.names, node_sets=sets, dim=dim)
     edges: list[list[int]] = pairs.tolist()
     return edges
+
+
+def _check_same(store: Store, patch_graph: PatchGraph) -> None:
+    """Refuse a store that has other patches."""
+    if "patch_graph" in store:
+        kept = store["patch_graph"].parameters.get("patches")
+        if kept not in (None, patch_graph_fingerprint(patch_graph)):
+            raise JobError(
+                f"{store_name(store)} was made from other files: their ids are not those of these "
+                f"{patch_graph.n_patches} patches. Use another folder, or remove this one first."
+            )
 
 
 def _keep_embedding(store: Store, patch: int, X: FloatArray, described: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
-from graphquilt.errors import JobError
+from graphquilt.errors import JobError, counted
 from graphquilt.graph import Graph
 from graphquilt.jobs.costs import (
     SPARE,
@@ -233,7 +233,7 @@ def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: floa
         sentences.append(
             f"embedding needs {_amount(embedding.memory)} and {_amount(available)} are free: "
             + (
-                f"use at most {fit} {'worker' if fit == 1 else 'workers'}."
+                f"use at most {counted(fit, 'worker')}."
                 if fit
                 else "even one patch is too large: make more and smaller patches."
             )

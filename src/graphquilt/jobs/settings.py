@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+import numpy as np
+
 import graphquilt
 from graphquilt.checksums import is_size
 from graphquilt.embedders.contract import Embedder, can_start
@@ -80,6 +82,8 @@ class JobSettings:
             value = getattr(self, name)
             if not isinstance(value, kind):
                 raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
+        if not isinstance(self.seed, int | np.integer) or not is_size(int(self.seed)):
+            raise InputError(f"the seed of a job is a whole number from 0, not {str(self.seed)[:40]!r}.")
         dims = sorted({embedder.dim for embedder in self.embedders})
         if not dims:
             raise InputError("a job has at least one embedder; there is none in the list.")

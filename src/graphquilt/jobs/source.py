@@ -153,6 +153,13 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
         return None
     if not Path(path).exists():
         raise FormatError(f"{path} cannot be read as {content}: it does not exist.")
+    if Path(path).suffix in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", ".json"):
+        tables = ", or give the table to graphquilt evaluate --labels" if content == "labels" else ""
+        sparse = ", or .npz of scipy.sparse.save_npz" if content == "features" else ""
+        raise FormatError(
+            f"{path} cannot be read as {content}: wanted is an array (.npy{sparse}) with one row per node, in "
+            f"ascending order of the node ids. Write it with numpy.save{tables}."
+        )
     try:
         return map_array(Path(path))
     except (OSError, FormatError) as error:

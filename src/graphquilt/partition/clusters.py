@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError
+from graphquilt.errors import InputError, counted
 from graphquilt.graph import Graph, check_labels
 from graphquilt.partition import kernels
 
@@ -33,10 +33,12 @@ class Partitioner(Protocol):
 
 def check_n_patches(n_patches: int, n_nodes: int) -> None:
     """Raise unless 1 <= n_patches <= n_nodes."""
+    if n_nodes == 0:
+        raise InputError("the graph has no nodes, so that there is nothing to cut. Give one with edges.")
     if n_patches < 1:
         raise InputError(f"a graph is cut into at least one cluster, not {n_patches}.")
     if n_patches > n_nodes:
-        raise InputError(f"{n_patches} clusters of a graph with {n_nodes} nodes: ask for at most {n_nodes}.")
+        raise InputError(f"{n_patches} clusters of a graph with {counted(n_nodes, 'node')}: ask for at most {n_nodes}.")
 
 
 def whole_weights(weights: AnyArray) -> Int64Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.jobs.nearest import nearest_spellings
 from graphquilt.jobs.source import read_array
 
@@ -224,7 +224,7 @@ def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> An
     if len(unknown):
         name = named[int(unknown[0]) + first].as_py()
         raise InputError(
-            f"{path} has labels for {len(unknown)} {'id' if len(unknown) == 1 else 'ids'} that the job does not have, "
+            f"{path} has labels for {counted(len(unknown), 'id')} that the job does not have, "
             f"the first is {name[:80]!r} in row "
             f"{unknown[0] + first + 1}; {nearest_spellings(name, np.asarray(ids).astype(str))}"
         )

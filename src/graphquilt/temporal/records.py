@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from graphquilt.errors import counted
 from graphquilt.temporal.alerts import Explanation
 from graphquilt.temporal.host_list import HostList
 from graphquilt.temporal.incidents import Incidents
@@ -171,7 +172,7 @@ def _pair_record(pair: PairAlert, names: Mapping[str, Names]) -> Record:
         "port": pair.port,
         "pvalue": _short(pair.pvalue, 3),
         "severity": round(pair.severity, 1),
-        "reason": f"{novelty}{port} (p {pair.pvalue:.2g}, {pair.flows} {'flow' if pair.flows == 1 else 'flows'})",
+        "reason": f"{novelty}{port} (p {pair.pvalue:.2g}, {counted(pair.flows, 'flow')})",
         "surprise": _short(pair.surprise, 4),
         "flows": pair.flows,
         "is_new": pair.is_new,
