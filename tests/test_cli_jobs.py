@@ -114,7 +114,7 @@ def test_inspect_and_evaluate(job, command, tmp_path):
     table.write_text("node,label\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names)))
     assert command("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
     table.write_text("".join(f"{name}x,a\n" for name in names))
-    assert "labels for 400 ids that the job does not have" in command("evaluate", job, "--labels", table)[2]
+    assert "none of the 400 ids" in command("evaluate", job, "--labels", table)[2]
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
     assert command("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0

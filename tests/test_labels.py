@@ -37,7 +37,7 @@ def test_bad_labels_get_one_sentence(tmp_path):
     ids, path = np.array(["a", "b", "c"]), tmp_path / "labels.csv"
     for text, sentence in {
         "red\nblue\n": "has 2 labels and the job has 3 nodes",
-        "a,red\nx,blue\ny,blue\n": "labels for 2 ids that the job does not have, the first is 'x'",
+        "node,team\nx,red\ny,blue\n": r"none of the 2 ids in .* is one of the 3 ids of the job, the first is 'x'; is",
         "a,red\na,blue\n": "has 2 labels for the id 'a'",
     }.items():
         path.write_text(text)
@@ -82,3 +82,16 @@ def test_the_column_of_labels_of_a_parquet_file_is_found_by_its_name(tmp_path, c
     labels = read_labels(tmp_path / "labels.parquet", np.array([9, 7]))
     assert (labels.name, labels.values.tolist()) == ("label", ["y", "x"])
     assert "'age' is not used" in caplog.text
+
+
+def test_labels_of_ids_that_the_job_does_not_have_are_announced_and_not_used(tmp_path, caplog):
+    ids, path = np.array(["anna", "bob", "cleo"]), tmp_path / "labels.csv"
+    path.write_text("id,team\nana,red\nbob,blue\nzoe,red\ncleo,red\n")
+    assert read_labels(path, ids).values.tolist() == ["", "blue", "red"]
+    assert "labels for 2 ids that the job does not have, such as 'ana'" in caplog.text
+    assert "the nearest id without a label is 'anna'" in caplog.text
+    caplog.clear()
+    path.write_text("ana,red\nanna,red\nbob,blue\ncleo,red\n")  # the first row is no heading: red comes again
+    assert read_labels(path, ids).values.tolist() == ["red", "blue", "red"]
+    assert "labels for 1 id that" in caplog.text
+    assert "nearest" not in caplog.text

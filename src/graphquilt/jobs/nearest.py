@@ -16,7 +16,7 @@ from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 
-__all__ = ["Neighbours", "nearest_spellings", "neighbours"]
+__all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
 
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with one that is not there
@@ -165,13 +165,13 @@ def nearest_spellings(word: str, ids: AnyArray) -> str:
     >>> nearest_spellings("ana", np.array(["anna", "bob"]))
     "did you mean 'anna'?"
     """
-    alike = _alike(word, ids)
+    alike = spelled_alike(word, ids)
     if alike:
         return f"did you mean {' or '.join(map(repr, alike))}?"
     return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
 
 
-def _alike(word: str, ids: AnyArray) -> list[str]:
+def spelled_alike(word: str, ids: AnyArray) -> list[str]:
     """Return up to three ids with the nearest spellings; of very many ids, those one letter away come first."""
     plain = word.strip().casefold()
     lengths = np.char.str_len(ids)

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.jobs.nearest import nearest_spellings
+from graphquilt.jobs.nearest import nearest_spellings, spelled_alike
 from graphquilt.jobs.source import read_array
 from graphquilt.report.colouring import is_number
 
@@ -54,7 +54,7 @@ def read_labels(path: Path, ids: AnyArray) -> Labels:
     Raises
     ------
     InputError
-        There are more or fewer labels than nodes, or a label is for an id that is not there.
+        There are more or fewer labels than nodes, an id has two, or no label is for an id that is there.
     FormatError
         The file cannot be read.
     """
@@ -157,23 +157,37 @@ def _used(path: Path, names: list[str]) -> list[int]:
 
 
 def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> AnyArray:
-    """Return the label of each id."""
+    """Return the label of each id; labels of other ids are announced and not used."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    texts = np.asarray(ids).astype(str)
     known = pa.array(ids).cast(pa.string())
     places: AnyArray = pc.index_in(named, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False)
     values = labels.to_numpy(zero_copy_only=False)
     unknown = np.flatnonzero(places < 0)
-    if len(unknown):
-        name = named[int(unknown[0])].as_py()
+    if len(unknown) == len(places):
+        name = named[0].as_py()
+        spellings = nearest_spellings(name, texts)
         raise InputError(
-            f"{path} has labels for {len(unknown)} {'id' if len(unknown) == 1 else 'ids'} that the job does not have, "
-            f"the first is {name[:80]!r}; {nearest_spellings(name, np.asarray(ids).astype(str))}"
+            f"none of the {len(places)} ids in {path} is one of the {len(ids)} ids of the job, the first is "
+            f"{name[:80]!r}; is the id in the first column? {spellings[0].upper()}{spellings[1:]}"
         )
+    places, values = places[places >= 0], values[places >= 0]
     counts = np.bincount(places, minlength=len(ids))
     if counts.max(initial=0) > 1:
         raise InputError(f"{path} has {counts.max()} labels for the id {str(ids[counts.argmax()])[:80]!r}; give one.")
+    if len(unknown):
+        name = named[int(unknown[0])].as_py()
+        alike = spelled_alike(name, texts[counts == 0])  # a node that has its label was not misspelt
+        _log.warning(
+            "%s has labels for %d %s that the job does not have, such as %r, and they are not used%s.",
+            path,
+            len(unknown),
+            "id" if len(unknown) == 1 else "ids",
+            name[:80],
+            f"; the nearest id without a label is {alike[0]!r}" if alike else "",
+        )
     result = np.full(len(ids), "", dtype=object)
     result[places] = values
     return np.asarray(result, dtype=str)
