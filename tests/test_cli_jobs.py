@@ -120,6 +120,9 @@ def test_inspect_and_evaluate(job, command, tmp_path):
     assert command("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
+    measured = json.loads((job / "evaluation.json").read_text())["parameters"]
+    assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
+    assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept
     assert command("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
 
 
