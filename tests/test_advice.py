@@ -12,7 +12,7 @@ import graphquilt as gq
 from graphquilt.alignment.verdict import grade
 from graphquilt.cli import display
 from graphquilt.errors import DisconnectedError
-from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job
+from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job, job_status
 from graphquilt.jobs.advice import _call
 from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
@@ -138,6 +138,14 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
     assert "align each alone (--each-component), or embed all in one frame" in caplog.text
     words = ["run", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
     assert command(*words, "--out", "whole")[0] == 2
+    out = " ".join(command("inspect", "whole")[1].split())
+    assert "the graph is not cut into patches" in out
+    assert "nodes 120 patches not cut yet" in out
+    advice = job_status(Job.open("whole")).advice
+    assert [one.command.split()[-3] for one in advice] == ["--each-component", "--largest-component"]
+    assert all(one.command in out for one in advice)
+    assert command(*shlex.split(advice[1].command)[1:])[0] == 0
+    assert Job.open("whole").embedding.shape == (60, 2)
     for k, flag in enumerate(("--each-component", "--largest-component")):
         assert command(*words, flag, "--out", f"job{k}")[0] == 0
     assert Job.open("job0").embedding.shape == (120, 2)

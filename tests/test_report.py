@@ -73,7 +73,7 @@ def test_losses_are_kept_for_the_report(blocks, tmp_path):
 def test_a_job_without_an_embedding_names_the_command(blocks, tmp_path):
     settings = gq.JobSettings(embedder=gq.SVD(4), cutting=gq.Cutting(4, overlap=(40, 120)))
     job = gq.Job.begin(gq.DirectoryStore(tmp_path / "job"), settings, blocks)
-    assert data_of(job_page(job))["next"] == f"graphquilt patch {job.name}"
+    assert data_of(job_page(job))["next"] == f"in Python: Job.open({job.name!r}).run()"
     job.cut()
     with pytest.raises(JobError, match="graphquilt embed"):
         write_map(job, tmp_path / "map.html")

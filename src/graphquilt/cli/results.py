@@ -83,14 +83,15 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.jobs.job import short_path
 
     sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
-    for sentence in sentences or [f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."]:
+    for sentence in sentences or [_unfinished(status)]:
         print(textwrap.fill(textwrap.shorten(sentence, 320, placeholder=" …"), 80))
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
     origin = "from memory" if path is None else f"from {short_path(path)}"
     facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
-    facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
+    facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
+    facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
     evaluation = status.records.get("evaluation")
@@ -101,10 +102,17 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     for name in ("damaged", "unverified"):
         if getattr(status, name) is not None:
             facts[name] = getattr(status, name)
-    facts["next"] = status.next if status.next == "nothing" else job.command(status.next.removeprefix("graphquilt "))
+    whole = status.next == "nothing" or not patches
+    facts["next"] = status.next if whole else job.command(status.next.removeprefix("graphquilt "))
     show(facts, as_json=False)
     show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _unfinished(status: JobStatus) -> str:
+    if status.patches is None:
+        return "No verdict yet: the graph is not cut into patches."
+    return f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."
 
 
 def _short_name(embedder: object) -> str:
