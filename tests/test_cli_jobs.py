@@ -385,6 +385,8 @@ def known(edges, job, tmp_path, monkeypatch):
         (("evaluate", "EMPTY"), "has no patches yet"),
         (("export", "EMPTY", "x.csv"), "has no patches yet"),
         (("inspect", "EMPTY"), "has no patches yet"),
+        (("inspect", "none"), "none does not exist; check the path"),
+        (("report", "none"), "none does not exist; check the path"),
         (("neighbours", "EMPTY", "n3.4"), "has no patches yet"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
