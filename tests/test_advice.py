@@ -14,6 +14,7 @@ from graphquilt.cli import display
 from graphquilt.errors import DisconnectedError
 from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job, job_status
 from graphquilt.jobs.advice import _call
+from graphquilt.jobs.following import JobProgress
 from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -178,6 +179,17 @@ def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
     assert any(one.per_minute and one.seconds_left for one in seen)
     code, out, _ = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.splitlines()[0]) == (0, "8 of 8 patches, 0 workers")
+
+
+def test_follow_says_how_to_go_on_where_nobody_works(tmp_path, command, monkeypatch):
+    graph, patch_graph = ring_of_patches(8)
+    job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(2))
+    waiting = JobProgress(done=0, wanted=8, workers=0, per_minute=None, seconds_left=None)
+    monkeypatch.setattr("graphquilt.jobs.follow_job", lambda job, interval: iter([waiting] * 4))
+    code, out, err = command("inspect", tmp_path / "job", "--follow")
+    assert (code, out.count("0 of 8 patches, 0 workers")) == (0, 4)
+    assert err.count("no patch was finished in 10 seconds") == 1
+    assert "go on with it: graphquilt embed job." in err
 
 
 def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):

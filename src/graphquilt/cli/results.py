@@ -66,11 +66,19 @@ def _follow(job: Job) -> None:
     from graphquilt.jobs import follow_job
 
     terminal = sys.stdout.isatty()
-    for now in follow_job(job, interval=1.0 if terminal else 10.0):
+    interval, quiet = (1.0 if terminal else 10.0), 10.0  # seconds
+    for k, now in enumerate(follow_job(job, interval=interval)):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
         print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
+        if k * interval == quiet and now.workers == 0 and now.done < now.wanted:
+            print(
+                ("\n" if terminal else "")
+                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If no run is at "
+                f"work on this job, go on with it: {job.command('embed')}. Until then this waits; Ctrl-C stops it.",
+                file=sys.stderr,
+            )
     if terminal:
         print()
 
