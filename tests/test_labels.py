@@ -39,6 +39,7 @@ def test_bad_labels_get_one_sentence(tmp_path):
         "red\nblue\n": "has 2 labels and the job has 3 nodes",
         "node,team\nx,red\ny,blue\n": r"none of the 2 ids in .* is one of the 3 ids of the job, the first is 'x'; is",
         "a,red\na,blue\n": "has 2 labels for the id 'a'",
+        "id,team\na,red\nb,blue,green\n": "has 3 columns in row 3 and 2 in the first; every row needs as many",
     }.items():
         path.write_text(text)
         with pytest.raises(InputError, match=sentence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Labels", "read_labels"]
+
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # what Arrow says of a row
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +96,14 @@ def _columns(path: Path, ids: AnyArray) -> tuple[str, list[pa.Array]]:
         for column in columns:
             column.validate(full=True)  # text of a damaged file may not be UTF-8
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise FormatError(f"{path} cannot be read as labels: {str(error)[:300]}") from error
+        ragged = _RAGGED.search(str(error))
+        if ragged is None:
+            raise FormatError(f"{path} cannot be read as labels: {str(error)[:300]}") from error
+        row, expected, got = ragged.groups()
+        raise FormatError(
+            f"{path} has {got} columns in row {row} and {expected} in the first; every row needs as many, an id and a "
+            "label. Put text that has the separator in it in quotes."
+        ) from error
     if not columns or len(columns[0]) == 0:
         raise FormatError(f"{path} has no labels; it needs an id and a label in each row.")
     return name, [column.fill_null("") for column in columns]
