@@ -10,7 +10,7 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.alignment.verdict import grade
-from graphquilt.cli import display
+from graphquilt.cli import display, results
 from graphquilt.errors import DisconnectedError
 from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job, job_status
 from graphquilt.jobs.advice import _call
@@ -162,7 +162,22 @@ def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
     assert lines[0].split(":")[0].lower() == grade(Job.open("job").alignment)
     assert len(lines) <= 24
     assert all(len(line) <= 80 or line.strip().startswith("graphquilt ") for line in lines)
+    fit, shown = job_status(Job.open("job")).fit, " ".join(out.split())
+    assert fit[1] in shown  # whole
+    assert "next nothing" not in shown
     assert len(command("inspect", "job", "--all")[1].splitlines()) > 24
+
+
+def test_inspect_shows_that_rotations_are_hardly_determined():
+    fit = [
+        "6 patches.",
+        "Good: they agree.",
+        "Weak: hardly determined.",
+        "Patch 3 does not fit.",
+        "Patch 4 does not fit.",
+    ]
+    assert results._verdict(fit) == fit[1:4]
+    assert results._verdict(["One patch: there is nothing to align."]) == ["One patch: there is nothing to align."]
 
 
 def test_follow_shows_workers_pace_and_time_left(tmp_path, command):

@@ -90,14 +90,14 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
-    sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
-    for sentence in sentences or [_unfinished(status)]:
-        print(textwrap.fill(textwrap.shorten(sentence, 320, placeholder=" …"), 80))
+    for sentence in _verdict(status.fit) or [_unfinished(status)]:
+        print(textwrap.fill(sentence, 80))
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
     origin = "from memory" if path is None else f"from {short_path(path)}"
-    facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
+    none = "none: the job was made from embedded patches"
+    facts["edges"] = none if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
     facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
     facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
@@ -110,11 +110,20 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     for name in ("damaged", "unverified"):
         if getattr(status, name) is not None:
             facts[name] = getattr(status, name)
-    whole = status.next == "nothing" or not patches
-    facts["next"] = status.next if whole else job.command(status.next.removeprefix("graphquilt "))
+    if status.next != "nothing" and patches:
+        facts["next"] = job.command(status.next.removeprefix("graphquilt "))
+    elif not status.advice:  # which says what to do
+        facts["next"] = status.next
     show(facts, as_json=False)
     show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _verdict(fit: list[str]) -> list[str]:
+    """Return the sentences on the errors, on rotations that are hardly determined, and on the first patch at fault."""
+    unsure = [line for line in fit[2:] if line.startswith(("Weak: ", "Undetermined: "))]
+    patches = [line for line in fit[2:] if line.startswith("Patch ")]
+    return fit[1:2] + unsure + patches[:1] or fit[:1]
 
 
 def _unfinished(status: JobStatus) -> str:
