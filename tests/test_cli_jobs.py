@@ -132,7 +132,7 @@ def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_pat
     assert command("evaluate", other)[0] == 0
     assert "earlier" not in command("inspect", other)[1]
     assert command("align", other, "--no-translate")[0] == 0
-    assert "of an earlier embedding, auc" in " ".join(command("inspect", other)[1].split())
+    assert "of an earlier embedding" in " ".join(command("inspect", other)[1].split())
 
 
 def test_another_graph_in_the_folder_of_the_job_is_found(edges, command, tmp_path):
