@@ -238,11 +238,12 @@ def _make_map_labels(folder):
 
 
 def _read_map_labels(folder, path):
-    from graphquilt.report.colouring import coloured, read_labels
+    from graphquilt.report.colouring import coloured
+    from graphquilt.report.labels import read_labels
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
-    assert labels.shape == (24,)
-    page = coloured("label", labels, absent="none").for_page()
+    assert labels.values.shape == (24,)
+    page = coloured(labels.name, labels.values, absent="none").for_page()
     assert len(page["values"]) == 24
 
 

@@ -10,10 +10,11 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.alignment.verdict import grade
-from graphquilt.cli import display
+from graphquilt.cli import display, results
 from graphquilt.errors import DisconnectedError
-from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job
+from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job, job_status
 from graphquilt.jobs.advice import _call
+from graphquilt.jobs.following import JobProgress
 from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -139,6 +140,14 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
     assert "align each alone (--each-component), or embed all in one frame" in caplog.text
     words = ["run", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
     assert command(*words, "--out", "whole")[0] == 2
+    out = " ".join(command("inspect", "whole")[1].split())
+    assert "the graph is not cut into patches" in out
+    assert "nodes 120 patches not cut yet" in out
+    advice = job_status(Job.open("whole")).advice
+    assert [one.command.split()[-3] for one in advice] == ["--each-component", "--largest-component"]
+    assert all(one.command in out for one in advice)
+    assert command(*shlex.split(advice[1].command)[1:])[0] == 0
+    assert Job.open("whole").embedding.shape == (60, 2)
     for k, flag in enumerate(("--each-component", "--largest-component")):
         assert command(*words, flag, "--out", f"job{k}")[0] == 0
     assert Job.open("job0").embedding.shape == (120, 2)
@@ -154,7 +163,22 @@ def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
     assert lines[0].split(":")[0].lower() == grade(Job.open("job").alignment)
     assert len(lines) <= 24
     assert all(len(line) <= 80 or line.strip().startswith("graphquilt ") for line in lines)
+    fit, shown = job_status(Job.open("job")).fit, " ".join(out.split())
+    assert fit[1] in shown  # whole
+    assert "next nothing" not in shown
     assert len(command("inspect", "job", "--all")[1].splitlines()) > 24
+
+
+def test_inspect_shows_that_rotations_are_hardly_determined():
+    fit = [
+        "6 patches.",
+        "Good: they agree.",
+        "Weak: hardly determined.",
+        "Patch 3 does not fit.",
+        "Patch 4 does not fit.",
+    ]
+    assert results._verdict(fit) == fit[1:4]
+    assert results._verdict(["One patch: there is nothing to align."]) == ["One patch: there is nothing to align."]
 
 
 def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
@@ -171,6 +195,17 @@ def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
     assert any(one.per_minute and one.seconds_left for one in seen)
     code, out, _ = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.splitlines()[0]) == (0, "8 of 8 patches, 0 workers")
+
+
+def test_follow_says_how_to_go_on_where_nobody_works(tmp_path, command, monkeypatch):
+    graph, patch_graph = ring_of_patches(8)
+    job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(2))
+    waiting = JobProgress(done=0, wanted=8, workers=0, per_minute=None, seconds_left=None)
+    monkeypatch.setattr("graphquilt.jobs.follow_job", lambda job, interval: iter([waiting] * 4))
+    code, out, err = command("inspect", tmp_path / "job", "--follow")
+    assert (code, out.count("0 of 8 patches, 0 workers")) == (0, 4)
+    assert err.count("no patch was finished in 10 seconds") == 1
+    assert "go on with it: graphquilt embed job." in err
 
 
 def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):

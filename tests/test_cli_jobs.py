@@ -114,12 +114,15 @@ def test_inspect_and_evaluate(job, command, tmp_path):
     table.write_text("node,label\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names)))
     assert command("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
     table.write_text("".join(f"{name}x,a\n" for name in names))
-    assert "labels for 400 ids that the job does not have" in command("evaluate", job, "--labels", table)[2]
+    assert "none of the 400 ids" in command("evaluate", job, "--labels", table)[2]
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
     assert command("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
+    measured = json.loads((job / "evaluation.json").read_text())["parameters"]
+    assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
+    assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept
     assert command("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
 
 
@@ -129,7 +132,7 @@ def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_pat
     assert command("evaluate", other)[0] == 0
     assert "earlier" not in command("inspect", other)[1]
     assert command("align", other, "--no-translate")[0] == 0
-    assert "of an earlier embedding, auc" in " ".join(command("inspect", other)[1].split())
+    assert "of an earlier embedding" in " ".join(command("inspect", other)[1].split())
 
 
 def test_another_graph_in_the_folder_of_the_job_is_found(edges, command, tmp_path):
@@ -395,6 +398,8 @@ def known(edges, job, tmp_path, monkeypatch):
         (("evaluate", "EMPTY"), "has no patches yet"),
         (("export", "EMPTY", "x.csv"), "has no patches yet"),
         (("inspect", "EMPTY"), "has no patches yet"),
+        (("inspect", "none"), "none does not exist; check the path"),
+        (("report", "none"), "none does not exist; check the path"),
         (("neighbours", "EMPTY", "n3.4"), "has no patches yet"),
         (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
         (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),

@@ -107,6 +107,21 @@ def test_the_command_prints_ids_and_scores(job, command):
     assert (code, "did you mean 'bob-7'" in err) == (2, True)
 
 
+@pytest.mark.parametrize("n_nodes", [3000, 120_000])
+def test_a_number_with_other_zeros_in_front_is_the_nearest_spelling(n_nodes):
+    ids = np.array([f"user{k:04d}" for k in range(n_nodes)])
+    with pytest.raises(InputError, match=r"did you mean 'user0007' or 'user0070' or 'user0071'\?"):
+        gq.neighbours(np.zeros((n_nodes, 1)), "user007", ids=ids)
+
+
+def test_a_second_node_is_refused_in_a_sentence(job, command):
+    code, _, err = command("neighbours", job.name, "bob-7", "bob-8")
+    assert (code, err) == (
+        2,
+        "graphquilt: neighbours does not take 'bob-8'; graphquilt neighbours --help says what it takes.\n",
+    )
+
+
 def test_the_nearest_spelling_is_found_among_very_many_ids():
     ids = np.array([f"node{k:07d}" for k in range(120_000)])
     with pytest.raises(InputError, match=r"did you mean 'node0119999'\?"):

@@ -8,8 +8,8 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.report.colouring import coloured, read_labels
+from graphquilt.errors import InputError, JobError
+from graphquilt.report.colouring import coloured
 from graphquilt.report.job_map import write_map
 from graphquilt.report.job_report import job_page, write_job_report
 from graphquilt.report.node_map import MapOptions, node_map
@@ -73,7 +73,7 @@ def test_losses_are_kept_for_the_report(blocks, tmp_path):
 def test_a_job_without_an_embedding_names_the_command(blocks, tmp_path):
     settings = gq.JobSettings(embedder=gq.SVD(4), cutting=gq.Cutting(4, overlap=(40, 120)))
     job = gq.Job.begin(gq.DirectoryStore(tmp_path / "job"), settings, blocks)
-    assert data_of(job_page(job))["next"] == f"graphquilt patch {job.name}"
+    assert data_of(job_page(job))["next"] == f"in Python: Job.open({job.name!r}).run()"
     job.cut()
     with pytest.raises(JobError, match="graphquilt embed"):
         write_map(job, tmp_path / "map.html")
@@ -169,55 +169,6 @@ def test_a_map_by_umap(job, tmp_path):
     drawn = write_map(job, tmp_path / "map.html", options=MapOptions(umap=True, limit=80))
     assert "UMAP" in drawn.method
     assert drawn.density is None
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("two.csv", "a,red\nc,blue\nb,\n"),
-        ("heading.csv", "name,colour\na,red\nc,blue\n"),
-        ("tabs.tsv", "c\tblue\na\tred\n"),
-        ("one.txt", 'red\n""\nblue\n'),
-        ("one-heading.csv", 'colour\nred\n""\nblue\n'),
-    ],
-)
-def test_labels_of_a_text_file(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    assert read_labels(tmp_path / name, np.array(["a", "b", "c"])).tolist() == ["red", "", "blue"]
-
-
-def test_labels_of_other_files(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"id": [7, 9], "label": [1.5, 2.5]}), tmp_path / "labels.parquet")
-    assert read_labels(tmp_path / "labels.parquet", np.array([9, 8, 7])).tolist() == ["2.5", "", "1.5"]
-    np.save(tmp_path / "labels.npy", np.array([2, -1, 5], dtype=np.int16))
-    assert coloured("x", read_labels(tmp_path / "labels.npy", np.arange(3)), absent="").names == ("2", "5")
-
-
-def test_bad_labels_get_one_sentence(tmp_path):
-    ids, path = np.array(["a", "b", "c"]), tmp_path / "labels.csv"
-    for text, sentence in {
-        "red\nblue\n": "has 2 labels and the job has 3 nodes",
-        "a,red\nx,blue\ny,blue\n": "labels for 2 ids that the job does not have, the first is 'x' in row 2",
-        "a,red\na,blue\n": "has 2 labels for the id 'a'",
-    }.items():
-        path.write_text(text)
-        with pytest.raises(InputError, match=sentence):
-            read_labels(path, ids)
-    for content in (b"", b"a,red\nb\n", b"\xff\xfe\x00a,\x00b\n"):
-        path.write_bytes(content)
-        with pytest.raises(InputError):
-            read_labels(path, ids)
-    with pytest.raises(InputError, match="does not exist"):
-        read_labels(tmp_path / "none.csv", ids)
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    with pytest.raises(FormatError, match="cannot be read as labels"):
-        read_labels(tmp_path / "bad.parquet", ids)
-    np.save(tmp_path / "flat.npy", np.ones((3, 2)))
-    with pytest.raises(InputError, match="one number or word"):
-        read_labels(tmp_path / "flat.npy", ids)
 
 
 def test_many_numbers_are_a_scale_and_few_are_classes():

@@ -178,7 +178,7 @@ def test_the_command_makes_a_job_like_any_other(space, files, command, tmp_path)
     store = gq.DirectoryStore(tmp_path / "python")
     assert np.array_equal(gq.stitch_files(files, store=store).embedding, job.embedding)
     assert command("stitch", *files, "--out", out, "--workers", 1)[0] == 0
-    assert command("inspect", out)[0] == 0
+    assert "none: the job was made from embedded patches" in command("inspect", out)[1]
     code, printed, _ = command("neighbours", out, NAMES[9], "-k", 2, "--json")
     assert (code, len(json.loads(printed)["neighbours"])) == (0, 2)
     assert command("export", out, tmp_path / "x.parquet")[0] == 0

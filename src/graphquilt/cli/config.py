@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 from cyclopts.config import Toml
 
 from graphquilt.cli.values import Output
@@ -42,6 +42,9 @@ def sentence(error: CycloptsError) -> str:
         name = error.argument.name.lstrip("-").upper()
         command = " ".join(("graphquilt", *(error.command_chain or ())))
         return f"{name} is missing; {command} --help says what it is."
+    if isinstance(error, UnusedCliTokensError) and error.command_chain:
+        words, command = " ".join(error.unused_tokens or ()), " ".join(error.command_chain)
+        return f"{command} does not take '{words}'; graphquilt {command} --help says what it takes."
     return " ".join(str(error).split())
 
 

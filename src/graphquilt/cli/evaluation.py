@@ -176,9 +176,9 @@ def _classes(path: Path, job: Job) -> AnyArray:
     import numpy as np
 
     from graphquilt.jobs.export import job_ids
-    from graphquilt.report.colouring import read_labels
+    from graphquilt.report.labels import read_labels
 
-    labels = read_labels(path, job_ids(job, len(job.embedding)))
+    labels = read_labels(path, job_ids(job, len(job.embedding))).values
     if labels.dtype.kind != "U":
         return labels
     names, classes = np.unique(labels, return_inverse=True)

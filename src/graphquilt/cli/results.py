@@ -66,11 +66,19 @@ def _follow(job: Job) -> None:
     from graphquilt.jobs import follow_job
 
     terminal = sys.stdout.isatty()
-    for now in follow_job(job, interval=1.0 if terminal else 10.0):
+    interval, quiet = (1.0 if terminal else 10.0), 10.0  # seconds
+    for k, now in enumerate(follow_job(job, interval=interval)):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
         print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
+        if k * interval == quiet and now.workers == 0 and now.done < now.wanted:
+            print(
+                ("\n" if terminal else "")
+                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If no run is at "
+                f"work on this job, go on with it: {job.command('embed')}. Until then this waits; Ctrl-C stops it.",
+                file=sys.stderr,
+            )
     if terminal:
         print()
 
@@ -82,15 +90,16 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
-    sentences = status.fit[1:2] + [line for line in status.fit[2:] if line.startswith("Patch ")][:1] or status.fit[:1]
-    for sentence in sentences or [f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."]:
-        print(textwrap.fill(textwrap.shorten(sentence, 320, placeholder=" …"), 80))
+    for sentence in _verdict(status.fit) or [_unfinished(status)]:
+        print(textwrap.fill(sentence, 80))
     settings, patches = job.settings, status.patches or {}
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
     origin = "from memory" if path is None else f"from {short_path(path)}"
-    facts["edges"] = origin if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
-    facts |= {"nodes": patches.get("n_nodes"), "patches": f"{status.embedded} of {status.wanted} embedded"}
+    none = "none: the job was made from embedded patches"
+    facts["edges"] = none if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
+    facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
+    facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
     evaluation = status.records.get("evaluation")
@@ -101,10 +110,26 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     for name in ("damaged", "unverified"):
         if getattr(status, name) is not None:
             facts[name] = getattr(status, name)
-    facts["next"] = status.next if status.next == "nothing" else job.command(status.next.removeprefix("graphquilt "))
+    if status.next != "nothing" and patches:
+        facts["next"] = job.command(status.next.removeprefix("graphquilt "))
+    elif not status.advice:  # which says what to do
+        facts["next"] = status.next
     show(facts, as_json=False)
     show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _verdict(fit: list[str]) -> list[str]:
+    """Return the sentences on the errors, on rotations that are hardly determined, and on the first patch at fault."""
+    unsure = [line for line in fit[2:] if line.startswith(("Weak: ", "Undetermined: "))]
+    patches = [line for line in fit[2:] if line.startswith("Patch ")]
+    return fit[1:2] + unsure + patches[:1] or fit[:1]
+
+
+def _unfinished(status: JobStatus) -> str:
+    if status.patches is None:
+        return "No verdict yet: the graph is not cut into patches."
+    return f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."
 
 
 def _short_name(embedder: object) -> str:

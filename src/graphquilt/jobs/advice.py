@@ -15,7 +15,7 @@ from graphquilt.jobs.flags import flag_words, kept_flags
 from graphquilt.jobs.job import Job, short_path
 from graphquilt.jobs.settings import JobSettings, Unknown
 
-__all__ = ["Advice", "fit_advice"]
+__all__ = ["Advice", "cut_advice", "fit_advice"]
 
 _EMBEDDERS = ("Propagation", "SVD", "VGAE", "GAE", "DGI")  # that the command line knows by name
 _OF_EMBEDDER = ("set", "recipe", "runs", "start", "scale", "rotate", "translate")  # flags that suit one embedder
@@ -56,18 +56,40 @@ def fit_advice(job: Job) -> list[Advice]:
     return advice
 
 
+def cut_advice(job: Job) -> list[Advice]:
+    """Return what goes on with a job whose graph is not cut yet; nothing where it was not made from a file."""
+    settings = job.settings
+    if settings.source.path is None or job.graph is None:
+        return []
+    out = short_path(job.name)
+    n_components = int(job.graph.components().max(initial=0)) + 1
+    alone = settings.cutting.n_patches == 1 or settings.cutting.components == "each"
+    if n_components == 1 or alone or not settings.motions.free:
+        return [Advice("Run it again", _run(job, {}, out))]
+    return [
+        Advice(f"Align each of the {n_components} components alone", _run(job, {"each_component": True}, out)),
+        Advice("Keep only the largest component", _run(job, {"largest_component": True}, out)),
+    ]
+
+
 def _again(job: Job, ending: str, changes: Mapping[str, object], *, without: Collection[str] = ()) -> str:
     """Return what made the job with some changes, in a folder of its own."""
+    if job.settings.source.path is None:
+        return _call(job.settings, changes)
+    return _run(job, changes, f"{short_path(job.name)}-{ending}", without=without)
+
+
+def _run(job: Job, changes: Mapping[str, object], out: str, *, without: Collection[str] = ()) -> str:
+    """Return the command that made the job from a file, with some changes, for the folder ``out``."""
     settings = job.settings
-    if settings.source.path is None:
-        return _call(settings, changes)
+    assert settings.source.path is not None
     flags = kept_flags(job.store)
     if flags is None:  # the job was made in Python from a file
         flags = {"dim": settings.dim, "patches": settings.cutting.n_patches, **_embedder_flags(settings)}
         flags |= {"seed": settings.seed} if settings.seed else {}
     flags = {name: value for name, value in flags.items() if name not in without} | dict(changes)
     words = ["graphquilt", "run", short_path(settings.source.path), *_source_flags(settings), *flag_words(flags)]
-    return shlex.join([*words, "--out", f"{short_path(job.name)}-{ending}"])
+    return shlex.join([*words, "--out", out])
 
 
 def _call(settings: JobSettings, changes: Mapping[str, object]) -> str:

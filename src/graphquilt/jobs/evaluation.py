@@ -171,16 +171,17 @@ def keep_routes(job: Job, routes: Mapping[str, Quality]) -> None:
 
 
 def _keep(job: Job, figures: Mapping[str, object]) -> None:
-    """Keep figures with those that the job has of the same embedding already."""
+    """Keep figures with those that the job has of the same embedding already, as an accuracy with labels of a file."""
     embedding = fingerprint(job.embedding)
     try:
         before = job.store["evaluation"].parameters
     except (KeyError, FormatError):
         before = {}
     before = before if before.get("embedding") == embedding else {}
-    apart = ("routes", "mlp")  # what is measured by itself, and outlasts the other figures
-    lasting = {name: before[name] for name in apart if name in before}
-    kept = {**(before if any(name in figures for name in apart) else lasting), **figures}
+    kept = {**before, **figures}
+    old, new = before.get("options"), figures.get("options")
+    if "accuracy" in before and "accuracy" not in figures and isinstance(old, Mapping) and isinstance(new, Mapping):
+        kept["options"] = {**new, **{name: old[name] for name in ("splits", "classifier") if name in old}}
     job.store["evaluation"] = Record({}, {**kept, "embedding": embedding})
 
 

@@ -165,6 +165,8 @@ class Job:
                 f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
+        if isinstance(store, DirectoryStore) and not store.path.exists():
+            raise JobError(f"{store_name(store)} does not exist; check the path, or make a job there (graphquilt run).")
         if settings is None:
             raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run).")
         return cls(store, settings, open_graph(store, settings.source))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import itertools
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +17,11 @@ from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 
-__all__ = ["Neighbours", "nearest_spellings", "neighbours"]
+__all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
 
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with one that is not there
+_LIKE = 0.6  # the least likeness of a spelling that is proposed, as difflib measures it
 
 Metric = Literal["cosine", "inner"]
 
@@ -165,13 +167,13 @@ def nearest_spellings(word: str, ids: AnyArray) -> str:
     >>> nearest_spellings("ana", np.array(["anna", "bob"]))
     "did you mean 'anna'?"
     """
-    alike = _alike(word, ids)
+    alike = spelled_alike(word, ids)
     if alike:
         return f"did you mean {' or '.join(map(repr, alike))}?"
     return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
 
 
-def _alike(word: str, ids: AnyArray) -> list[str]:
+def spelled_alike(word: str, ids: AnyArray) -> list[str]:
     """Return up to three ids with the nearest spellings; of very many ids, those one letter away come first."""
     plain = word.strip().casefold()
     lengths = np.char.str_len(ids)
@@ -185,7 +187,27 @@ def _alike(word: str, ids: AnyArray) -> list[str]:
     spellings: dict[str, str] = {}
     for name in ids[near].tolist():
         spellings.setdefault(name.strip().casefold(), name)
-    return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3, cutoff=0.6)]
+    return [spellings[match] for match in _nearest_three(plain, spellings)]
+
+
+def _nearest_three(word: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names that are like a word: first those whose numbers have other zeros in front, as 7 and 007.
+
+    Of names that are equally like it, those come first that begin as it does.
+    """
+    matcher, found = difflib.SequenceMatcher(b=word), []
+    for name in names:
+        plain = name.strip().casefold()
+        matcher.set_seq1(plain)
+        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKE and matcher.ratio() >= _LIKE:
+            different = (k for k, (a, b) in enumerate(zip(plain, word, strict=False)) if a != b)
+            begin = next(different, min(len(plain), len(word)))
+            found.append((_unpadded(plain) != _unpadded(word), -matcher.ratio(), -begin, name))
+    return [name for *_, name in sorted(found)[:3]]
+
+
+def _unpadded(word: str) -> str:
+    return re.sub(r"(?<!\d)0+(?=\d)", "", word)
 
 
 def _one_letter_away(word: str, ids: AnyArray) -> list[str]:
@@ -196,4 +218,4 @@ def _one_letter_away(word: str, ids: AnyArray) -> list[str]:
     close |= {head + tail[1] + tail[0] + tail[2:] for head, tail in halves if len(tail) > 1}
     close |= {head + letter + rest for head, tail in halves for letter in letters for rest in (tail, tail[1:])}
     names = (name for start in range(0, len(ids), _ROWS) for name in ids[start : start + _ROWS].tolist())
-    return list(itertools.islice((name for name in names if name.strip().casefold() in close), 3))
+    return _nearest_three(word, (name for name in names if name.strip().casefold() in close))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.verdict import grade
 from graphquilt.errors import FormatError, JobError
-from graphquilt.jobs.advice import Advice, fit_advice
+from graphquilt.jobs.advice import Advice, cut_advice, fit_advice
 from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
 from graphquilt.pipeline.description import fingerprint
@@ -44,13 +44,13 @@ class JobStatus:
     verdict : str
         The same in one word; "unknown" as long as there is none. See :func:`graphquilt.alignment.verdict.grade`.
     advice : list of Advice
-        What to do where the fit is bad.
+        What to do where the fit is bad, or where the graph is not cut yet.
     damaged : list of str or None
         What does not match its checksum; None where nobody looked.
     unverified : list of str or None
         What has no checksum to compare it with; None where nobody looked.
     next : str
-        The command that comes next.
+        The command that comes next, without the folder of the job; all of it where the graph is not cut yet.
     """
 
     job: str
@@ -89,6 +89,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         fit, word = aligned.summary().splitlines(), grade(aligned)
         with contextlib.suppress(JobError, FormatError):
             advice = fit_advice(job)
+    if not whole:
+        advice = cut_advice(job)
     damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
     return JobStatus(
         job=job.name,
@@ -102,7 +104,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         advice=advice,
         damaged=damaged + [text for key in _keys(job, whole) for text in _damage(job.store, key)] if verify else None,
         unverified=unverified if verify else None,
-        next=_next(job) if whole else "graphquilt patch",
+        next=_next(job) if whole else _cut(job, advice),
     )
 
 
@@ -148,6 +150,10 @@ def _damage(store: Store, key: str) -> Iterator[str]:
         return
     except FormatError as error:
         yield str(error)
+
+
+def _cut(job: Job, advice: list[Advice]) -> str:
+    return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
 
 
 def _next(job: Job) -> str:

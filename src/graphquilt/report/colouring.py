@@ -1,22 +1,14 @@
-"""Colourings of a map: one class or one number for each node, from the graph or from a file of labels."""
+"""Colourings of a map: one class or one number for each node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.errors import FormatError, InputError, counted
-from graphquilt.jobs.nearest import nearest_spellings
-from graphquilt.jobs.source import read_array
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["Colouring", "by_class", "by_number", "coloured", "read_labels"]
+__all__ = ["Colouring", "by_class", "by_number", "coloured", "is_number"]
 
 _FEW = 30  # more different numbers than this are a scale and not classes
 _MOST = 65_534  # classes that a page can tell apart
@@ -86,7 +78,7 @@ def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     values, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     numeric = values.dtype.kind in "iu"
     known = np.flatnonzero(values >= 0 if numeric else values != "")
-    few_numbers = len(known) <= _FEW and (numeric or all(_is_number(str(values[k])) for k in known))
+    few_numbers = len(known) <= _FEW and (numeric or all(is_number(str(values[k])) for k in known))
     if few_numbers:
         order = known[np.argsort([float(values[k]) for k in known], kind="stable")]
     else:
@@ -113,124 +105,16 @@ def coloured(name: str, labels: AnyArray, *, absent: str) -> Colouring:
         return by_number(name, labels.astype(np.float64), absent=absent)
     distinct = np.unique(labels)
     texts = [str(value) for value in distinct if str(value) != ""]
-    if texts and all(map(_is_number, texts)):
+    if texts and all(map(is_number, texts)):
         fractions = any(not float(text).is_integer() for text in texts)
         if fractions or len(texts) > _FEW:
             return by_number(name, np.array([float(t) if str(t) else np.nan for t in labels]), absent=absent)
     return by_class(name, labels, absent=absent)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
     try:
         return bool(np.isfinite(float(text)))
     except ValueError:
         return False
-
-
-def read_labels(path: Path, ids: AnyArray) -> AnyArray:
-    """Read one label for each node: text, where "" is none, or numbers.
-
-    Parameters
-    ----------
-    path : path
-        A text file (CSV, TSV) or Parquet file with an id and a label in each row, in any order and with or without a
-        heading; or with one label per node in the order of the rows; or an array (.npy) of these.
-    ids : array (n,)
-        The ids of the nodes.
-
-    Raises
-    ------
-    InputError
-        There are more or fewer labels than nodes, or a label is for an id that is not there.
-    FormatError
-        The file cannot be read.
-    """
-    if not path.exists():
-        raise InputError(f"{path} does not exist; --color takes a file with an id and a label in each row.")
-    if path.suffix == ".npy":
-        labels = read_array(path, "labels")
-        assert labels is not None
-        if labels.ndim != 1 or labels.dtype.kind not in "iufUb":
-            raise InputError(f"{path} has {labels.dtype} of shape {labels.shape}; labels are one number or word each.")
-        _check_length(path, len(labels), len(ids))
-        return labels.astype(np.int64) if labels.dtype.kind in "ub" else np.asarray(labels)
-    columns = _columns(path)
-    if len(columns) == 1:
-        labels = np.asarray(columns[0].to_numpy(zero_copy_only=False), dtype=str)
-        if path.suffix != ".parquet" and len(labels) == len(ids) + 1:
-            labels = labels[1:]  # a heading
-        _check_length(path, len(labels), len(ids))
-        return labels
-    return _matched(path, columns[0], columns[1], ids)
-
-
-def _check_length(path: Path, n_labels: int, n_nodes: int) -> None:
-    if n_labels != n_nodes:
-        raise InputError(
-            f"{path} has {n_labels} labels and the job has {n_nodes} nodes; give one label per node in the order of "
-            "the rows, or two columns with an id and a label."
-        )
-
-
-def _columns(path: Path) -> list[pa.Array]:
-    """Return the columns of a file as text."""
-    import pyarrow as pa
-
-    try:
-        table = _parquet(path) if path.suffix == ".parquet" else _text(path)
-        columns = [column.combine_chunks().cast(pa.string()) for column in table.columns[:2]]
-        for column in columns:
-            column.validate(full=True)  # text of a damaged file may not be UTF-8
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise FormatError(f"{path} cannot be read as labels: {str(error)[:300]}") from error
-    if not columns or len(columns[0]) == 0:
-        raise FormatError(f"{path} has no labels; it needs an id and a label in each row.")
-    return [column.fill_null("") for column in columns]
-
-
-def _parquet(path: Path) -> Any:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=file.schema_arrow.names[:2])
-
-
-def _text(path: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    with open(path, encoding="utf-8", errors="replace") as file:
-        line = file.readline(1 << 20)
-    delimiter = next((mark for mark in ("\t", ",", ";", "|") if mark in line), ",")
-    types = {f"f{k}": pa.string() for k in range(line.count(delimiter) + 1)}
-    return csv.read_csv(
-        path,
-        read_options=csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
-        convert_options=csv.ConvertOptions(column_types=types),
-    )
-
-
-def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> AnyArray:
-    """Return the label of each id."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    known = pa.array(ids).cast(pa.string())
-    places: AnyArray = pc.index_in(named, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False)
-    first = 1 if places[0] < 0 and len(places) > 1 and (places[1:] >= 0).any() else 0  # a heading
-    places, values = places[first:], labels.to_numpy(zero_copy_only=False)[first:]
-    unknown = np.flatnonzero(places < 0)
-    if len(unknown):
-        name = named[int(unknown[0]) + first].as_py()
-        raise InputError(
-            f"{path} has labels for {counted(len(unknown), 'id')} that the job does not have, "
-            f"the first is {name[:80]!r} in row "
-            f"{unknown[0] + first + 1}; {nearest_spellings(name, np.asarray(ids).astype(str))}"
-        )
-    counts = np.bincount(places, minlength=len(ids))
-    if counts.max(initial=0) > 1:
-        raise InputError(f"{path} has {counts.max()} labels for the id {str(ids[counts.argmax()])[:80]!r}; give one.")
-    result = np.full(len(ids), "", dtype=object)
-    result[places] = values
-    return np.asarray(result, dtype=str)

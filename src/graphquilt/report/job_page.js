@@ -16,7 +16,8 @@
       section.classList.add("fair");
       const done = data.wanted ? `${count(data.embedded)} of ${count(data.wanted)} patches are embedded.` : "The graph is not cut into patches yet.";
       box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} There is no embedding yet, and this page shows what is there so far.`));
-      if (data.next) box.append(make("p", { class: "note" }, "This command goes on:"), Page.copy(data.next));
+      if (data.next && !data.advice.length) box.append(make("p", { class: "note" }, "This goes on:"), Page.copy(data.next));
+      for (const [why, command] of data.advice) box.append(make("p", { class: "note" }, `${why}:`), Page.copy(command));
       return;
     }
     const lines = [...data.fit], first = lines.findIndex((line) => KINDS[line.split(":")[0]]);

@@ -16,7 +16,7 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import explained, write_text
-from graphquilt.jobs import Job, JobStatus, fit_advice, job_status
+from graphquilt.jobs import Job, JobStatus, job_status
 from graphquilt.jobs.export import job_ids
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.records import patch_key
@@ -79,10 +79,10 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "version": graphquilt.__version__,
         "facts": _facts(job, status),
         "fit": status.fit,
-        "advice": [] if _alignment(job) is None else [(one.why, one.command) for one in fit_advice(job)],
+        "advice": [(one.why, one.command) for one in status.advice],
         "embedded": status.embedded,
         "wanted": status.wanted,
-        "next": "" if status.next == "nothing" else f"{status.next} {shlex.quote(job.name)}",
+        "next": _next(job, status),
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
         "cite": [_software(), _PAPER],
@@ -99,6 +99,12 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         data["map"] = drawn.for_page(neighbours)
     report(progress, "report", 1, 1)
     return render_page("job_page", title=name, data=data, parts=["scatter.js", "quilt.js"])
+
+
+def _next(job: Job, status: JobStatus) -> str:
+    if status.next == "nothing":
+        return ""
+    return status.next if status.patches is None else f"{status.next} {shlex.quote(job.name)}"
 
 
 def _facts(job: Job, status: JobStatus) -> list[tuple[str, object]]:

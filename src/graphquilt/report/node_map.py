@@ -14,7 +14,8 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.colouring import Colouring, by_class, by_number, coloured, read_labels
+from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
+from graphquilt.report.labels import read_labels
 from graphquilt.report.projection import Plane, blocks, nearest, principal_plane, sample_rows, umap_points
 
 __all__ = ["MapOptions", "NodeMap", "node_map"]
@@ -159,7 +160,7 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         points = plane(drawn)
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches(job, rows)
-    colourings = [] if labels is None else [coloured("label", labels[rows], absent="no label")]
+    colourings = [] if labels is None else [coloured(labels.name, labels.values[rows], absent=f"no {labels.name}")]
     colourings += _classes(job, rows)
     n_patches = int(home.max(initial=-1)) + 1
     if n_patches > 1:
