@@ -62,9 +62,9 @@ def cut_advice(job: Job) -> list[Advice]:
     if settings.source.path is None or job.graph is None:
         return []
     out = short_path(job.name)
-    n_components = int(job.graph.components().max(initial=0)) + 1
-    alone = settings.cutting.n_patches == 1 or settings.cutting.components == "each"
-    if n_components == 1 or alone or not settings.motions.free:
+    apart = settings.cutting.n_patches == 1 or settings.cutting.components == "each" or not settings.motions.free
+    n_components = 1 if apart else int(job.graph.components().max(initial=0)) + 1
+    if n_components == 1:
         return [Advice("Run it again", _run(job, {}, out))]
     return [
         Advice(f"Align each of the {n_components} components alone", _run(job, {"each_component": True}, out)),

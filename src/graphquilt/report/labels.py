@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.jobs.nearest import nearest_spellings, spelled_alike
 from graphquilt.jobs.source import read_array
 from graphquilt.report.colouring import is_number
@@ -191,10 +191,9 @@ def _matched(path: Path, named: pa.Array, labels: pa.Array, ids: AnyArray) -> An
         name = named[int(unknown[0])].as_py()
         alike = spelled_alike(name, texts[counts == 0])  # a node that has its label was not misspelt
         _log.warning(
-            "%s has labels for %d %s that the job does not have, such as %r, and they are not used%s.",
+            "%s has labels for %s that the job does not have, such as %r, and they are not used%s.",
             path,
-            len(unknown),
-            "id" if len(unknown) == 1 else "ids",
+            counted(len(unknown), "id"),
             name[:80],
             f"; the nearest id without a label is {alike[0]!r}" if alike else "",
         )
