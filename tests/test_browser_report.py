@@ -192,6 +192,18 @@ def test_a_job_that_is_still_running_shows_what_is_there(browser, blocks, tmp_pa
         result.picture("report-running")
 
 
+def test_a_job_that_is_not_cut_names_the_runs_that_go_on(browser, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rings = [f"{c}{k},{c}{(k + step) % 60}" for c in "ab" for k in range(60) for step in (1, 2)]
+    (tmp_path / "rings.csv").write_text("\n".join(rings))
+    assert command("run", "rings.csv", "-e", "svd", "--dim", 2, "--patches", 4, "--out", "job")[0] == 2
+    with opened(browser, write_job_report(gq.Job.open("job"))) as result:
+        words = result.page.locator("#words").inner_text()
+        assert "Align each of the 2 components alone:" in words
+        assert "--largest-component --out job" in words
+        result.picture("report-not-cut")
+
+
 def test_the_map_alone_is_a_page_with_the_labels_of_a_file(browser, job, tmp_path):
     labels = tmp_path / "labels.csv"
     labels.write_text("id,team\n" + "".join(f"host-{k:04d}.example,<i>team {k % 3}\n" for k in range(1, 200)))
@@ -200,8 +212,8 @@ def test_the_map_alone_is_a_page_with_the_labels_of_a_file(browser, job, tmp_pat
     with opened(browser, tmp_path / "map.html") as result:
         legend = result.page.locator(".legend").inner_text()
         assert "<i>team 0" in legend
-        assert "no label" in legend
-        under(result.page, "canvas", "label")
+        assert "no team" in legend
+        under(result.page, "canvas", "team")
         result.picture("map")
 
 
