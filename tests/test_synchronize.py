@@ -158,6 +158,13 @@ def test_row_normalised_matrix_and_symmetric_form_give_the_same_rotations():
     assert rotation_error(nearest_orthogonal(blocks), expected) < 1e-6
 
 
+@pytest.mark.parametrize("size", [3.3e-308, 1e300])
+def test_only_ratios_of_weights_matter_for_rotations(size):
+    edges, measured, _ = rotation_measurements(9, 3, degree=4, noise=0.3, seed=5)
+    one, other = (synchronize_rotations(edges, measured, weights=np.full(len(edges), w), n=9) for w in (1.0, size))
+    np.testing.assert_allclose(one.eigenvalues, other.eigenvalues, atol=1e-9)
+
+
 def test_single_precision_blocks_are_used_as_they_are(monkeypatch):
     monkeypatch.setattr(rotations, "DENSE_SIZE", 0)
     edges, measured, truth = rotation_measurements(40, 16, degree=4, noise=0.1, seed=7)

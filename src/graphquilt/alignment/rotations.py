@@ -103,7 +103,9 @@ def synchronize_rotations(
     order = np.argsort(pairs[:, 1], kind="stable")
     if np.any(np.diff(order) != 1):
         pairs, rotations, weights = pairs[order], rotations[order], np.asarray(weights)[order]
-    connection = Connection(pairs, rotations, np.asarray(weights, dtype=np.float64), n)
+    w = np.asarray(weights, dtype=np.float64)
+    # Only ratios matter. A power of two changes no digit, and keeps tiny weights from vanishing in products.
+    connection = Connection(pairs, rotations, np.ldexp(w, -np.frexp(w.max())[1]), n)
     with one_blas_thread() if n * d * d <= ONE_THREAD else nullcontext():
         if n * d <= DENSE_SIZE or n <= 3:
             return _dense(connection, tol)
