@@ -230,10 +230,10 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_pat
     assert status["records"]["alignment"]["coverage"] == 2.0
     more = ("embed", out, "--runs", 3, "--workers", 1)
     assert command(*more, "--shard", "1/2")[0] == 0
-    assert inspected(command, out)["next"] == "graphquilt embed"
+    assert inspected(command, out)["next"] == f"graphquilt embed {out}"
     assert command(*more, "--shard", "2/2")[0] == 0
     status = inspected(command, out)
-    assert (status["next"], status["settings"]["recipe"]["coverage"]) == ("graphquilt align", 2.0)
+    assert (status["next"], status["settings"]["recipe"]["coverage"]) == (f"graphquilt align {out}", 2.0)
     code, _, err = command("evaluate", out, "--diagnose")
     assert code == 2
     assert "was aligned with runs 2 (now 3); align it again" in err
@@ -277,7 +277,7 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_pa
     assert code == 0, err
     assert json.loads(printed)["patches"] == 8
     status = inspected(command, out)
-    assert (status["settings"], status["next"]) == (before, "graphquilt align")
+    assert (status["settings"], status["next"]) == (before, f"graphquilt align {out}")
     assert command("embed", out, "--runs", 3, "--workers", 1)[0] == 0
     assert inspected(command, out)["settings"]["recipe"]["runs"] == 3
     code, _, err = command("embed", out, "--set", "lr=0.5")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import graphquilt as gq
 from graphquilt.checksums import sealed_text
 from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
@@ -129,13 +130,11 @@ def test_a_description_that_is_too_deep_or_too_long_is_refused(folder, text):
 
 
 def test_a_folder_without_a_graph_is_called_what_it_is(tmp_path):
-    with pytest.raises(FormatError, match="holds no graph: the folder is empty"):
+    with pytest.raises(FormatError, match=r"is empty\. Give a file of edges, or a folder"):
         Graph.open(tmp_path)
     DirectoryStore(tmp_path / "job")["x"] = Record({})
-    with pytest.raises(
-        FormatError, match=r'holds no graph: it is a job. Open it with graphquilt\.Job\.open\(".*job"\)'
-    ):
-        Graph.open(tmp_path / "job")
+    with pytest.raises(InputError, match=r'is a job\. Open it with gq\.Job\.open\(".*job"\)'):
+        gq.embed(tmp_path / "job")
     with pytest.raises(FormatError, match=r"graph\.json is missing. It is written last"):
         Graph.open(tmp_path)
 

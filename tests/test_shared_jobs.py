@@ -294,7 +294,7 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
         patched.setattr(DirectoryStore, "adopt", stopped)
         with pytest.raises(KeyboardInterrupt):
             still.stitch()
-    assert job_status(still).next == "graphquilt align"
+    assert job_status(still).next.startswith("graphquilt align ")
     with pytest.raises(gq.errors.JobError, match=r"does not belong to its alignment.*: graphquilt align "):
         export_embedding(still, tmp_path / "out.csv")
     job = with_recipe(still, motions=None)

@@ -32,8 +32,9 @@ def inspect(
 ) -> None:
     """Say how good a job is, what it holds, and what comes next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
+    from graphquilt.jobs.directory import JOB
 
-    if (job / "graph.json").is_file() and not (job / "quilt.json").exists():
+    if (job / "graph.json").is_file() and not (job / JOB).exists():
         _inspect_graph(job, verify=verify, output=output)
         return
     if follow:
@@ -110,9 +111,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     for name in ("damaged", "unverified"):
         if getattr(status, name) is not None:
             facts[name] = getattr(status, name)
-    if status.next != "nothing" and patches:
-        facts["next"] = job.command(status.next.removeprefix("graphquilt "))
-    elif not status.advice:  # which says what to do
+    if not status.advice or (status.next != "nothing" and patches):  # else the advice says what to do
         facts["next"] = status.next
     show(facts, as_json=False)
     show_advice(status.advice[:2])

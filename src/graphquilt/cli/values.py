@@ -107,7 +107,7 @@ class SourceFlags:
     features: Path | None = None
     """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
     labels: Path | None = None
-    """Array of node classes (.npy) in the same order, -1 for nodes without one. Tables with ids: evaluate --labels."""
+    """Array of node classes (.npy) in the same order, -1 for nodes without one. evaluate --labels takes tables."""
     directed: bool | None = None
     """Keep edges one-way."""
     largest_component: bool | None = None

@@ -196,6 +196,7 @@ class Propagation:
             start = {"directions": principal_directions(rows, self.dim)}
             progress = None  # what is left costs less
         Z = projected(signals, start["directions"], self.block, progress)
+        # The encoder goes as many steps on any graph as were gone here.
         encoder = BasisEncoder(replace(self, start=start, steps=self._steps(graph), context=Context()))
         return Fit(Z, np.empty(0), encoder)
 

@@ -313,20 +313,16 @@ def unverified(folder: str | PathLike[str]) -> str | None:
     )
 
 
-def _reason(source: Path) -> str:
-    """Return why a folder holds no graph."""
-    if (source / "quilt.json").exists():
-        return f'it is a job. Open it with graphquilt.Job.open("{source}"), or give the edges that it was made from.'
-    if source.is_dir() and not any(source.iterdir()):
-        return "the folder is empty. Give a file of edges, or a folder that graphquilt ingest or Graph.save wrote."
-    return f"{DESCRIPTION} is missing. It is written last, so an interrupted save or build leaves none; run it again."
-
-
 def _description(source: Path) -> dict[str, Any]:
     """Read and check ``graph.json``; ``arrays`` of the result has None for an array without a checksum."""
     path = source / DESCRIPTION
     if not path.is_file():
-        raise FormatError(f"{source} holds no graph: {_reason(source)}")
+        if source.is_dir() and not any(source.iterdir()):
+            raise FormatError(f"{source} is empty. Give a file of edges, or a folder that graphquilt ingest wrote.")
+        raise FormatError(
+            f"{source} holds no graph: {DESCRIPTION} is missing. It is written last, so an interrupted "
+            "save or build leaves none; run it again."
+        )
     content, whole = read_sealed(path)
     form, version = content.get("format"), content.get("version")
     if form != FORMAT or isinstance(version, bool) or version not in (1, VERSION):

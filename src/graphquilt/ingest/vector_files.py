@@ -58,7 +58,7 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
-    """Refuse ids and coordinates that do not belong together, ids that occur twice, and infinite coordinates."""
+    """Refuse ids that occur twice or do not belong to the coordinates, and coordinates that are not finite."""
     if ids.ndim != 1 or ids.dtype.kind not in "iuU" or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
         raise FormatError(
             f"{where} holds ids of {ids.dtype} {ids.shape} and coordinates of {X.dtype} {X.shape}; wanted are one "

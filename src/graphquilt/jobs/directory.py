@@ -36,11 +36,12 @@ from graphquilt.graph.checked import remember_checked, remembered
 from graphquilt.locks import folder_lock
 from graphquilt.pipeline.store import Record
 
-__all__ = ["DirectoryStore"]
+__all__ = ["JOB", "DirectoryStore"]
 
 FORMAT = "graphquilt job"
 VERSION = 2
 _NAMES = ("quilt", "checked")  # of files that are no records
+JOB = "quilt.json"  # the file that makes a folder a job
 _HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
 
@@ -192,7 +193,7 @@ class DirectoryStore:
 
     def start(self) -> None:
         """Make the folder a job, if it is not one yet."""
-        path = self.path / "quilt.json"
+        path = self.path / JOB
         if not path.exists():
             with explained(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -289,7 +290,7 @@ class DirectoryStore:
             )
 
     def _check_job(self) -> None:
-        path = self.path / "quilt.json"
+        path = self.path / JOB
         if self.path.exists() and not self.path.is_dir():
             raise JobError(f"{self.path} is a file; a job is a folder. Choose another place.")
         # Looked at before quilt.json, which another run may write at this moment and other things after it.

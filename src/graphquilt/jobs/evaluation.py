@@ -171,7 +171,10 @@ def keep_routes(job: Job, routes: Mapping[str, Quality]) -> None:
 
 
 def _keep(job: Job, figures: Mapping[str, object]) -> None:
-    """Keep figures with those that the job has of the same embedding already, as an accuracy with labels of a file."""
+    """Keep figures with those that the job has of the same embedding already.
+
+    So the accuracy with the labels of a file stays where the job is evaluated again without them.
+    """
     embedding = fingerprint(job.embedding)
     try:
         before = job.store["evaluation"].parameters

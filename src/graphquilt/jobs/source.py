@@ -19,6 +19,7 @@ from graphquilt.graph import Graph
 from graphquilt.graph.references import large_file, reference
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.ingest import read_edges
+from graphquilt.jobs.directory import JOB
 from graphquilt.pipeline.records import graph_fingerprint
 
 __all__ = ["Source", "read_array", "read_features"]
@@ -101,7 +102,7 @@ class Source:
                 if is_settled(mark, now):
                     stamps[key] = mark
         if Path(self.path).is_dir():
-            checksums["graph"] = graph_fingerprint(Graph.open(self.path))
+            checksums["graph"] = graph_fingerprint(_graph_in(Path(self.path)))
         return dataclasses.replace(self, **absolute, checksums=checksums, stamps=stamps)  # type: ignore[arg-type]
 
     def input(self) -> dict[str, object]:
@@ -123,10 +124,16 @@ class Source:
             raise InputError(f"{path} does not exist.")
         features, labels = read_features(self.features), read_array(self.labels, "labels")
         if path.is_dir():
-            graph = Graph.open(path).with_attributes(features=features, labels=labels)
+            graph = _graph_in(path).with_attributes(features=features, labels=labels)
         else:
             graph = read_edges(path, columns=self.columns, directed=self.directed, features=features, labels=labels)
         return graph.largest_component()[0] if self.largest_component else graph
+
+
+def _graph_in(folder: Path) -> Graph:
+    if (folder / JOB).exists():
+        raise InputError(f'{folder} is a job. Open it with gq.Job.open("{folder}"), or give a file of edges.')
+    return Graph.open(folder)
 
 
 def _features_checksum(path: Path) -> str:

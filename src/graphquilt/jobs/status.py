@@ -50,7 +50,7 @@ class JobStatus:
     unverified : list of str or None
         What has no checksum to compare it with; None where nobody looked.
     next : str
-        The command that comes next, without the folder of the job; all of it where the graph is not cut yet.
+        The command to copy that comes next, or "nothing".
     """
 
     job: str
@@ -158,9 +158,9 @@ def _cut(job: Job, advice: list[Advice]) -> str:
 
 def _next(job: Job) -> str:
     if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
-        return "graphquilt embed"
+        return job.command("embed")
     try:
         _ = job.embedding
     except (JobError, FormatError):
-        return "graphquilt align"
+        return job.command("align")
     return "nothing"

@@ -82,7 +82,7 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "advice": [(one.why, one.command) for one in status.advice],
         "embedded": status.embedded,
         "wanted": status.wanted,
-        "next": _next(job, status),
+        "next": "" if status.next == "nothing" else status.next,
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
         "cite": [_software(), _PAPER],
@@ -99,12 +99,6 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         data["map"] = drawn.for_page(neighbours)
     report(progress, "report", 1, 1)
     return render_page("job_page", title=name, data=data, parts=["scatter.js", "quilt.js"])
-
-
-def _next(job: Job, status: JobStatus) -> str:
-    if status.next == "nothing":
-        return ""
-    return status.next if status.patches is None else f"{status.next} {shlex.quote(job.name)}"
 
 
 def _facts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
