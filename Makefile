@@ -81,10 +81,10 @@ bench: $(READY)
 
 # The studies behind docs/results, as resumable jobs.
 reproduce: $(READY)
-	$(BIN)/graphquilt reproduce small --out results/small
-	$(BIN)/graphquilt reproduce ablation --out results/ablation
-	$(BIN)/graphquilt reproduce quality --out results/quality
-	$(BIN)/graphquilt reproduce federated --out results/federated
+	$(BIN)/python -m studies small --out results/small
+	$(BIN)/python -m studies ablation --out results/ablation
+	$(BIN)/python -m studies quality --out results/quality
+	$(BIN)/python -m studies federated --out results/federated
 
 # The site in build/site. Warnings are errors, the notebook is run, and nothing is asked of the network.
 docs: $(READY)

@@ -1,4 +1,4 @@
-"""Let the doctests under src skip where an optional package is missing, with the name of the extra."""
+"""Let the doctests under src and studies skip where an optional package is missing, with the name of the extra."""
 
 import ast
 from importlib.util import find_spec
@@ -8,12 +8,12 @@ import pytest
 
 from extras import DOCTESTS, EXTRAS, needs
 
-SOURCE = Path(__file__).parent / "src"
+SOURCES = {Path(__file__).parent / "src", Path(__file__).parent / "studies"}
 
 
 def pytest_collectstart(collector):
     """Skip the doctests of a private module that imports an optional package at its top."""
-    if isinstance(collector, pytest.Module) and SOURCE in collector.path.parents:
+    if isinstance(collector, pytest.Module) and SOURCES & set(collector.path.parents):
         missing = [
             package for package in _packages_at_the_top(collector.path) & EXTRAS.keys() if not find_spec(package)
         ]

@@ -1,5 +1,6 @@
 """CPU, memory and disk of every stage between the files of a citation graph and its patches, at several sizes.
 
+    export PYTHONPATH=.  # for studies, which makes and reads the files
     python benchmarks/scale.py FOLDER --papers 1200000 --citations 12800000 --patches 100 --json docs/results/scale.json
     python benchmarks/scale.py FOLDER --papers 1200000 --citations 12800000 --patches 100 --stages fennel patches
 
@@ -27,12 +28,13 @@ import graphquilt as gq
 from graphquilt.files import write_text
 from graphquilt.graph.files import attach
 from graphquilt.graph.largest import save_largest_component
-from graphquilt.ingest import read_mag240m
 from graphquilt.jobs import Source
 from graphquilt.patches import LazySequence
-from graphquilt.synthetic import citation_graph, random_rotations
+from graphquilt.synthetic import random_rotations
 from measuring import PeakMemory, alone, machine
 from peer_methods import PEERS
+from studies.citations import citation_graph
+from studies.mag240m import read_mag240m
 
 STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
 WITH_TRAINING = (  # only where they are named

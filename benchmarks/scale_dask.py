@@ -1,6 +1,6 @@
 """Dask workers in the embedding stage of a large graph: one against two, the bytes of a call, and a worker that dies.
 
-    python benchmarks/scale_dask.py FOLDER --patches 100 --share 24 --json figures.json
+    PYTHONPATH=. python benchmarks/scale_dask.py FOLDER --patches 100 --share 24 --json figures.json
 
 FOLDER is one that benchmarks/scale.py has filled. Every worker is a process with one thread that opens the graph's
 folder itself. All runs embed the same share of the patches, after the workers have embedded a few more, which

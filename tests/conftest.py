@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 import graphquilt as gq
-from graphquilt.cli import main
+from graphquilt.cli import app, main
 
 # The same examples on every run and every machine.
 settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -49,10 +49,25 @@ def command(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     """Return the function that runs a command here; it returns the exit code, standard output and standard error."""
 
     def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["graphquilt", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        return _call(app, words, capsys, monkeypatch)
 
     return call
+
+
+@pytest.fixture
+def study(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Return the function that runs ``python -m studies`` here; it returns what ``command`` returns."""
+    from studies.commands import app as studies_app
+
+    def call(*words: object) -> tuple[int, str, str]:
+        return _call(studies_app, words, capsys, monkeypatch)
+
+    return call
+
+
+def _call(commands, words, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [commands.name[0], *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main(commands)
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err

@@ -443,7 +443,7 @@ def _read_config(folder, path):
         with _emptied(folder.parent / "out") as out, contextlib.redirect_stdout(io.StringIO()):
             config.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
     except CycloptsError as error:
-        raise InputError(config.sentence(error)) from error
+        raise InputError(config.sentence(error, "graphquilt")) from error
 
 
 # Folders
@@ -727,7 +727,7 @@ def _write_torch(path):
 
 
 def _read_mag240m(folder, path):
-    from graphquilt.ingest import mag240m_papers, read_mag240m
+    from studies.mag240m import mag240m_papers, read_mag240m
 
     papers = mag240m_papers(folder)
     assert papers.years is None or len(papers.years) == papers.n_papers

@@ -4,12 +4,14 @@ import shutil
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from extras import needs
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.ingest import mag240m_papers, read_mag240m
 from graphquilt.ingest.pickles import load_torch
-from graphquilt.synthetic import citation_graph, citations
+from studies import citations
+from studies.citations import citation_graph
+from studies.mag240m import mag240m_papers, read_mag240m
 
 N, M, CLASSES = 20_000, 160_000, 8
 
@@ -186,3 +188,24 @@ def test_too_little_disk_for_the_graph_is_said_before_edges_are_distributed(root
     with pytest.raises(JobError, match=r"building this graph needs 0\.00\d+ GB .* and its disk has 1e-06 GB left"):
         read_mag240m(root, tmp_path / "graph", progress=events.append)
     assert {event.stage for event in events} == {"counting edges"}
+
+
+def test_the_mag240m_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    root = tmp_path / "mag240m_kddcup2021"
+    for folder in ("paper___cites___paper", "paper"):
+        (root / "processed" / folder).mkdir(parents=True)
+    edges = rng.integers(0, 50, (2, 200))
+    labels = np.where(rng.random(50) < 0.5, np.nan, 3.0)
+    np.save(root / "processed" / "paper___cites___paper" / "edge_index.npy", edges)
+    np.save(root / "processed" / "paper" / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
+    np.save(root / "processed" / "paper" / "node_label.npy", labels)
+    graph = read_mag240m(tmp_path, tmp_path / "csr")
+    expected = sp.coo_array((np.ones(200), edges), shape=(50, 50)).toarray()
+    np.fill_diagonal(expected, 0)
+    assert np.array_equal(graph.adjacency.toarray(), (expected + expected.T > 0))
+    assert isinstance(graph.features, np.memmap)
+    assert set(graph.labels.tolist()) == {-1, 3}
+    assert read_mag240m(root, tmp_path / "csr").n_edges == graph.n_edges
+    with pytest.raises(FormatError, match=r"edge_index\.npy is missing"):
+        read_mag240m(tmp_path / "csr", tmp_path / "other")

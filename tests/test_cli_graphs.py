@@ -87,7 +87,7 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
     assert not (tmp_path / "g").exists()
 
 
-def test_the_mag240m_folder_is_reported_as_it_is_written(ingest, tmp_path):
+def test_arrays_out_of_core_are_reported_as_they_are_written(ingest, tmp_path):
     rng = np.random.default_rng(0)
     papers = tmp_path / "mag" / "processed" / "paper"
     cites = tmp_path / "mag" / "processed" / "paper___cites___paper"
@@ -96,13 +96,14 @@ def test_the_mag240m_folder_is_reported_as_it_is_written(ingest, tmp_path):
     np.save(cites / "edge_index.npy", rng.integers(0, 50, (2, 200)))
     np.save(papers / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
     np.save(papers / "node_label.npy", np.arange(50.0) % 3)
-    bare = json.loads(ingest(tmp_path / "mag", tmp_path / "g", "--json")[1])
+    files = (cites / "edge_index.npy", "--features", papers / "node_feat.npy", "--labels", papers / "node_label.npy")
+    files += ("--memory", "1G", "--json")
+    bare = json.loads(ingest(files[0], tmp_path / "g", *files[1:])[1])
     assert (bare["features"], bare["labelled"]) == (8, True)
     assert Graph.open(tmp_path / "g").labels.tolist() == (np.arange(50) % 3).tolist()
     assert not (tmp_path / "g" / "features.npy").exists()
     assert Path(Graph.open(tmp_path / "g").features.filename) == papers / "node_feat.npy"
-    features = ("--features", papers / "node_feat.npy", "--copy-features")
-    assert json.loads(ingest(tmp_path / "mag", tmp_path / "h", *features, "--json")[1])["features"] == 8
+    assert json.loads(ingest(files[0], tmp_path / "h", *files[1:], "--copy-features")[1])["features"] == 8
     assert (tmp_path / "h" / "features.npy").exists()
 
 

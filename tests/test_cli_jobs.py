@@ -609,7 +609,6 @@ POSITIONS = {
     "export": ("job", "x.csv"),
     "neighbours": ("job", "ann"),
     "stitch": ("a.vec", "b.vec"),
-    "reproduce large": ("--mag240m", "files"),
     "federate invite": ("--name", "n", "--out", "round.toml", "--key", "key"),
     "federate offer": ("edges.csv", "--round", "r.toml", "--key", "key", "--party", "a", "--out", "a"),
     "federate reply": ("a", "offer", "--out", "a-to-b"),

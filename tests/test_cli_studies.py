@@ -1,4 +1,4 @@
-"""The commands about data sets and studies, called as a user calls them."""
+"""The commands about data sets, and those of the studies, called as a user calls them."""
 
 import json
 
@@ -11,7 +11,7 @@ def test_datasets_are_listed_and_shown(command, monkeypatch, tmp_path):
     monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
     code, out, _ = command("datasets", "list", "--json", "--data", tmp_path)
     assert code == 0
-    names = ["amazon-photo", "beth", "citeseer", "coauthor-cs", "cora", "darpa-1998", "lanl", "lanl-2015", "mag240m"]
+    names = ["amazon-photo", "beth", "citeseer", "coauthor-cs", "cora", "darpa-1998", "lanl", "lanl-2015"]
     names += ["optc", "pubmed", "wordnet"]
     assert json.loads(out) == {"blocks": "made on the spot"} | dict.fromkeys(names)
     code, out, _ = command("datasets", "list")
@@ -21,44 +21,44 @@ def test_datasets_are_listed_and_shown(command, monkeypatch, tmp_path):
     assert (code, out) == (0, "blocks: 1200 nodes, 5933 edges, 120 features, 6 classes\n")
 
 
-def test_wrong_words_end_with_one_sentence_and_leave_nothing(command, tmp_path):
+def test_wrong_words_end_with_one_sentence_and_leave_nothing(command, study, tmp_path):
     out = tmp_path / "out"
-    for words, sentence in (
-        (("datasets", "show", "cora", "--data", tmp_path), "graphquilt datasets fetch cora"),
-        (("datasets", "fetch", "mag240m", "--data", tmp_path), "graphquilt does not download"),
-        (("datasets", "show", "core"), "no data set named 'core'"),
-        (("reproduce", "small", "--datasets", "core", "--out", out), "no data set 'core'"),
-        (("reproduce", "small", "--dims", "2,x", "--out", out), "whole numbers"),
-        (("reproduce", "ablation", "--datasets", "core", "--out", out), "no data set named 'core'"),
+    for call, words, sentence in (
+        (command, ("datasets", "show", "cora", "--data", tmp_path), "graphquilt datasets fetch cora"),
+        (command, ("datasets", "fetch", "lanl", "--data", tmp_path), "graphquilt does not download"),
+        (command, ("datasets", "show", "core"), "no data set named 'core'"),
+        (study, ("small", "--datasets", "core", "--out", out), "no data set 'core'"),
+        (study, ("small", "--dims", "2,x", "--out", out), "whole numbers"),
+        (study, ("ablation", "--datasets", "core", "--out", out), "no data set named 'core'"),
     ):
-        code, printed, err = command(*words)
+        code, printed, err = call(*words)
         assert (code, printed) == (2, "")
         assert sentence in err
         assert len(err.splitlines()) == 1
     assert not out.exists()
 
 
-def test_the_small_study_runs_from_the_command_line_and_goes_on(command, tmp_path):
+def test_the_small_study_runs_from_the_command_line_and_goes_on(study, tmp_path):
     needs("torch")
-    words = ("reproduce", "small", "--datasets", "blocks", "--models", "dgi", "--dims", "2", "--splits", 2, "--no-maps")
-    code, out, err = command(*words, "--runs", 1, "--out", tmp_path)
+    words = ("small", "--datasets", "blocks", "--models", "dgi", "--dims", "2", "--splits", 2, "--no-maps")
+    code, out, err = study(*words, "--runs", 1, "--out", tmp_path)
     assert code == 0
     assert "| l2g, accuracy |" in out
     assert "cells: 0 of 1" in err
-    code, out, err = command(*words, "--runs", 1, "--out", tmp_path, "--json")
+    code, out, err = study(*words, "--runs", 1, "--out", tmp_path, "--json")
     assert "cells: 1 of 1" in err  # nothing is computed again
     assert {row["route"] for row in json.loads(out)} == {"full", "l2g", "no-trans", "rotation-only"}
 
 
-def test_the_ablation_leaves_a_table_and_a_figure(command, monkeypatch, tmp_path):
+def test_the_ablation_leaves_a_table_and_a_figure(study, monkeypatch, tmp_path):
     needs("torch")
     needs("sknetwork")
-    from graphquilt.studies import ablation
+    from studies import ablation
 
     few = {"alignment": ablation.SERIES["alignment"], "partitioner": ablation.SERIES["partitioner"][2:]}
     monkeypatch.setattr(ablation, "SERIES", few)
     words = ("--datasets", "blocks", "--dim", 2, "--runs", 1, "--splits", 2, "--out", tmp_path)
-    code, out, _ = command("reproduce", "ablation", *words)
+    code, out, _ = study("ablation", *words)
     assert code == 0
     assert out.count("| blocks |") == 3
     assert "in two levels" in out

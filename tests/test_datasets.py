@@ -124,8 +124,8 @@ def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
         gq.errors.InputError, match=r"ind\.cora\.x.*kimiyoung/planetoid.*graphquilt datasets fetch cora"
     ):
         gq.datasets.load_dataset("cora", data=tmp_path)
-    with pytest.raises(gq.errors.InputError, match=r"edge_index\.npy.*ogb\.stanford\.edu.*does not download it"):
-        gq.datasets.load_dataset("mag240m", data=tmp_path)
+    with pytest.raises(gq.errors.InputError, match=r"wordnet\.npz.*english-wordnet.*does not download it"):
+        gq.datasets.load_dataset("wordnet", data=tmp_path)
     with pytest.raises(gq.errors.InputError, match=r"no data set named 'core'; the names are blocks, amazon-photo"):
         gq.datasets.load_dataset("core", data=tmp_path)
     with pytest.raises(gq.errors.InputError, match="does not exist"):
@@ -133,18 +133,6 @@ def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
     monkeypatch.delenv("GRAPHQUILT_DATA", raising=False)
     with pytest.raises(gq.errors.InputError, match="--data FOLDER"):
         gq.datasets.load_dataset("cora")
-
-
-def test_a_folder_of_ogb_is_read_without_ogb(tmp_path):
-    processed = tmp_path / "mag240m_kddcup2021" / "processed"
-    (processed / "paper").mkdir(parents=True)
-    (processed / "paper___cites___paper").mkdir()
-    np.save(processed / "paper___cites___paper" / "edge_index.npy", np.array([[0, 1, 2, 4], [1, 2, 0, 3]]))
-    np.save(processed / "paper" / "node_feat.npy", np.ones((5, 3), dtype=np.float16))
-    np.save(processed / "paper" / "node_label.npy", np.array([0, np.nan, 2, 1, np.nan]))
-    graph = gq.datasets.load_dataset("mag240m", data=tmp_path)
-    assert (graph.n_nodes, graph.n_edges, graph.features.dtype) == (5, 8, np.float16)
-    assert graph.labels.tolist() == [0, -1, 2, 1, -1]
 
 
 def test_flows_are_found_but_are_no_graph(dataset_folder):

@@ -18,6 +18,7 @@ from extras import needs
 from graphquilt.errors import FormatError, QuiltError
 from graphquilt.ingest.pickles import load_npz, load_pickle, load_torch
 from graphquilt.jobs.source import read_array, read_features
+from studies.mag240m import read_mag240m
 
 COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file
 SEED = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES_SEED", "1"))
@@ -314,7 +315,7 @@ def test_damaged_folders_of_ogb(tmp_path):
         np.save(path, values)
 
     def read():
-        use(gq.datasets.load_dataset("mag240m", data=tmp_path))
+        use(read_mag240m(tmp_path, built))
 
     def read_anew():
         shutil.rmtree(built, ignore_errors=True)

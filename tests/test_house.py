@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import graphquilt
@@ -33,16 +34,15 @@ LAYERS = {
     "datasets": 5,
     "federated": 5,
     "report": 6,
-    "studies": 6,
     "cli": 7,
 }
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
-BESIDE = {"conformance", "synthetic"}  # imported only by cli, studies and tests
+BESIDE = {"conformance", "synthetic"}  # imported only by cli, tests, benchmarks and studies
 HEAVY = {
     "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
-    "matplotlib": {"report", "studies"},
-    "umap": {"report", "studies"},
+    "matplotlib": {"report", "cli"},
+    "umap": {"report"},
 }
 
 
@@ -51,6 +51,11 @@ def modules():
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         if package != "__init__":
             yield package, path, ast.parse(path.read_text())
+
+
+def studies():
+    for path in sorted((SOURCE.parents[1] / "studies").glob("*.py")):
+        yield "studies", path, ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported(tree):
@@ -89,9 +94,14 @@ def test_imports_only_go_down():
             if parts[1] in GROUND:
                 assert package not in GROUND or parts[1] == "errors", f"{path} imports {name}"
             elif parts[1] in BESIDE:
-                assert package in BESIDE | {"cli", "studies"}, f"{path} imports {name}"
+                assert package in BESIDE | {"cli"}, f"{path} imports {name}"
             elif package not in BESIDE:
                 assert LAYERS[parts[1]] < LAYERS[package], f"{path} imports {name}, which is not below it"
+
+
+def test_what_is_shipped_does_not_import_what_is_not():
+    for _, path, tree in modules():
+        assert not {name for name, _ in imported(tree) if name.split(".")[0] in ("studies", "benchmarks")}, path
 
 
 def test_heavy_packages_stay_in_their_packages():
@@ -102,15 +112,15 @@ def test_heavy_packages_stay_in_their_packages():
 
 
 def test_only_the_command_line_prints():
-    for package, path, tree in modules():
-        if package != "cli":
+    for package, path, tree in chain(modules(), studies()):
+        if package != "cli" and path.name != "commands.py":
             calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
             assert not [n.lineno for n in calls if n.func.id == "print"], path
 
 
 def test_only_one_module_reads_array_files():
     readers = {"load", "fromfile", "memmap", "read_array", "read_magic", "load_npz", "read_array_header_1_0"}
-    for _, path, tree in modules():
+    for _, path, tree in chain(modules(), studies()):
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         names = {n.lineno: ast.unparse(n.func) for n in calls if n.func.attr in readers}
         names = {line: name for line, name in names.items() if name.split(".")[0] in ("np", "numpy", "sp", "scipy")}
@@ -121,7 +131,7 @@ def test_only_one_module_reads_array_files():
 
 def test_text_files_have_an_encoding():
     # Without one it is that of the locale, so that a file written on one machine cannot be read on another.
-    for _, path, tree in modules():
+    for _, path, tree in chain(modules(), studies()):
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
             values = [*call.args, *(keyword.value for keyword in call.keywords)]

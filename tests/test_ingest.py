@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from extras import needs
 from graphquilt import Graph, read_edges
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest import from_networkx, from_pyg, read_mag240m, to_networkx, to_pyg
+from graphquilt.ingest import from_networkx, from_pyg, to_networkx, to_pyg
 
 TRIANGLE = [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
 
@@ -226,27 +226,6 @@ def read_like_karate():
     A = nx.to_scipy_sparse_array(nx.karate_club_graph(), weight="weight")
     rng = np.random.default_rng(0)
     return Graph(A, rng.normal(size=(34, 3)).astype(np.float32), labels=rng.integers(0, 2, 34))
-
-
-def test_the_mag240m_folder(tmp_path):
-    rng = np.random.default_rng(0)
-    root = tmp_path / "mag240m_kddcup2021"
-    for folder in ("paper___cites___paper", "paper"):
-        (root / "processed" / folder).mkdir(parents=True)
-    edges = rng.integers(0, 50, (2, 200))
-    labels = np.where(rng.random(50) < 0.5, np.nan, 3.0)
-    np.save(root / "processed" / "paper___cites___paper" / "edge_index.npy", edges)
-    np.save(root / "processed" / "paper" / "node_feat.npy", rng.normal(size=(50, 8)).astype(np.float16))
-    np.save(root / "processed" / "paper" / "node_label.npy", labels)
-    graph = read_mag240m(tmp_path, tmp_path / "csr")
-    expected = sp.coo_array((np.ones(200), edges), shape=(50, 50)).toarray()
-    np.fill_diagonal(expected, 0)
-    assert np.array_equal(graph.adjacency.toarray(), (expected + expected.T > 0))
-    assert isinstance(graph.features, np.memmap)
-    assert set(graph.labels.tolist()) == {-1, 3}
-    assert read_mag240m(root, tmp_path / "csr").n_edges == graph.n_edges
-    with pytest.raises(FormatError, match=r"edge_index\.npy is missing"):
-        read_mag240m(tmp_path / "csr", tmp_path / "other")
 
 
 @pytest.mark.parametrize(

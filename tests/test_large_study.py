@@ -19,9 +19,9 @@ from graphquilt.jobs import Job, JobSettings
 from graphquilt.partition import Fennel
 from graphquilt.patches import Conductance
 from graphquilt.pipeline import Cutting, Recipe
-from graphquilt.studies import large_report
-from graphquilt.studies.large import LargeStudy, reproduce_large
-from graphquilt.synthetic import citation_graph
+from studies import large_report
+from studies.citations import citation_graph
+from studies.large import LargeStudy, reproduce_large
 
 STAGES = ["1-graph", "2-patches", "3-embedding", "4-alignment", "5-no-trans", "6-auc", "7-perceptrons"]
 GRID = Grid(hidden=(32,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=500, max_epochs=5)
@@ -101,7 +101,8 @@ reproduce_large(study_of(Path(sys.argv[1]), Path(sys.argv[2])), progress=stop)
 
 
 def kill_at(source, out, stage, done):
-    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    tests = os.path.dirname(__file__)
+    paths = os.pathsep.join([tests, os.path.dirname(tests), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
         [sys.executable, "-c", KILLED, source, out, stage, str(done)],
         capture_output=True,
@@ -135,18 +136,18 @@ def test_a_study_that_is_killed_in_every_stage_goes_on(finished, source, tmp_pat
     assert figures(reproduce_large(study_of(source, tmp_path / "out"))) == figures(finished[1])
 
 
-def test_the_command_takes_the_flags_of_run(command, finished, source, tmp_path):
-    words = ("reproduce", "large", "--mag240m", source, "--out", tmp_path / "out", *FLAGS.split())
-    code, out, _ = command(*words, "--json")
+def test_the_command_takes_the_flags_of_run(study, finished, source, tmp_path):
+    words = ("large", "--mag240m", source, "--out", tmp_path / "out", *FLAGS.split())
+    code, out, _ = study(*words, "--json")
     assert code == 0
     assert figures(json.loads(out)) == figures(finished[1])
-    code, out, _ = command(*words)
+    code, out, _ = study(*words)
     assert (code, "| classification accuracy |" in out, "large.md" in out) == (0, True, True)
 
 
-def test_what_is_wrong_is_said_before_the_long_work(command, source, tmp_path):
+def test_what_is_wrong_is_said_before_the_long_work(study, source, tmp_path):
     out = tmp_path / "out"
-    code, printed, err = command("reproduce", "large", "--mag240m", tmp_path, "--out", out)
+    code, printed, err = study("large", "--mag240m", tmp_path, "--out", out)
     assert (code, printed, len(err.splitlines())) == (2, "", 1)
     assert "is not a folder of OGB-LSC MAG240M" in err
     bare = tmp_path / "bare"

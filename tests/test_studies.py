@@ -11,7 +11,7 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt.pipeline import Record
-from graphquilt.studies.cells import cell_seed, cell_store, read_cells, run_cells
+from studies.cells import cell_seed, cell_store, read_cells, run_cells
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def test_seeds_depend_on_every_part():
 def _few_epochs():
     """The studies test how trainings are kept and compared, not how good they are."""
     needs("torch")
-    from graphquilt.studies.trainings import MODELS
+    from studies.trainings import MODELS
 
     with pytest.MonkeyPatch.context() as patch:
         for name, kind in dict(MODELS).items():
@@ -97,8 +97,8 @@ def _few_epochs():
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, _few_epochs):
-    from graphquilt.studies.small_scale import small_cells
-    from graphquilt.studies.small_scale_report import write_report
+    from studies.small_scale import small_cells
+    from studies.small_scale_report import write_report
 
     out = tmp_path_factory.mktemp("small")
     cells = small_cells(["blocks"], ["vgae", "dgi"], [2], 2, splits=3)
@@ -131,7 +131,7 @@ def test_the_small_study_leaves_tables_figures_and_raw_numbers(small):
 
 
 def test_the_kept_run_is_the_one_with_the_best_auc():
-    from graphquilt.studies.small_scale_report import summarise
+    from studies.small_scale_report import summarise
 
     def cell(run, auc, accuracy):
         route = {"auc": auc, "accuracy": accuracy, "accuracy_std": 0.0}
@@ -144,7 +144,7 @@ def test_the_kept_run_is_the_one_with_the_best_auc():
 
 
 def test_expectations_are_compared_with_the_numbers():
-    from graphquilt.studies.small_scale_checks import check_study, checks_table
+    from studies.small_scale_checks import check_study, checks_table
 
     names = ("dataset", "model", "dim", "route", "auc", "accuracy", "accuracy_std")
     numbers = [
@@ -171,7 +171,7 @@ def test_expectations_are_compared_with_the_numbers():
 
 
 def test_unknown_names_are_refused_before_anything_runs():
-    from graphquilt.studies.small_scale import small_cells
+    from studies.small_scale import small_cells
 
     with pytest.raises(gq.errors.InputError, match="no data set 'core'; it knows cora"):
         small_cells(["core"], ["vgae"], [2], 1)
@@ -182,7 +182,7 @@ def test_unknown_names_are_refused_before_anything_runs():
 
 
 def test_a_report_needs_a_finished_cell(tmp_path):
-    from graphquilt.studies.small_scale_report import write_report
+    from studies.small_scale_report import write_report
 
     with pytest.raises(gq.errors.JobError, match="no cell is finished"):
         write_report(tmp_path)
@@ -190,8 +190,8 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory, _few_epochs):
-    from graphquilt.studies.quality import quality_cells
-    from graphquilt.studies.quality_report import write_quality
+    from studies.quality import quality_cells
+    from studies.quality_report import write_quality
 
     out = tmp_path_factory.mktemp("quality")
     cells = quality_cells(["blocks"], ["propagation", "structure", "svd", "vgae"], [2], repetitions=1, splits=2)
@@ -202,8 +202,8 @@ def quality(tmp_path_factory, _few_epochs):
 
 def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
     out, cells, rows = quality
-    from graphquilt.studies.quality import WAYS
-    from graphquilt.studies.quality_report import quality_tables
+    from studies.quality import WAYS
+    from studies.quality_report import quality_tables
 
     text = quality_tables(rows)
     assert (out / "quality.md").read_text() == text
@@ -221,8 +221,8 @@ def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
 
 def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers(tmp_path):
     needs("matplotlib")
-    from graphquilt.studies.federated import federated_cells
-    from graphquilt.studies.federated_report import federated_tables, write_federated
+    from studies.federated import federated_cells
+    from studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(["blocks"], ["propagation"], [4], dim=4, splits=2)
     wanted = {None, "scrambled"}
@@ -245,7 +245,7 @@ def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers
 
 def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, blocks_quilt):
     needs("torch")
-    from graphquilt.studies.trainings import trained, training_fact
+    from studies.trainings import trained, training_fact
 
     folder, options = tmp_path / "one", {"seed": 0, "recipe": gq.Recipe(runs=2, start=False)}
     job = trained(folder, blocks, blocks_quilt, gq.VGAE(2, max_epochs=2), **options)
@@ -266,7 +266,7 @@ def test_a_killed_training_goes_on_and_another_one_is_refused(tmp_path, blocks, 
 @pytest.mark.slow
 def test_pictures_of_the_largest_dimension(small):
     needs("umap")
-    from graphquilt.studies.small_scale_report import write_report
+    from studies.small_scale_report import write_report
 
     out, _ = small
     write_report(out)

@@ -19,24 +19,30 @@ from cyclopts import App, CycloptsError, Parameter
 
 import graphquilt
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "new_app"]
 
 _LONGEST = 2000  # letters of a message
 
-app = App(
-    name="graphquilt",
-    help="Graph embeddings stitched from independently embedded patches.",
-    help_format="plaintext",  # anything else imports a parser of Markdown, which takes longer than all commands
-    version=f"graphquilt {graphquilt.__version__}",
-    print_error=False,
-    exit_on_error=False,
-    suppress_keyboard_interrupt=False,
-    result_action="return_value",
-    default_parameter=Parameter(allow_repeating=True),  # the last flag wins
-)
+
+def new_app(name: str, about: str) -> App:
+    """Return a command line without commands, for :func:`main` to run."""
+    return App(
+        name=name,
+        help=about,
+        help_format="plaintext",  # anything else imports a parser of Markdown, which takes longer than all commands
+        version=f"graphquilt {graphquilt.__version__}",
+        print_error=False,
+        exit_on_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+        default_parameter=Parameter(allow_repeating=True),  # the last flag wins
+    )
 
 
-def main() -> None:
+app = new_app("graphquilt", "Graph embeddings stitched from independently embedded patches.")
+
+
+def main(commands: App = app) -> None:
     """Run the command line."""
     from graphquilt.cli import config
     from graphquilt.errors import QuiltError
@@ -44,12 +50,12 @@ def main() -> None:
     _use_utf8()
     try:
         config.check_names(sys.argv[1:])
-        config.run(app, sys.argv[1:])
+        config.run(commands, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
         _fail(str(error))
     except CycloptsError as error:
-        _fail(config.sentence(error))
+        _fail(config.sentence(error, commands.name[0]))
     except UnicodeEncodeError as error:
         if not config.is_name(error.object):
             raise
@@ -57,7 +63,8 @@ def main() -> None:
     except KeyboardInterrupt:
         from graphquilt.cli.display import resume_command
 
-        print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {resume_command()}", file=sys.stderr)
+        again = resume_command(commands.name[0])
+        print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {again}", file=sys.stderr)
         sys.exit(130)
     except MemoryError:
         _fail(
@@ -105,4 +112,4 @@ def _fail(text: str) -> None:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import demo, evaluation, federated, graphs, jobs, pages, results, studies, temporal  # noqa: E402, F401
+from graphquilt.cli import datasets, demo, evaluation, federated, graphs, jobs, pages, results, temporal  # noqa: E402, F401

@@ -29,22 +29,22 @@ def run(app: App, tokens: Sequence[str]) -> None:
     command, bound, *_ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
     output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
     if output is not None and output.save_config is not None:
-        name = " ".join(app.parse_commands(list(tokens))[0])
+        name = " ".join((app.name[0], *app.parse_commands(list(tokens))[0]))
         _save(name, bound, output.save_config)
         print(output.save_config)
         return
     command(*bound.args, **bound.kwargs)
 
 
-def sentence(error: CycloptsError) -> str:
-    """Return what is wrong with the words of a call, in one line."""
+def sentence(error: CycloptsError, program: str) -> str:
+    """Return what is wrong with the words of a call of ``program``, in one line."""
     if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
         name = error.argument.name.lstrip("-").upper()
-        command = " ".join(("graphquilt", *(error.command_chain or ())))
+        command = " ".join((program, *(error.command_chain or ())))
         return f"{name} is missing; {command} --help says what it is."
     if isinstance(error, UnusedCliTokensError) and error.command_chain:
         words, command = " ".join(error.unused_tokens or ()), " ".join(error.command_chain)
-        return f"{command} does not take '{words}'; graphquilt {command} --help says what it takes."
+        return f"{command} does not take '{words}'; {program} {command} --help says what it takes."
     return " ".join(str(error).split())
 
 
@@ -99,7 +99,7 @@ def _save(name: str, bound: inspect.BoundArguments, path: Path) -> None:
     """Write every flag of a call as TOML; read back by ``--config`` they make the same call."""
     from graphquilt.files import explained, sync_folder, write_text
 
-    lines = [f"# graphquilt {name} --config {path}"]
+    lines = [f"# {name} --config {path}"]
     for flag, value in _flags(bound):
         if value is not None and value != () and flag not in ("config", "save_config"):
             lines.append(f"{flag.replace('_', '-')} = {_text(value)}")

@@ -158,9 +158,9 @@ def show_advice(advice: Sequence[Advice]) -> None:
         print(f"  {one.why}:\n    {one.command}")
 
 
-def resume_command() -> str:
-    """Return the command that goes on with what this one was doing."""
-    return shlex.join(["graphquilt", *sys.argv[1:]])
+def resume_command(program: str) -> str:
+    """Return the command that goes on with what this call of ``program`` was doing."""
+    return f"{program} {shlex.join(sys.argv[1:])}"
 
 
 def graph_facts(graph: Graph) -> dict[str, object]:

@@ -40,7 +40,7 @@ class ReadingFlags:
     delimiter: str | None = None
     """What separates columns of text files. [default: guessed]"""
     memory: str | None = None
-    """Build out of core within this much memory, as 2G: .npy, Parquet, MAG240M."""
+    """Build out of core within this much memory, as 2G: .npy, Parquet."""
     copy_features: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Out of core: copy the features into the graph's folder, which else refers to their file."""
 
@@ -89,25 +89,20 @@ def _out_of_core(
     """Build the graph folder within the memory that is allowed."""
     from graphquilt.graph import Graph, attach
     from graphquilt.graph.largest import save_largest_component
-    from graphquilt.ingest import build_csr, read_mag240m
+    from graphquilt.ingest import build_csr
 
     edges, memory = Path(str(origin.path)), memory_bytes(reading.memory or "1G")
     place = out / "whole" if origin.largest_component else out
     with watching() as progress:
-        if edges.is_dir() and not any(edges.glob("**/*.parquet")):
-            graph = read_mag240m(edges, place, memory=memory, progress=progress)
-        else:
-            graph = build_csr(
-                edges,
-                place,
-                n_nodes=reading.nodes if features is None else features.shape[0],
-                directed=origin.directed,
-                memory=memory,
-                columns=origin.columns,
-                progress=progress,
-            )
-        features = graph.features if features is None else features
-        labels = graph.labels if labels is None else labels
+        build_csr(
+            edges,
+            place,
+            n_nodes=reading.nodes if features is None else features.shape[0],
+            directed=origin.directed,
+            memory=memory,
+            columns=origin.columns,
+            progress=progress,
+        )
         if not origin.largest_component:
             file = None if reading.copy_features else getattr(features, "filename", None)
             if file is not None:

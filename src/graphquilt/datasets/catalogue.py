@@ -94,22 +94,6 @@ CATALOGUE: dict[str, Dataset] = {
             counts=(96_502, 229_846),
         ),
         Dataset(
-            name="mag240m",
-            forms=(
-                (
-                    "ogb-lsc",
-                    (
-                        "processed/paper/node_feat.npy",
-                        "processed/paper/node_label.npy",
-                        "processed/paper___cites___paper/edge_index.npy",
-                    ),
-                ),
-            ),
-            folders=("mag240m", "mag240m_kddcup2021", "mag240m/mag240m_kddcup2021", "."),
-            source="the Open Graph Benchmark's large-scale challenge, ogb.stanford.edu/docs/lsc/mag240m (about 170 GB)",
-            counts=(121_751_666, 2_593_241_212),
-        ),
-        Dataset(
             name="lanl",
             forms=(("flows", ("netflow_day-*",)),),
             folders=("lanl", "lanl-2017-netflow", "."),

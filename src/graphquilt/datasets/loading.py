@@ -1,4 +1,4 @@
-"""Reads a data set as a Graph: pickles of planetoid, .npz files, the cache of PyG, OGB-LSC, or a generated graph."""
+"""Reads a data set as a Graph: pickles of planetoid, .npz files, the cache of PyG, or a generated graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import check_size, csr_of
-from graphquilt.ingest import read_mag240m
 from graphquilt.ingest.pickles import Placeholder, load_npz, load_pickle, load_torch
 
 __all__ = ["block_graph", "load_dataset"]
@@ -35,8 +34,7 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
     data : path, optional
         The folder with data sets; None means that of the variable ``GRAPHQUILT_DATA``.
     largest_component : bool
-        Return only the largest connected component with its features, labels and ids, as the paper does. MAG240M is
-        always whole, as in the paper, and its arrays stay on disk.
+        Return only the largest connected component with its features, labels and ids, as the paper does.
 
     Examples
     --------
@@ -52,8 +50,6 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
             f"'{name}' is a record of {form} and not one graph; read its {len(files)} files with "
             f"{' or '.join(f'read_{word}' for word in form.split(' and '))} and cut them into windows."
         )
-    if form == "ogb-lsc":
-        return _mag240m(files)
     try:
         graph = {"planetoid": _planetoid, "npz": _npz, "pyg": _pyg}[form](files)
         return graph.largest_component()[0] if largest_component else graph
@@ -217,9 +213,3 @@ def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Gr
     X = sp.csr_array((np.ones(24 * n_nodes, dtype=np.float32), (np.repeat(nodes, 24), columns)), (n_nodes, words))
     X.data[:] = 1
     return Graph(A, X, labels=y).largest_component()[0]
-
-
-def _mag240m(files: list[Path]) -> Graph:
-    """Open the citation graph beside the files of OGB-LSC, or build it (11 GB, some hours)."""
-    folder = files[0].parents[2]
-    return read_mag240m(folder, folder / "graphquilt")

@@ -2,18 +2,14 @@
 
 from graphquilt.ingest.conversion import from_networkx, from_pyg, to_networkx, to_pyg
 from graphquilt.ingest.edge_files import read_edges
-from graphquilt.ingest.mag240m import Papers, mag240m_papers, read_mag240m
 from graphquilt.ingest.outofcore import build_csr
 from graphquilt.ingest.vector_files import read_vectors
 
 __all__ = [
-    "Papers",
     "build_csr",
     "from_networkx",
     "from_pyg",
-    "mag240m_papers",
     "read_edges",
-    "read_mag240m",
     "read_vectors",
     "to_networkx",
     "to_pyg",

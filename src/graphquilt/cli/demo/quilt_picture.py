@@ -13,7 +13,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.patches import Patch
-from graphquilt.studies.figures import figure_of
+from graphquilt.report.drawing import new_figure
 
 __all__ = ["draw_stages", "plane_colours"]
 
@@ -43,7 +43,8 @@ def draw_stages(
         ("c  translations synchronised", alignment),
         ("d  centroid", None),
     ]
-    figure, grid = figure_of(2, 2, 5.5, 3.7)
+    figure = new_figure(11, 7.4, purpose="drawing the alignment")
+    grid = figure.subplots(2, 2)
     for axes, (title, stage) in zip(grid.ravel(), panels, strict=True):
         if stage is None:
             axes.scatter(*X.T, c=shades, s=7, linewidths=0)

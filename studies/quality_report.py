@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from graphquilt.errors import JobError
-from graphquilt.studies.cells import Row, read_cells
-from graphquilt.studies.figures import figure_of, markdown_table, save_figure
-from graphquilt.studies.quality import MODELS, WAYS
-from graphquilt.studies.small_scale_report import TITLES
+from studies.cells import Row, read_cells
+from studies.figures import figure_of, markdown_table, save_figure
+from studies.quality import MODELS, WAYS
+from studies.small_scale_report import TITLES
 
 __all__ = ["quality_checks", "quality_rows", "quality_tables", "write_quality"]
 

@@ -39,7 +39,7 @@ def demo(
 
 
 def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
-    from graphquilt.studies.quilt_demo import quilt_demo
+    from graphquilt.cli.demo.quilt import quilt_demo
 
     figures = quilt_demo(out, seed=seed)
     if not quiet:
@@ -55,7 +55,7 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
     from graphquilt.jobs import Job
     from graphquilt.report.job_report import write_job_report
-    from graphquilt.studies.demo import PATCHES, TITLES, digits_demo
+    from graphquilt.cli.demo.digits import PATCHES, TITLES, digits_demo
 
     with watching() as progress, workers.executor(PATCHES) as pool:
         figures = digits_demo(out, seed=seed, executor=pool, progress=progress)

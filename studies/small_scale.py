@@ -18,8 +18,8 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline import Recipe, Record, stitch
 from graphquilt.pipeline.description import plain
-from graphquilt.studies.cells import Row, cell_seed, check_names
-from graphquilt.studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
+from studies.cells import Row, cell_seed, check_names
+from studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 
 __all__ = ["DIMS", "SmallScaleCell", "measured", "small_cells"]
 

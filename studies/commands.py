@@ -1,4 +1,4 @@
-"""The commands that repeat the paper's studies, and those about data sets."""
+"""The command line of the studies: ``python -m studies small | ablation | quality | federated | large``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from graphquilt.cli import app
+from graphquilt.cli import new_app
+from graphquilt.cli.datasets import DataFolder
 from graphquilt.cli.display import watching
 from graphquilt.cli.evaluation import GridFlags
 from graphquilt.cli.graphs import memory_bytes
@@ -32,16 +33,12 @@ from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.progress import Progress
-    from graphquilt.studies.cells import Cell, Row
+    from studies.cells import Cell, Row
 
 Flags = TypeVar("Flags", CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags)
 
-reproduce_app = App(name="reproduce", help="Repeat a study of the paper.")
-datasets_app = App(name="datasets", help="List, read and download data sets.")
-app.command(reproduce_app)
-app.command(datasets_app)
+app = new_app("python -m studies", "Repeat a study of the paper.")
 
-DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder with data sets.")]
 OutFolder = Annotated[
     Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study goes on from there.")
 ]
@@ -81,7 +78,7 @@ def _report(event: Progress) -> None:
 
 def _run(cells: Sequence[Cell], out: Path, workers: Workers) -> None:
     """Compute the cells of a study that are not finished in its folder."""
-    from graphquilt.studies.cells import run_cells
+    from studies.cells import run_cells
 
     with workers.executor(len(cells)) as pool:
         run_cells(cells, out, executor=pool, progress=_report)
@@ -91,7 +88,7 @@ def _show(rows: list[Row], tables: Callable[[list[Row]], str], output: Output) -
     print(json.dumps(rows) if output.json else tables(rows))
 
 
-@reproduce_app.command
+@app.command
 def small(
     *,
     out: OutFolder = Path("small-scale"),
@@ -105,8 +102,8 @@ def small(
     output: Output = Output(),
 ) -> None:
     """Train in full and in patches, align, and measure AUC and accuracy against the dimension."""
-    from graphquilt.studies.small_scale import small_cells
-    from graphquilt.studies.small_scale_report import tables, write_report
+    from studies.small_scale import small_cells
+    from studies.small_scale_report import tables, write_report
 
     cells = small_cells(
         _words(datasets), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
@@ -115,7 +112,7 @@ def small(
     _show(write_report(out, data=study.data, maps=maps), tables, output)
 
 
-@reproduce_app.command
+@app.command
 def quality(
     *,
     out: OutFolder = Path("quality"),
@@ -129,8 +126,8 @@ def quality(
     output: Output = Output(),
 ) -> None:
     """Measure what stitching loses: the whole graph, patches as in the paper, and patches from a shared start."""
-    from graphquilt.studies.quality import quality_cells
-    from graphquilt.studies.quality_report import quality_tables, write_quality
+    from studies.quality import quality_cells
+    from studies.quality_report import quality_tables, write_quality
 
     cells = quality_cells(
         _words(datasets),
@@ -146,7 +143,7 @@ def quality(
     _show(write_quality(out), quality_tables, output)
 
 
-@reproduce_app.command
+@app.command
 def ablation(
     *,
     out: OutFolder = Path("ablation"),
@@ -158,14 +155,14 @@ def ablation(
     output: Output = Output(),
 ) -> None:
     """Change how the graph is cut, one choice at a time, and measure what that does."""
-    from graphquilt.studies.ablation import ablation_cells, ablation_table, write_ablation
+    from studies.ablation import ablation_cells, ablation_table, write_ablation
 
     cells = ablation_cells(_words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
     _run(cells, out, workers)
     _show(write_ablation(out), ablation_table, output)
 
 
-@reproduce_app.command
+@app.command
 def federated(
     *,
     out: OutFolder = Path("federated"),
@@ -178,8 +175,8 @@ def federated(
     output: Output = Output(),
 ) -> None:
     """Cut a graph among parties: each alone, federated, central and full; noise, caps, and a party that lies."""
-    from graphquilt.studies.federated import federated_cells
-    from graphquilt.studies.federated_report import federated_tables, write_federated
+    from studies.federated import federated_cells
+    from studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(
         _words(datasets),
@@ -209,7 +206,7 @@ class LargeFlags:
     """The most labelled papers on the map; 0 draws none."""
 
 
-@reproduce_app.command
+@app.command
 def large(
     *,
     large: LargeFlags,
@@ -227,8 +224,8 @@ def large(
     Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
     overlap 512:2048, VGAE in 128 dimensions, patches trained apart. The command goes on where it was stopped.
     """
-    from graphquilt.studies.large import LargeStudy, reproduce_large
-    from graphquilt.studies.large_report import large_table
+    from studies.large import LargeStudy, reproduce_large
+    from studies.large_report import large_table
 
     protocol = {"patches": 10_000, "partition": "fennel", "degree": 20.0, "overlap": "512:2048"}
     settings = job_settings(
@@ -260,48 +257,3 @@ def large(
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
     return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
-
-
-@datasets_app.command(name="list")
-def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
-    """List the data sets that have a name here, and which of them are in the folder."""
-    from graphquilt.datasets import dataset_files, dataset_names
-    from graphquilt.errors import InputError
-
-    forms: dict[str, str | None] = {}
-    for name in dataset_names():
-        try:
-            forms[name] = "made on the spot" if name == "blocks" else dataset_files(name, data)[0]
-        except InputError:
-            forms[name] = None
-    if output.json:
-        print(json.dumps(forms))
-        return
-    for name, form in forms.items():
-        print(f"{name:14} {form or '–'}")
-
-
-@datasets_app.command(name="show")
-def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
-    """Read a data set and print its counts."""
-    from graphquilt.datasets import load_dataset
-    from graphquilt.evaluate.pairs import count_pairs
-
-    graph = load_dataset(name, data=data)
-    counts = {
-        "nodes": graph.n_nodes,
-        "edges": count_pairs(graph, exact=False),
-        "features": 0 if graph.features is None else graph.features.shape[1],
-        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
-    }
-    words = ", ".join(f"{count} {content}" for content, count in counts.items())
-    print(json.dumps(counts) if output.json else f"{name}: {words}")
-
-
-@datasets_app.command
-def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
-    """Download a data set into the folder, and check it."""
-    from graphquilt.datasets import fetch_dataset
-
-    paths = [str(path) for path in fetch_dataset(name, data=data, progress=_report)]
-    print(json.dumps(paths) if output.json else "\n".join(paths))

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from graphquilt.errors import JobError
-from graphquilt.studies.cells import Row, read_cells
-from graphquilt.studies.federated import LIES
-from graphquilt.studies.figures import figure_of, markdown_table, save_figure
-from graphquilt.studies.quality_report import MODEL_NAMES, NAMES
+from studies.cells import Row, read_cells
+from studies.federated import LIES
+from studies.figures import figure_of, markdown_table, save_figure
+from studies.quality_report import MODEL_NAMES, NAMES
 
 __all__ = ["federated_tables", "write_federated"]
 

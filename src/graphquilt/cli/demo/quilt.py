@@ -12,7 +12,7 @@ import numpy as np
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.evaluate import procrustes_error
-from graphquilt.studies.quilt_picture import draw_stages, plane_colours
+from graphquilt.cli.demo.quilt_picture import draw_stages, plane_colours
 from graphquilt.synthetic import patchwork
 
 __all__ = ["quilt_demo"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from operator import le
 
-from graphquilt.studies.cells import Row
-from graphquilt.studies.figures import markdown_table
+from studies.cells import Row
+from studies.figures import markdown_table
 
 __all__ = ["Check", "check_study", "checks_table"]
 

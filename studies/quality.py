@@ -16,8 +16,8 @@ from graphquilt.graph import Graph
 from graphquilt.jobs import embed
 from graphquilt.pipeline import Recipe, Record
 from graphquilt.pipeline.description import plain
-from graphquilt.studies.cells import Row, cell_seed, check_names
-from graphquilt.studies.trainings import PROTOCOL, held_out, study_graph
+from studies.cells import Row, cell_seed, check_names
+from studies.trainings import PROTOCOL, held_out, study_graph
 
 __all__ = ["MODELS", "REPETITIONS", "WAYS", "QualityCell", "quality_cells"]
 

@@ -14,7 +14,7 @@ from graphquilt.arrays import AnyArray, Float32Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.files import array_file, beside, check_disk, explained, write_text
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.synthetic import citation_kernels as kernels
+from studies import citation_kernels as kernels
 
 __all__ = ["citation_graph"]
 
@@ -68,7 +68,7 @@ def citation_graph(
     Examples
     --------
     >>> import tempfile
-    >>> from graphquilt.ingest import read_mag240m
+    >>> from studies.mag240m import read_mag240m
     >>> folder = tempfile.mkdtemp()
     >>> _ = citation_graph(folder, 1000, 5000, n_features=16, n_classes=3, labelled=0.5)
     >>> graph = read_mag240m(folder, folder + "/graph")

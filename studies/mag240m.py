@@ -13,7 +13,7 @@ from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import DESCRIPTION, open_array
-from graphquilt.ingest.outofcore import build_csr
+from graphquilt.ingest import build_csr
 from graphquilt.ingest.pickles import load_torch
 from graphquilt.progress import ProgressCallback
 

@@ -13,10 +13,10 @@ from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs import DirectoryStore
 from graphquilt.pipeline import Record
-from graphquilt.studies.cells import Row, cell_store, read_cells
-from graphquilt.studies.figures import figure_of, markdown_table, save_figure, umap_plane
-from graphquilt.studies.small_scale_checks import check_study, checks_table
-from graphquilt.studies.trainings import study_graph
+from studies.cells import Row, cell_store, read_cells
+from studies.figures import figure_of, markdown_table, save_figure, umap_plane
+from studies.small_scale_checks import check_study, checks_table
+from studies.trainings import study_graph
 
 __all__ = ["draw_maps", "summarise", "tables", "write_report"]
 

@@ -21,8 +21,8 @@ from graphquilt.graph import Graph
 from graphquilt.partition import Metis
 from graphquilt.pipeline import Record
 from graphquilt.pipeline.description import plain
-from graphquilt.studies.cells import Row, cell_seed, check_names
-from graphquilt.studies.trainings import PROTOCOL, study_graph
+from studies.cells import Row, cell_seed, check_names
+from studies.trainings import PROTOCOL, study_graph
 
 __all__ = ["CAPS", "LIES", "MODELS", "NOISES", "FederatedCell", "federated_cells"]
 

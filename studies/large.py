@@ -18,13 +18,13 @@ from graphquilt.errors import FormatError
 from graphquilt.evaluate import Grid, fixed_split, mlp_grid, reconstruction_auc, split_by_years
 from graphquilt.files import beside, check_disk, explained, map_array
 from graphquilt.graph import Graph, attach
-from graphquilt.ingest import Papers, mag240m_papers, read_mag240m
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Sizes, Source, classify_job
 from graphquilt.jobs.costs import graph_plans, stitching_plans
 from graphquilt.pipeline import Record
 from graphquilt.progress import ProgressCallback
-from graphquilt.studies.cells import Row, run_cells
-from graphquilt.studies.large_report import draw_map, write_large_report
+from studies.cells import Row, run_cells
+from studies.large_report import draw_map, write_large_report
+from studies.mag240m import Papers, mag240m_papers, read_mag240m
 
 __all__ = ["YEARS", "LargeStudy", "reproduce_large"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from graphquilt.arrays import Float32Array, Int64Array
 from graphquilt.embedders.principal import principal_directions
 from graphquilt.files import write_text
-from graphquilt.studies.cells import Row
-from graphquilt.studies.figures import figure_of, markdown_table, umap_plane
+from studies.cells import Row
+from studies.figures import figure_of, markdown_table, umap_plane
 
 __all__ = ["draw_map", "large_table", "write_large_report"]
 

@@ -17,9 +17,9 @@ from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.partition import Fennel, Louvain, Metis, Partitioner
 from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
 from graphquilt.pipeline.description import plain
-from graphquilt.studies.cells import Row, cell_seed, read_cells
-from graphquilt.studies.figures import figure_of, markdown_table, save_figure
-from graphquilt.studies.trainings import study_graph
+from studies.cells import Row, cell_seed, read_cells
+from studies.figures import figure_of, markdown_table, save_figure
+from studies.trainings import study_graph
 
 __all__ = ["AblationCell", "Cut", "ablation_cells", "ablation_table", "write_ablation"]
 
