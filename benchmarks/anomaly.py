@@ -26,7 +26,6 @@ from unittest import mock
 import numpy as np
 import psutil
 
-from graphquilt.synthetic.netflow import LANL_SIZE, netflow
 from graphquilt.temporal import (
     LANL_COLUMNS,
     SIDES,
@@ -39,6 +38,7 @@ from graphquilt.temporal import (
     snapshots,
 )
 from graphquilt.temporal import batch as temporal_batch
+from graphquilt.temporal.traffic import LANL_SIZE, netflow
 
 
 def cpu() -> float:

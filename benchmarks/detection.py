@@ -22,8 +22,8 @@ import numpy as np
 from detectors import DETECTORS, Settings, detect
 from graphquilt.errors import QuiltError
 from graphquilt.files import write_text
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import ScoringOptions
+from graphquilt.temporal.traffic import netflow
 from labelled_windows import (
     darpa_windows,
     email_windows,

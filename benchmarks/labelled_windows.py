@@ -10,10 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
-from graphquilt.evaluate import alert_quality
 from graphquilt.linalg.ranking import roc_auc
-from graphquilt.synthetic.netflow import BEHAVIOURS, Netflow
-from graphquilt.temporal import SIDES, Window, snapshots
+from graphquilt.temporal import SIDES, Window, alert_quality, snapshots
+from graphquilt.temporal.traffic import BEHAVIOURS, Netflow
 from planted_changes import KINDS, Messages, plant_changes
 
 __all__ = [

@@ -98,7 +98,7 @@ def write_large_edges(folder):
 
 def write_flows(folder):
     """Write the traffic of some days, one file per day."""
-    from graphquilt.synthetic.netflow import netflow
+    from graphquilt.temporal.traffic import netflow
 
     (folder / "inbox").mkdir()
     netflow(60, 300, 14, campaigns=1, seed=6).write(folder / "inbox")
@@ -636,7 +636,7 @@ def try_circumstances(names, *, seed=0, end=float("inf"), zygote=None, times=Non
 
 
 MODULES = (
-    *("graphquilt.cli", "graphquilt.jobs", "graphquilt.temporal", "graphquilt.ingest", "graphquilt.synthetic.netflow"),
+    *("graphquilt.cli", "graphquilt.jobs", "graphquilt.temporal", "graphquilt.ingest", "graphquilt.temporal.traffic"),
     *("numba", "scipy.sparse.linalg", "scipy.linalg", "pyarrow.csv", "pyarrow.parquet"),
 )
 

@@ -381,8 +381,8 @@ def _make_word_maps(folder):
 
 
 def _read_word_map(folder, path):
-    from graphquilt.temporal.flow_files import read_words
-    from graphquilt.temporal.host_list import read_host_list
+    from graphquilt.temporal.logs.flow_files import read_words
+    from graphquilt.temporal.logs.host_list import read_host_list
 
     if path.suffix == ".txt":
         hosts = read_host_list(path)
@@ -1002,9 +1002,9 @@ def _seal_messages(files):
 
 
 def _statistics_checksum(arrays):
-    from graphquilt.alignment.statistics import _checksum
+    from graphquilt.alignment.statistics import checksum
 
-    return _checksum(arrays)
+    return checksum(arrays)
 
 
 def _seal_key(files):

@@ -10,15 +10,15 @@ import pytest
 import scipy.sparse as sp
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.report.alert_files import CSV_COLUMNS, csv_line, json_line, parse_formats, write_alerts
-from graphquilt.report.anomaly_view import fit_in_words
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import AnomalyScores, Names, ScoringOptions, Tracker, Window, read_flows
+from graphquilt.temporal.alert_files import CSV_COLUMNS, csv_line, json_line, parse_formats, write_alerts
 from graphquilt.temporal.ecs import ecs_record
-from graphquilt.temporal.flow_files import place_of
-from graphquilt.temporal.host_list import HostList, read_host_list, without_hosts
 from graphquilt.temporal.incidents import Incidents, merge_incidents
+from graphquilt.temporal.logs.flow_files import place_of
+from graphquilt.temporal.logs.host_list import HostList, read_host_list, without_hosts
+from graphquilt.temporal.page.view import fit_in_words
 from graphquilt.temporal.records import AlertOptions, window_records
+from graphquilt.temporal.traffic import netflow
 
 DAY = 86400.0
 START = 19_723  # the number of the first day of 2024

@@ -12,14 +12,13 @@ from hypothesis.extra import numpy as hnp
 
 from extras import needs
 from graphquilt import Alignment, AlignOptions, align, centroid
-from graphquilt.embedders import bipartite_svd
 from graphquilt.errors import CoverError, DisconnectedError, InputError
-from graphquilt.evaluate import alert_quality
 from graphquilt.patches import Patch
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import (
     ScoringOptions,
     Window,
+    alert_quality,
+    bipartite_svd,
     deviations,
     drift_scores,
     embed_window,
@@ -31,6 +30,7 @@ from graphquilt.temporal import (
     threshold,
 )
 from graphquilt.temporal.batch import usable_edges
+from graphquilt.temporal.traffic import netflow
 
 
 def windows(matrices, numbers=None):

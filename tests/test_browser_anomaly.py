@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from browser import chromium, opened
-from graphquilt.report.anomaly import ReportOptions, write_report
 from graphquilt.temporal import Names, ScoringOptions, Window, score_windows
+from graphquilt.temporal.page.anomaly_report import ReportOptions, write_report
 
 pytestmark = pytest.mark.browser
 

@@ -618,6 +618,14 @@ POSITIONS = {
 }
 
 
+def test_commands_that_are_imported_late_are_listed_with_their_own_words():
+    """The list of commands must not import an application, so that it repeats what its functions say."""
+    for name in ("anomaly", "watch"):
+        function = app[name].default_command
+        assert function.__module__.startswith("graphquilt.temporal")
+        assert app[name].help == function.__doc__
+
+
 def test_json_is_one_document_on_standard_output(job, edges, command, tmp_path):
     """Of every command that is quick enough to run here; the others are run elsewhere."""
     other = tmp_path / "job"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphquilt.errors import InputError
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import ScoringOptions
+from graphquilt.temporal.traffic import netflow
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

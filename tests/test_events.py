@@ -7,7 +7,7 @@ import pytest
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal import read_events
-from graphquilt.temporal.events import parse_literal
+from graphquilt.temporal.logs.events import parse_literal
 
 LONG = (
     "timestamp,processId,threadId,parentProcessId,userId,mountNamespace,processName,hostName,eventId,eventName,"

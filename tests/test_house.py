@@ -1,6 +1,7 @@
 """The rules of the architecture that a machine can check: import direction, public names, who prints."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -30,19 +31,20 @@ LAYERS = {
     "pipeline": 4,
     "evaluate": 4,
     "jobs": 5,
-    "temporal": 5,
     "datasets": 5,
     "federated": 5,
     "report": 6,
     "cli": 7,
 }
+# Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
+SLICES = {"temporal"}
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
 BESIDE = {"conformance", "synthetic"}  # imported only by cli, tests, benchmarks and studies
 HEAVY = {
     "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
-    "matplotlib": {"report", "cli"},
-    "umap": {"report"},
+    "matplotlib": {"report", "cli", "temporal"},
+    "umap": {"report", "temporal"},
 }
 
 
@@ -72,7 +74,7 @@ def imported(tree):
 
 
 def test_every_module_has_a_layer():
-    assert {package for package, _, _ in modules()} <= set(LAYERS) | BESIDE
+    assert {package for package, _, _ in modules()} <= set(LAYERS) | SLICES | BESIDE
 
 
 def test_the_architecture_page_draws_these_layers():
@@ -93,10 +95,28 @@ def test_imports_only_go_down():
                 continue
             if parts[1] in GROUND:
                 assert package not in GROUND or parts[1] == "errors", f"{path} imports {name}"
+            elif parts[1] in SLICES:
+                raise AssertionError(f"{path} imports {name}, an application")
+            elif package in SLICES:
+                continue  # see below
             elif parts[1] in BESIDE:
                 assert package in BESIDE | {"cli"}, f"{path} imports {name}"
             elif package not in BESIDE:
                 assert LAYERS[parts[1]] < LAYERS[package], f"{path} imports {name}, which is not below it"
+
+
+def test_applications_use_public_names_only():
+    for package, path, tree in modules():
+        for node in ast.walk(tree) if package in SLICES else ():
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                assert not [name for name in names if name.startswith("graphquilt.")], f"{path}:{node.lineno}"
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("graphquilt."):
+                _, used, *deeper = node.module.split(".")
+                if used != package:
+                    assert not deeper, f"{path}:{node.lineno} imports from inside {used}"
+                    public = importlib.import_module(node.module).__all__
+                    assert set(names) <= set(public), f"{path}:{node.lineno}"
 
 
 def test_what_is_shipped_does_not_import_what_is_not():
@@ -113,7 +133,7 @@ def test_heavy_packages_stay_in_their_packages():
 
 def test_only_the_command_line_prints():
     for package, path, tree in chain(modules(), studies()):
-        if package != "cli" and path.name != "commands.py":
+        if package != "cli" and not (package in {*SLICES, "studies"} and path.name == "commands.py"):
             calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
             assert not [n.lineno for n in calls if n.func.id == "print"], path
 

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from graphquilt.errors import InputError
-from graphquilt.synthetic.netflow import BEHAVIOURS, netflow
 from graphquilt.temporal import read_flows, snapshots
+from graphquilt.temporal.traffic import BEHAVIOURS, netflow
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def two_components():
 
 def test_bipartite_svd_is_the_dense_svd_without_the_trivial_pairs():
     A = two_components()
-    sources, destinations = gq.embedders.bipartite_svd(A, 6)
+    sources, destinations = gq.temporal.bipartite_svd(A, 6)
     assert sources.nodes.tolist() == list(range(42))
     assert destinations.nodes.tolist() == list(range(49))
     dense = A.toarray()[:42, :49]
@@ -39,8 +39,8 @@ def test_bipartite_svd_is_the_dense_svd_without_the_trivial_pairs():
 
 def test_bipartite_svd_turned_is_the_other_way_round():
     A = two_components()
-    sources, destinations = gq.embedders.bipartite_svd(A, 4)
-    turned_sources, turned_destinations = gq.embedders.bipartite_svd(A.T, 4)
+    sources, destinations = gq.temporal.bipartite_svd(A, 4)
+    turned_sources, turned_destinations = gq.temporal.bipartite_svd(A.T, 4)
     signs = np.sign((sources.coordinates * turned_destinations.coordinates).sum(axis=0))
     np.testing.assert_allclose(sources.coordinates, turned_destinations.coordinates * signs, atol=1e-8)
     np.testing.assert_allclose(destinations.coordinates, turned_sources.coordinates * signs, atol=1e-8)
@@ -48,9 +48,9 @@ def test_bipartite_svd_turned_is_the_other_way_round():
 
 def test_bipartite_svd_names_what_it_allows():
     with pytest.raises(gq.errors.InputError, match="dim is 60 and this bipartite graph allows 37"):
-        gq.embedders.bipartite_svd(two_components(), 60)
+        gq.temporal.bipartite_svd(two_components(), 60)
     with pytest.raises(gq.errors.InputError, match="every component is a star or complete"):
-        gq.embedders.bipartite_svd(sp.csr_array(np.ones((3, 4))), 1)
+        gq.temporal.bipartite_svd(sp.csr_array(np.ones((3, 4))), 1)
 
 
 def with_self_loops(dense):
@@ -241,8 +241,8 @@ def test_relabelling_sources_and_destinations_moves_rows_only(seed):
     rng = np.random.default_rng(seed)
     A = sp.csr_array((rng.random((14, 17)) < 0.4).astype(float))
     rows, columns = rng.permutation(14), rng.permutation(17)
-    sources, destinations = gq.embedders.bipartite_svd(A, 2)
-    moved_sources, moved_destinations = gq.embedders.bipartite_svd(A[rows][:, columns], 2)
+    sources, destinations = gq.temporal.bipartite_svd(A, 2)
+    moved_sources, moved_destinations = gq.temporal.bipartite_svd(A[rows][:, columns], 2)
     for old, new, order in ((sources, moved_sources, rows), (destinations, moved_destinations, columns)):
         places = {node: place for place, node in enumerate(old.nodes.tolist())}
         expected = old.coordinates[[places[order[node]] for node in new.nodes.tolist()]]
@@ -253,7 +253,7 @@ def test_relabelling_sources_and_destinations_moves_rows_only(seed):
 @pytest.mark.parametrize("dim", [1, 3, 5])
 def test_a_cut_into_a_repeated_singular_value_gives_all_columns(n, dim):
     """With a background all singular values of a perfect matching but the trivial one are equal."""
-    for patch in gq.embedders.bipartite_svd(sp.eye_array(n).tocsr(), dim, background=1):
+    for patch in gq.temporal.bipartite_svd(sp.eye_array(n).tocsr(), dim, background=1):
         assert patch.coordinates.shape == (n, dim)
         gram = patch.coordinates.T @ patch.coordinates
         np.testing.assert_allclose(gram, gram[0, 0] * np.eye(dim), atol=1e-9 * gram[0, 0])
@@ -274,11 +274,11 @@ def test_as_many_eigenvectors_as_were_asked_for(n, k, seed):
 
 def test_bipartite_svd_repeats_its_bits_and_refuses_bad_weights():
     A = two_components()
-    for first, again in zip(gq.embedders.bipartite_svd(A, 5), gq.embedders.bipartite_svd(A.copy(), 5), strict=True):
+    for first, again in zip(gq.temporal.bipartite_svd(A, 5), gq.temporal.bipartite_svd(A.copy(), 5), strict=True):
         assert np.array_equal(first.coordinates, again.coordinates)
     with pytest.raises(gq.errors.InputError, match="finite and not negative"):
-        gq.embedders.bipartite_svd(-A, 2)
+        gq.temporal.bipartite_svd(-A, 2)
     with pytest.raises(gq.errors.InputError, match="dim that is an integer of at least 1, not 0"):
-        gq.embedders.bipartite_svd(A, 0)
+        gq.temporal.bipartite_svd(A, 0)
     with pytest.raises(gq.errors.InputError, match="every component is a star"):
-        gq.embedders.bipartite_svd(sp.csr_array((3, 3)), 1)
+        gq.temporal.bipartite_svd(sp.csr_array((3, 3)), 1)

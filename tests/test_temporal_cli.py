@@ -20,13 +20,14 @@ from pyarrow import csv
 import graphquilt
 from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.anomaly import parse_marks
-from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_view import window_labels
 from graphquilt.report.page import render_page
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores
+from graphquilt.temporal.page.anomaly_report import parse_marks
+from graphquilt.temporal.page.figures import draw_outliers, draw_reference, draw_scores
+from graphquilt.temporal.page.view import window_labels
+from graphquilt.temporal.traffic import netflow
 
+PAGE = Path(graphquilt.__file__).parent / "temporal" / "page" / "anomaly_page"
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
 
@@ -104,7 +105,7 @@ def test_the_page_needs_nothing_from_outside(scored):
 
 def test_a_hostile_name_stays_text():
     name = "</script><script>alert(1)</script>"
-    page = render_page("anomaly_page", title=name, data={"title": name, "windows": [], "alerts": [{"node": name}]})
+    page = render_page(PAGE, title=name, data={"title": name, "windows": [], "alerts": [{"node": name}]})
     assert name not in page
     assert page.count("<script>") == 1
 
@@ -250,7 +251,7 @@ def test_a_watch_killed_before_its_state_is_in_place_loses_nothing(call, inbox, 
 
 @pytest.mark.parametrize("moment", [1, 7])
 def test_a_watch_killed_while_it_prints_loses_no_alert(call, inbox, all_alerts, tmp_path, moment):
-    from graphquilt.cli import temporal
+    from graphquilt.temporal import commands as temporal
 
     lines = []
 

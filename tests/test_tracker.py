@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import nbinom, norm, spearmanr
 
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.synthetic.netflow import netflow
 from graphquilt.temporal import COMPONENTS, HostTable, ScoringOptions, Tracker, Window, drift_scores, score_windows
 from graphquilt.temporal.calibration import count_zscores
 from graphquilt.temporal.state_file import read_state, write_state
+from graphquilt.temporal.traffic import netflow
 
 SIDES = ("source", "destination")
 # The tolerances below are those of the embeddings, which are in single precision.

@@ -10,6 +10,7 @@ from graphquilt.alignment.centroids import centroid
 from graphquilt.alignment.components import align_components
 from graphquilt.alignment.hierarchy import align_hierarchical, align_statistics_hierarchical
 from graphquilt.alignment.measuring import overlap_statistics
+from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.refinement import refine
 from graphquilt.alignment.solve import AlignOptions, align, align_statistics, undetermined_directions
 from graphquilt.alignment.statistics import OverlapStatistics
@@ -19,6 +20,7 @@ __all__ = [
     "AlignOptions",
     "Alignment",
     "OverlapStatistics",
+    "PatchLike",
     "align",
     "align_components",
     "align_hierarchical",

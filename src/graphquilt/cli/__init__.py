@@ -18,8 +18,24 @@ from typing import Literal
 from cyclopts import App, CycloptsError, Parameter
 
 import graphquilt
+from graphquilt.cli.display import show, watching
+from graphquilt.cli.embedder import named_embedder
+from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, changed
+from graphquilt.cli.workers import Workers
 
-__all__ = ["app", "main", "new_app"]
+__all__ = [
+    "EmbedderFlags",
+    "Output",
+    "SourceFlags",
+    "Workers",
+    "app",
+    "changed",
+    "main",
+    "named_embedder",
+    "new_app",
+    "show",
+    "watching",
+]
 
 _LONGEST = 2000  # letters of a message
 
@@ -112,4 +128,16 @@ def _fail(text: str) -> None:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import datasets, demo, evaluation, federated, graphs, jobs, pages, results, temporal  # noqa: E402, F401
+from graphquilt.cli import datasets, demo, evaluation, federated, graphs, jobs, pages, results  # noqa: E402, F401
+
+# The applications have commands of their own, which are imported when they are called.
+app.command(
+    "graphquilt.temporal.commands:anomaly",
+    help="Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3.",
+    help_epilogue="Example: graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores",
+)
+app.command(
+    "graphquilt.temporal.commands:watch",
+    help="Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3.",
+    help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20",
+)

@@ -13,9 +13,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from graphquilt.cli.values import named_class
-from graphquilt.embedders.adapters import as_embedder
 from graphquilt.errors import InputError
-from graphquilt.jobs.settings import Unknown
 
 if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
@@ -35,6 +33,8 @@ def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe)
 
 def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, settings: Sequence[str]) -> Embedder:
     """Return the embedder that a job has, with another dimension or other settings."""
+    from graphquilt.jobs.settings import Unknown
+
     if isinstance(current, tuple | Unknown):
         name = f"{len(current)} embedders" if isinstance(current, tuple) else current.description["name"]
         raise InputError(f"--dim and --set cannot change {name}; name the embedder with --embedder.")
@@ -46,6 +46,8 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
 
     A function that cannot be called with the dimension alone is the embedder itself.
     """
+    from graphquilt.embedders import as_embedder
+
     module, _, name = word.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -2,8 +2,7 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.bipartite import bipartite_factors, bipartite_svd
-from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, checked_fit, free_motions
+from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, check_dim, checked_fit, free_motions
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.propagation import Propagation
@@ -26,8 +25,7 @@ __all__ = [
     "Surroundings",
     "TransformerEmbedder",
     "as_embedder",
-    "bipartite_factors",
-    "bipartite_svd",
+    "check_dim",
     "checked_fit",
     "free_motions",
 ]

@@ -1,6 +1,5 @@
 """Measures of the quality of an embedding: edges it reconstructs, classes it separates, distance to another one."""
 
-from graphquilt.evaluate.alerts import alert_quality
 from graphquilt.evaluate.classify import AdamLogistic, ScikitLogistic, Split, classification_accuracy, random_splits
 from graphquilt.evaluate.diagnosis import Diagnosis, diagnose, one_encoder
 from graphquilt.evaluate.fixed_splits import fixed_split, read_split, split_by_years
@@ -32,7 +31,6 @@ __all__ = [
     "Quality",
     "ScikitLogistic",
     "Split",
-    "alert_quality",
     "average_precision",
     "classification_accuracy",
     "compare_routes",

@@ -1,6 +1,7 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
 from graphquilt.linalg.eigen import Eigenpairs, lowest_eigenpairs, orthonormalize
+from graphquilt.linalg.eigenpairs import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.linalg.laplacian import (
     adjacency,
     components,
@@ -19,21 +20,28 @@ from graphquilt.linalg.procrustes import (
     relative_scale,
     unit,
 )
+from graphquilt.linalg.ranking import average_precision, roc_auc
 
 __all__ = [
+    "DENSE_ROWS",
     "Eigenpairs",
     "Motions",
+    "Operator",
     "Polar",
     "adjacency",
+    "average_precision",
     "centred",
     "components",
     "conjugate_gradients",
+    "fixed_signs",
+    "leading_eigenpairs",
     "lowest_eigenpairs",
     "nearest_orthogonal",
     "orthonormalize",
     "polar",
     "relative_rotation",
     "relative_scale",
+    "roc_auc",
     "solve_grounded",
     "solve_laplacian",
     "spanning_tree",

@@ -43,7 +43,7 @@ img-src data: blob:; script-src 'sha256-{digest}'">
 """
 
 
-def render_page(kind: str, *, title: str, data: Mapping[str, object], parts: Sequence[str] = ()) -> str:
+def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], parts: Sequence[str] = ()) -> str:
     """Return one kind of page with its data, as HTML that needs nothing else: no file, no network.
 
     Text in ``data`` cannot become markup or a script: it is JSON in which no ``<`` is left, the scripts only ever make
@@ -51,9 +51,9 @@ def render_page(kind: str, *, title: str, data: Mapping[str, object], parts: Seq
 
     Parameters
     ----------
-    kind : str
-        The page is made of ``kind.html`` (the content of ``main``) and ``kind.js`` in this folder, beside the shared
-        ``page.css`` and ``page.js``.
+    kind : str or path
+        The page is made of ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or where the path
+        says, and of the shared ``page.css`` and ``page.js``.
     title : str
     data : mapping
         Plain values and arrays of one dimension; the scripts find them in ``Page.data``. Numbers that are not finite

@@ -5,17 +5,20 @@
 
 from graphquilt.temporal.alerts import Explanation, explain
 from graphquilt.temporal.batch import AnomalyScores, DriftScores, SideScores, drift_scores, score_windows
+from graphquilt.temporal.bipartite import bipartite_factors, bipartite_svd
 from graphquilt.temporal.embedding import embed_window
-from graphquilt.temporal.events import Events, read_events
-from graphquilt.temporal.flow_files import BadRows, FlowCounts
-from graphquilt.temporal.flows import Flows, read_flows
+from graphquilt.temporal.evaluation import alert_quality
 from graphquilt.temporal.lags import lag_edges
-from graphquilt.temporal.log_formats import LANL_COLUMNS, FlowColumns
+from graphquilt.temporal.logs.events import Events, read_events
+from graphquilt.temporal.logs.flow_files import BadRows, FlowCounts
+from graphquilt.temporal.logs.flows import Flows, read_flows
+from graphquilt.temporal.logs.formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import COMPONENTS, Alert, Component, HostTable, PairAlert, PairTable, WindowScores
 from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
 from graphquilt.temporal.tokens import TokenWindows, WindowTokens
 from graphquilt.temporal.tracker import Tracker
+from graphquilt.temporal.traffic import Netflow, netflow
 from graphquilt.temporal.windows import SIDES, Snapshots, Window, snapshots
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "Flows",
     "HostTable",
     "Names",
+    "Netflow",
     "PairAlert",
     "PairTable",
     "ScoringOptions",
@@ -45,12 +49,16 @@ __all__ = [
     "Window",
     "WindowScores",
     "WindowTokens",
+    "alert_quality",
+    "bipartite_factors",
+    "bipartite_svd",
     "deviations",
     "drift_scores",
     "embed_window",
     "explain",
     "lag_edges",
     "leave_one_out_zscore",
+    "netflow",
     "outliers",
     "read_events",
     "read_flows",

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import Float32Array
-from graphquilt.embedders import bipartite_factors
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.patches import Patch
+from graphquilt.temporal.bipartite import bipartite_factors
 from graphquilt.temporal.scores import ScoringOptions
 from graphquilt.temporal.tokens import WindowTokens, with_token_columns
 from graphquilt.temporal.windows import SIDES
@@ -48,7 +48,7 @@ def embed_window(matrix: sp.csr_array, dim: int, background: float = 1.0) -> tup
     Returns
     -------
     source, destination : Patch
-        The result of :func:`graphquilt.embedders.bipartite_svd` times sqrt((1 + background) · sum of the matrix).
+        The result of :func:`graphquilt.temporal.bipartite_svd` times sqrt((1 + background) · sum of the matrix).
 
     Examples
     --------

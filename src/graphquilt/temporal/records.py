@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from graphquilt.errors import counted
 from graphquilt.temporal.alerts import Explanation
-from graphquilt.temporal.host_list import HostList
 from graphquilt.temporal.incidents import Incidents
+from graphquilt.temporal.logs.host_list import HostList
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import Alert, PairAlert, WindowScores
 from graphquilt.temporal.windows import SIDES

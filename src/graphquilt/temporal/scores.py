@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, centroid
-from graphquilt.alignment.overlap import PatchLike
+from graphquilt.alignment import Alignment, PatchLike, centroid
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 

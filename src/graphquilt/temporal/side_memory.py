@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array, IntArray
-from graphquilt.linalg.procrustes import centred, nearest_orthogonal, relative_rotation
+from graphquilt.linalg import centred, nearest_orthogonal, relative_rotation
 from graphquilt.temporal.results import COMPONENTS
 
 __all__ = ["HIDDEN", "MEASURED", "SideMemory", "placed"]

@@ -86,7 +86,7 @@ class Tracker:
 
     Examples
     --------
-    >>> from graphquilt.synthetic.netflow import netflow
+    >>> from graphquilt.temporal.traffic import netflow
     >>> from graphquilt.temporal import Window
     >>> stream = netflow(80, 400, 10, seed=1)
     >>> tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))

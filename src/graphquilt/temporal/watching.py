@@ -16,9 +16,9 @@ import numpy as np
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import sync_folder
 from graphquilt.locks import folder_lock
-from graphquilt.temporal.events import read_events
 from graphquilt.temporal.incidents import Incidents
-from graphquilt.temporal.log_blocks import listed_files
+from graphquilt.temporal.logs.blocks import listed_files
+from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import WindowScores
 from graphquilt.temporal.tokens import TokenWindows
@@ -28,7 +28,7 @@ from graphquilt.temporal.windows import Snapshots, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from graphquilt.temporal.flows import Flows
+    from graphquilt.temporal.logs.flows import Flows
 
 __all__ = ["WatchState", "arriving_files", "flow_settings", "open_state", "watch_windows", "watched_tokens"]
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.temporal.flow_files import place_of
+from graphquilt.temporal.logs.flow_files import place_of
 from graphquilt.temporal.names import Names, SameNames
 from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
 

@@ -15,8 +15,8 @@ from pyarrow import json as arrow_json
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.temporal.log_blocks import Block
-from graphquilt.temporal.log_formats import Layout, field_of
+from graphquilt.temporal.logs.blocks import Block
+from graphquilt.temporal.logs.formats import Layout, field_of
 
 __all__ = ["Broken", "Rows", "json_schema", "parse_json", "parse_text"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.embedders.contract import check_dim
+from graphquilt.embedders import check_dim
 from graphquilt.errors import ConvergenceError, InputError
-from graphquilt.linalg.eigenpairs import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
+from graphquilt.linalg import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 from graphquilt.patches import Patch
 
 __all__ = ["bipartite_factors", "bipartite_svd"]

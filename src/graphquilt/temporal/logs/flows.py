@@ -21,10 +21,8 @@ import pyarrow.parquet as pq
 
 from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal import flow_files
-from graphquilt.temporal.ecar import Twins, ecar_flows
-from graphquilt.temporal.flow_files import FlowCounts
-from graphquilt.temporal.log_blocks import (
+from graphquilt.temporal.logs import flow_files
+from graphquilt.temporal.logs.blocks import (
     UNREADABLE,
     ArchiveError,
     Block,
@@ -34,9 +32,11 @@ from graphquilt.temporal.log_blocks import (
     name_of,
     open_log,
 )
-from graphquilt.temporal.log_formats import ECAR, FlowColumns, Layout, named_layout, recognise, sample_records
-from graphquilt.temporal.log_rows import Rows, json_schema, parse_json, parse_text
-from graphquilt.temporal.log_times import Clock, as_numbers, clock_of, read_times
+from graphquilt.temporal.logs.ecar import Twins, ecar_flows
+from graphquilt.temporal.logs.flow_files import FlowCounts
+from graphquilt.temporal.logs.formats import ECAR, FlowColumns, Layout, named_layout, recognise, sample_records
+from graphquilt.temporal.logs.rows import Rows, json_schema, parse_json, parse_text
+from graphquilt.temporal.logs.times import Clock, as_numbers, clock_of, read_times
 
 __all__ = ["Flows", "read_flows"]
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal.log_rows import Broken, Rows
+from graphquilt.temporal.logs.rows import Broken, Rows
 
 __all__ = ["BadRows", "FlowCounts", "place_of", "protocol_number", "with_places"]
 

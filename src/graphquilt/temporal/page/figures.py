@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.report.drawing import new_figure, save_figure
+from graphquilt.report import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

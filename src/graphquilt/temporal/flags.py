@@ -125,7 +125,7 @@ class AlertFlags:
 
     def options(self, now: float) -> AlertOptions:
         """Return which alerts are given; ``now`` is the time that --since 7d is counted from."""
-        from graphquilt.temporal.host_list import read_host_list
+        from graphquilt.temporal.logs.host_list import read_host_list
         from graphquilt.temporal.records import AlertOptions
 
         if self.budget < 1 or self.pairs < 0 or self.merge < 1:
@@ -138,7 +138,7 @@ class AlertFlags:
 
     def kept(self, flows: Any) -> Any:  # an iterable of record batches
         """Return flows without those of the hosts to ignore."""
-        from graphquilt.temporal.host_list import read_host_list, without_hosts
+        from graphquilt.temporal.logs.host_list import read_host_list, without_hosts
 
         hosts = read_host_list(self.ignore)
         return without_hosts(flows, hosts) if hosts else flows
@@ -199,7 +199,7 @@ def _moment(text: str, now: float) -> float:
     """Return a date, a time in seconds, or a time before ``now``, in seconds."""
     import pyarrow as pa
 
-    from graphquilt.temporal.log_times import Clock, read_times
+    from graphquilt.temporal.logs.times import Clock, read_times
     from graphquilt.temporal.windows import seconds
 
     if text[-1:] in "smhdw" and text[:-1].replace(".", "", 1).isdigit():

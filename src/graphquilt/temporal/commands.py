@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from graphquilt.cli import app
-from graphquilt.cli.display import watching
-from graphquilt.cli.temporal_flags import AlertFlags, EventFlags, FlowFlags, PictureFlags, ScoringFlags, WatchFlags
-from graphquilt.cli.values import Output
-from graphquilt.cli.workers import Workers
+from graphquilt.cli import Output, Workers, watching
 from graphquilt.errors import InputError
+from graphquilt.temporal.flags import AlertFlags, EventFlags, FlowFlags, PictureFlags, ScoringFlags, WatchFlags
 
 if TYPE_CHECKING:
     from graphquilt.temporal import AnomalyScores, Flows, Snapshots, TokenWindows
-    from graphquilt.temporal.events import Events
+    from graphquilt.temporal.logs.events import Events
 
 
-@app.command(help_epilogue="Example: graphquilt anomaly netflow.csv --width 1d --dim 20 --lags 1,7,14,21 --out scores")
 def anomaly(
     files: Annotated[
         list[Path], Parameter(help="Logs of flows in order of time, or folders of them, or the name of a data set.")
@@ -43,9 +39,9 @@ def anomaly(
     output: Output = Output(),
 ) -> None:
     """Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3."""
-    from graphquilt.report.alert_files import parse_formats
-    from graphquilt.report.anomaly import ReportOptions, parse_marks, write_report
     from graphquilt.temporal import TokenWindows, Tracker, read_events, score_windows, snapshots
+    from graphquilt.temporal.alert_files import parse_formats
+    from graphquilt.temporal.page.anomaly_report import ReportOptions, parse_marks, write_report
     from graphquilt.temporal.watching import flow_settings
 
     marked, formats = parse_marks(pictures.mark), parse_formats(alerting.format)
@@ -88,7 +84,6 @@ def anomaly(
     alerting.finish(int(str(summary["alerts"])))
 
 
-@app.command(help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20")
 def watch(
     folder: Annotated[
         str,
@@ -105,8 +100,8 @@ def watch(
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
     """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
-    from graphquilt.report.alert_files import csv_line, json_line, parse_formats
     from graphquilt.temporal import Tracker, snapshots
+    from graphquilt.temporal.alert_files import csv_line, json_line, parse_formats
     from graphquilt.temporal.records import window_records
     from graphquilt.temporal.watching import arriving_files, open_state, watch_windows, watched_tokens
     from graphquilt.temporal.windows import seconds

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from graphquilt.arrays import BoolArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal import flow_files
-from graphquilt.temporal.flow_files import FlowCounts
-from graphquilt.temporal.log_blocks import Block, Input, blocks_of, listed_files, name_of, open_log
-from graphquilt.temporal.log_formats import ECAR, Layout, sample_records
-from graphquilt.temporal.log_rows import Rows, json_schema, parse_json, parse_text
-from graphquilt.temporal.log_times import Clock, clock_of, read_times
+from graphquilt.temporal.logs import flow_files
+from graphquilt.temporal.logs.blocks import Block, Input, blocks_of, listed_files, name_of, open_log
+from graphquilt.temporal.logs.flow_files import FlowCounts
+from graphquilt.temporal.logs.formats import ECAR, Layout, sample_records
+from graphquilt.temporal.logs.rows import Rows, json_schema, parse_json, parse_text
+from graphquilt.temporal.logs.times import Clock, clock_of, read_times
 
 __all__ = ["Events", "parse_literal", "read_events"]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphquilt.errors import InputError
-from graphquilt.temporal.flow_files import keep_rows
+from graphquilt.temporal.logs.flow_files import keep_rows
 
 __all__ = ["HostList", "read_host_list", "without_hosts"]
 

@@ -14,12 +14,12 @@ import numpy as np
 from graphquilt.alignment import centroid
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
-from graphquilt.report.alert_files import write_alerts, write_lines
-from graphquilt.report.anomaly_figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.report.anomaly_view import UNUSUAL, Timeline, page_data, severities
-from graphquilt.report.page import render_page
+from graphquilt.report import render_page
 from graphquilt.temporal import COMPONENTS, SIDES, AnomalyScores, Names
+from graphquilt.temporal.alert_files import write_alerts, write_lines
 from graphquilt.temporal.incidents import Incidents, merge_incidents
+from graphquilt.temporal.page.figures import draw_outliers, draw_reference, draw_scores
+from graphquilt.temporal.page.view import UNUSUAL, Timeline, page_data, severities
 from graphquilt.temporal.records import AlertOptions, Record, add_explanation, window_records
 
 __all__ = ["ReportOptions", "parse_marks", "write_report", "write_scores"]
@@ -109,7 +109,9 @@ def write_report(
         **(facts or {}),
     }
     data = page_data(scores, names, records, incidents, timeline=timeline, facts=summary)
-    page = render_page("anomaly_page", title=options.title, data={"title": options.title, **data})
+    page = render_page(
+        Path(__file__).with_name("anomaly_page"), title=options.title, data={"title": options.title, **data}
+    )
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_scores(folder / "scores.parquet", scores, names)

@@ -1,6 +1,6 @@
 """Make the network traffic of a company, day by day, with an intruder in it, in the format of LANL's netflow records.
 
-Both the traffic and the intruder (see :mod:`graphquilt.synthetic.intruder`) were fixed before any detector scored them.
+Both the traffic and the intruder (see :mod:`graphquilt.temporal.intruder`) were fixed before any detector scored them.
 
 Internal hosts are sources, and destinations too; the other destinations are external addresses. A host belongs to a
 department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, BoolArray, IntArray
 from graphquilt.errors import InputError
-from graphquilt.synthetic.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, Network, Truth, intrude
+from graphquilt.temporal.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, Network, Truth, intrude
 
 if TYPE_CHECKING:
     import pyarrow as pa

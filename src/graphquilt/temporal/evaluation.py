@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.errors import InputError
-from graphquilt.linalg.ranking import average_precision, roc_auc
+from graphquilt.linalg import average_precision, roc_auc
 
 __all__ = ["alert_quality"]
 
