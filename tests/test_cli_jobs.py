@@ -624,6 +624,9 @@ def test_commands_that_are_imported_late_are_listed_with_their_own_words():
         function = app[name].default_command
         assert function.__module__.startswith("graphquilt.temporal")
         assert app[name].help == function.__doc__
+    from graphquilt.federated.commands import federate_app
+
+    assert app["federate"] is federate_app
 
 
 def test_json_is_one_document_on_standard_output(job, edges, command, tmp_path):

@@ -32,12 +32,11 @@ LAYERS = {
     "evaluate": 4,
     "jobs": 5,
     "datasets": 5,
-    "federated": 5,
     "report": 6,
     "cli": 7,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
-SLICES = {"temporal"}
+SLICES = {"federated", "temporal"}
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
 BESIDE = {"conformance", "synthetic"}  # imported only by cli, tests, benchmarks and studies
 HEAVY = {

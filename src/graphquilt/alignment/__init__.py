@@ -15,6 +15,7 @@ from graphquilt.alignment.refinement import refine
 from graphquilt.alignment.solve import AlignOptions, align, align_statistics, undetermined_directions
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
+from graphquilt.alignment.verdict import culprits
 
 __all__ = [
     "AlignOptions",
@@ -27,6 +28,7 @@ __all__ = [
     "align_statistics",
     "align_statistics_hierarchical",
     "centroid",
+    "culprits",
     "overlap_statistics",
     "refine",
     "undetermined_directions",

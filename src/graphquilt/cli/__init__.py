@@ -128,7 +128,7 @@ def _fail(text: str) -> None:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import datasets, demo, evaluation, federated, graphs, jobs, pages, results  # noqa: E402, F401
+from graphquilt.cli import datasets, demo, evaluation, graphs, jobs, pages, results  # noqa: E402, F401
 
 # The applications have commands of their own, which are imported when they are called.
 app.command(
@@ -140,4 +140,9 @@ app.command(
     "graphquilt.temporal.commands:watch",
     help="Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3.",
     help_epilogue="Example: graphquilt watch flows --state memory --width 1d --dim 20",
+)
+app.command(
+    "graphquilt.federated.commands:federate_app",
+    name="federate",
+    help="Align networks of parties that do not show them to each other; see docs/federated.md.",
 )

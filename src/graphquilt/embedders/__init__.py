@@ -2,7 +2,20 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.contract import Context, Embedder, Fit, Surroundings, check_dim, checked_fit, free_motions
+from graphquilt.embedders.contract import (
+    Context,
+    Embedder,
+    Fit,
+    Surroundings,
+    can_start,
+    check_dim,
+    checked_fit,
+    checked_offer,
+    free_motions,
+    needs_start,
+    started,
+    with_start,
+)
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.propagation import Propagation
@@ -25,7 +38,12 @@ __all__ = [
     "Surroundings",
     "TransformerEmbedder",
     "as_embedder",
+    "can_start",
     "check_dim",
     "checked_fit",
+    "checked_offer",
     "free_motions",
+    "needs_start",
+    "started",
+    "with_start",
 ]

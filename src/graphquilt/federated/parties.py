@@ -13,7 +13,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.checksums import is_size
-from graphquilt.embedders.contract import Embedder, checked_fit, with_start
+from graphquilt.embedders import Embedder, checked_fit, with_start
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import intersection
 from graphquilt.federated.messages import Message, check_party_name, is_share

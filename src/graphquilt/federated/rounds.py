@@ -15,7 +15,7 @@ from pathlib import Path
 import graphquilt
 from graphquilt.arrays import AnyArray
 from graphquilt.checksums import is_checksum, is_size, read_sealed, sealed_text
-from graphquilt.embedders.contract import Embedder, free_motions
+from graphquilt.embedders import Embedder, free_motions
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.messages import (
     VERSION,
@@ -29,8 +29,8 @@ from graphquilt.federated.messages import (
 from graphquilt.federated.starts import sample_start, start_checksum
 from graphquilt.files import explained, sync_folder, write_text
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
-from graphquilt.pipeline.description import describe, differences, restored
+from graphquilt.linalg import Motions
+from graphquilt.pipeline import describe, differences, restored
 
 __all__ = ["Round", "invite", "load_key", "save_key"]
 

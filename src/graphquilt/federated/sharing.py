@@ -14,7 +14,7 @@ from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.federated.pseudonyms import canonical_ids
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 
 __all__ = ["NoiseCost", "Sharing", "boundary", "noise_cost", "noisy", "rows_of"]
 

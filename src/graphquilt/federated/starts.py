@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.checksums import array_checksum
-from graphquilt.embedders.contract import (
+from graphquilt.embedders import (
     Embedder,
     Surroundings,
     can_start,

@@ -11,7 +11,7 @@ from graphquilt.jobs.costs import Sizes
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
-from graphquilt.jobs.export import export_embedding
+from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
@@ -45,10 +45,12 @@ __all__ = [
     "fit_advice",
     "follow_job",
     "foreign_job",
+    "format_of",
     "job_status",
     "keep_routes",
     "neighbours",
     "plan_job",
     "plan_sizes",
     "stitch_files",
+    "write_embedding",
 ]

@@ -7,6 +7,7 @@ executor, ``patch_data`` cuts what each needs; ``store``, ``records``, ``stored`
 
 from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.cutting import Cutting, cut, stored_patch_graph
+from graphquilt.pipeline.description import describe, differences, restored
 from graphquilt.pipeline.embedding import embed_patches
 from graphquilt.pipeline.recipe import Recipe, common_motions
 from graphquilt.pipeline.stitching import stitch
@@ -21,8 +22,11 @@ __all__ = [
     "StoredPatches",
     "common_motions",
     "cut",
+    "describe",
+    "differences",
     "embed_patches",
     "patch_seed",
+    "restored",
     "stitch",
     "stored_patch_graph",
 ]

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from graphquilt.cli import app
-from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags
+from graphquilt.cli import EmbedderFlags, Output, SourceFlags, show, watching
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 federate_app = App(
     name="federate", help="Align networks of parties that do not show them to each other; see docs/federated.md."
 )
-app.command(federate_app)
 
 PartyFolder = Annotated[Path, Parameter(help="The folder of the party, which offer has made; it stays at home.")]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
@@ -100,9 +97,8 @@ def invite(
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
     from graphquilt import federated
-    from graphquilt.cli.embedder import named_embedder
-    from graphquilt.cli.values import changed
-    from graphquilt.embedders.contract import free_motions
+    from graphquilt.cli import changed, named_embedder
+    from graphquilt.embedders import free_motions
     from graphquilt.pipeline import Recipe
 
     if (sample is None) != (start is None):
@@ -151,7 +147,7 @@ def offer(
 ) -> None:
     """Embed the network of a party, and offer keyed pseudonyms of the nodes that it may share."""
     from graphquilt import federated
-    from graphquilt.cli.embedder import named_embedder
+    from graphquilt.cli import named_embedder
     from graphquilt.pipeline import Recipe
 
     agreed = federated.Round.load(round)
@@ -283,7 +279,7 @@ def apply(
 ) -> None:
     """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
     from graphquilt import federated
-    from graphquilt.jobs.export import format_of, write_embedding
+    from graphquilt.jobs import format_of, write_embedding
 
     name, own, message = format_of(out), _party(party), federated.Message.load(transform)
     ids, X = federated.apply(own, message)
