@@ -101,7 +101,7 @@ def embedding_error(X, points):
 
 def compared_alignment(p, d, k, noise):
     """Whole alignments of the same patches, ours and the authors' way, in turn."""
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=noise)
     patches, n = [(nodes, X.astype(np.float32)) for nodes, X in made.patches], len(made.points)
@@ -120,7 +120,7 @@ def compared_alignment(p, d, k, noise):
 def level_by_level(p, d, k, noise):
     """Rotation errors of a flat alignment and of one level by level."""
     import graphquilt as gq
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=noise)
     row = {"p": p, "d": d, "k": k, "noise": noise}
@@ -136,7 +136,7 @@ def measured_overlaps(p, d, k):
     """The least wall time of measuring all overlaps."""
     from graphquilt.alignment.measuring import measure_overlaps
     from graphquilt.alignment.overlap import index_patches
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=0.1)
     index, walls = index_patches(made.patches), []
@@ -151,7 +151,7 @@ def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
     from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.rotations import synchronize_rotations
-    from graphquilt.synthetic import rotation_measurements
+    from graphquilt.testing import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
 
@@ -183,8 +183,8 @@ def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
     from graphquilt.alignment import AlignOptions
     from graphquilt.alignment.rotations import synchronize_rotations
-    from graphquilt.synthetic import random_rotations
-    from graphquilt.synthetic.quilts import ring_with_chords
+    from graphquilt.testing import random_rotations
+    from graphquilt.testing.quilts import ring_with_chords
 
     rng = np.random.default_rng(0)
     with PeakMemory() as memory:
@@ -231,7 +231,7 @@ class MappedPatches:
 def whole_alignment(p, d, k, noise):
     """Overlaps, transforms, rotations, translations, edge errors and centroid of patches that lie in files."""
     import graphquilt as gq
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     with tempfile.TemporaryDirectory() as folder:
         row = json.dumps([p, d, k, noise])
@@ -261,7 +261,7 @@ def _stitch(patches, edges, n):
 
 def write_quilt(folder, p, d, k, noise):
     """Make the problem in another process, so that making it does not count as aligning it."""
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=noise)
     for number, (nodes, X) in enumerate(made.patches):
@@ -274,7 +274,7 @@ def write_quilt(folder, p, d, k, noise):
 def thread_control(p, d, k):
     """The least wall time of several alignments."""
     import graphquilt as gq
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=0.1)
     gq.align(made.patches, made.edges)
@@ -288,8 +288,8 @@ def thread_control(p, d, k):
 
 def write_largest(folder, p, d, k, *, noise, overlap):
     """Write patches whose points are made edge by edge, so that they never lie in memory together."""
-    from graphquilt.synthetic import random_rotations
-    from graphquilt.synthetic.quilts import ring_with_chords
+    from graphquilt.testing import random_rotations
+    from graphquilt.testing.quilts import ring_with_chords
 
     edges = ring_with_chords(p, k, np.random.default_rng(0))
     incident = [np.flatnonzero((edges == n).any(axis=1)) for n in range(p)]
@@ -309,7 +309,7 @@ def largest_alignment(folder, kind, *row):
     """One alignment of patches in files that are larger than the memory; without the centroid."""
     p, d, k, noise, overlap = row
     import graphquilt as gq
-    from graphquilt.synthetic import quilt
+    from graphquilt.testing import quilt
 
     small = quilt(20, d, noise=0.1, seed=1)
     gq.align([(nodes, X.astype(np.float32)) for nodes, X in small.patches])

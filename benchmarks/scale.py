@@ -30,7 +30,7 @@ from graphquilt.graph.files import attach
 from graphquilt.graph.largest import save_largest_component
 from graphquilt.jobs import Source
 from graphquilt.patches import LazySequence
-from graphquilt.synthetic import random_rotations
+from graphquilt.testing import random_rotations
 from measuring import PeakMemory, alone, machine
 from peer_methods import PEERS
 from studies.citations import citation_graph

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 import graphquilt as gq
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 made = quilt(12, 4, noise=0.01, scaled=True)
 alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.conformance import check_embedder
 from graphquilt.embedders.contract import checked_fit, free_motions
+from graphquilt.testing import check_embedder
 
 
 def two_columns(graph, seed):
@@ -217,7 +217,7 @@ def same_place(graph, seed):
 
 def test_check_embedder_reports_whether_patches_can_be_stitched():
     bad = check_embedder(gq.FunctionEmbedder(random_places, 2))
-    assert isinstance(bad, gq.conformance.EmbedderReport)
+    assert isinstance(bad, gq.testing.EmbedderReport)
     assert bad.aligned > 0.8
     assert "each patch chooses its own frame" in str(bad)
     assert "docs/embedders.md" in str(bad)
@@ -272,6 +272,6 @@ def test_check_embedder_says_what_is_wrong_with_a_shared_start(embedder, message
 
 
 def test_the_checks_are_public_names_of_the_package():
-    gq.conformance.check_embedder(gq.SVD(2))
-    gq.conformance.check_partitioner(gq.Metis(3), n_patches=3)
-    gq.conformance.check_store(dict)
+    gq.testing.check_embedder(gq.SVD(2))
+    gq.testing.check_partitioner(gq.Metis(3), n_patches=3)
+    gq.testing.check_store(dict)

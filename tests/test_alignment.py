@@ -13,7 +13,7 @@ import graphquilt as gq
 from graphquilt.alignment import measuring, opened, rotations
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.linalg import relative_rotation
-from graphquilt.synthetic import quilt, random_rotations
+from graphquilt.testing import quilt, random_rotations
 
 
 def fitted(X, Y, *, scale=True):

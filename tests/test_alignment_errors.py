@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 
 @pytest.fixture

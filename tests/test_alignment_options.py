@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.synthetic import patchwork, quilt
+from graphquilt.testing import patchwork, quilt
 from test_alignment import fitted
 from test_synchronize import rotation_error
 

@@ -12,7 +12,7 @@ from graphquilt.datasets.loading import block_graph
 from graphquilt.errors import CoverError, InputError, JobError
 from graphquilt.evaluate import links, pairs
 from graphquilt.jobs import job as job_module
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 
 def in_blocks(monkeypatch, rows, dim):

@@ -32,13 +32,13 @@ LAYERS = {
     "evaluate": 4,
     "jobs": 5,
     "datasets": 5,
+    "testing": 5,
     "report": 6,
     "cli": 7,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
 SLICES = {"federated", "temporal"}
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
-BESIDE = {"conformance", "synthetic"}  # imported only by cli, tests, benchmarks and studies
 HEAVY = {
     "torch": {"embedders", "evaluate", "ingest"},
     "torch_geometric": {"embedders", "ingest"},
@@ -73,7 +73,7 @@ def imported(tree):
 
 
 def test_every_module_has_a_layer():
-    assert {package for package, _, _ in modules()} <= set(LAYERS) | SLICES | BESIDE
+    assert {package for package, _, _ in modules()} <= set(LAYERS) | SLICES
 
 
 def test_the_architecture_page_draws_these_layers():
@@ -98,9 +98,7 @@ def test_imports_only_go_down():
                 raise AssertionError(f"{path} imports {name}, an application")
             elif package in SLICES:
                 continue  # see below
-            elif parts[1] in BESIDE:
-                assert package in BESIDE | {"cli"}, f"{path} imports {name}"
-            elif package not in BESIDE:
+            else:
                 assert LAYERS[parts[1]] < LAYERS[package], f"{path} imports {name}, which is not below it"
 
 
@@ -167,7 +165,7 @@ def test_public_names_exist():
 
 
 def test_public_modules_are_there_without_an_import():
-    command = "import graphquilt as gq; gq.synthetic.quilt, gq.conformance.check_store, gq.datasets"
+    command = "import graphquilt as gq; gq.testing.quilt, gq.testing.check_store, gq.datasets"
     subprocess.run([sys.executable, "-c", command], check=True)
 
 

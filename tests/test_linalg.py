@@ -5,7 +5,7 @@ import pytest
 
 from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
 from graphquilt.linalg.laplacian import laplacian
-from graphquilt.synthetic.quilts import ring_with_chords
+from graphquilt.testing.quilts import ring_with_chords
 
 
 @pytest.fixture

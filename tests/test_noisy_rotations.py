@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_info
 from graphquilt.alignment import rotations
 from graphquilt.alignment.connection import Connection
 from graphquilt.linalg.procrustes import nearest_orthogonal
-from graphquilt.synthetic import random_rotations
-from graphquilt.synthetic.quilts import ring_with_chords
 from graphquilt.temporal import lag_edges
+from graphquilt.testing import random_rotations
+from graphquilt.testing.quilts import ring_with_chords
 
 TOL = 1e-5
 RANDOM = np.inf  # a noise level: measured rotations that have nothing to do with any truth

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import graphquilt as gq
 from graphquilt.errors import CoverError, InputError, OverlapError
 from graphquilt.linalg import relative_rotation, relative_scale
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 MADE = quilt(6, 3, noise=0.1, scaled=True, seed=0)
 OPTIONS = [gq.AlignOptions(), gq.AlignOptions(motions=gq.Motions(scale=True)), gq.AlignOptions(robust=True)]

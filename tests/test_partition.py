@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from extras import needs
 from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
-from graphquilt.conformance.partitioner import check_partitioner, sample_graphs
 from graphquilt.errors import InputError
 from graphquilt.partition import edge_cut
+from graphquilt.testing.partitioner import check_partitioner, sample_graphs
 
 
 def random_graph(n, m, seed, *, weighted=False):

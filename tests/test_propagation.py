@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.conformance import check_embedder
 from graphquilt.embedders import BasisEncoder, Surroundings, reduction, signals
 from graphquilt.errors import FormatError, InputError
+from graphquilt.testing import check_embedder
 
 N, WIDTH = 90, 12
 

@@ -10,7 +10,7 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt.cli.demo.quilt_picture import draw_stages
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 
 def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):

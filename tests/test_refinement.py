@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 
 
 def spread(patches, alignment, weights=None):

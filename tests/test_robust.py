@@ -9,7 +9,7 @@ import pytest
 import graphquilt as gq
 from graphquilt.alignment.verdict import culprits, grade, is_tied
 from graphquilt.patches import Patch
-from graphquilt.synthetic import quilt
+from graphquilt.testing import quilt
 from test_synchronize import rotation_error
 
 ROBUST = gq.AlignOptions(robust=True)

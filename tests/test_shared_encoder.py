@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.conformance import check_embedder
 from graphquilt.embedders import Surroundings
 from graphquilt.embedders.seeding import averaged, ego_nets, feature_counts, joined, sample_of
 from graphquilt.errors import InputError
+from graphquilt.testing import check_embedder
 
 
 def quick(kind=gq.VGAE, dim=4, **options):

@@ -9,7 +9,7 @@ import graphquilt as gq
 from graphquilt.alignment import connection, measuring
 from graphquilt.alignment import statistics as statistics_module
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
-from graphquilt.synthetic import patchwork, quilt
+from graphquilt.testing import patchwork, quilt
 from test_synchronize import rotation_error
 
 OPTIONS = [

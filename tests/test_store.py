@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from graphquilt.checksums import sealed_text
-from graphquilt.conformance import check_store
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import checked
 from graphquilt.jobs import DirectoryStore
@@ -24,6 +23,7 @@ from graphquilt.patches import PatchGraph
 from graphquilt.pipeline import Record, stored_patch_graph
 from graphquilt.pipeline.cutting import keep_patch_graph
 from graphquilt.pipeline.records import patch_graph_fingerprint
+from graphquilt.testing import check_store
 
 KEY = "patches/00003/graph"
 

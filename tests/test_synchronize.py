@@ -16,8 +16,8 @@ from graphquilt.linalg.eigen import lowest_eigenpairs, orthonormalize
 from graphquilt.linalg.filtered import filtered_eigenpairs
 from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
 from graphquilt.linalg.procrustes import nearest_orthogonal, relative_rotation, relative_scale
-from graphquilt.synthetic import random_rotations, rotation_measurements
-from graphquilt.synthetic.quilts import ring_with_chords
+from graphquilt.testing import random_rotations, rotation_measurements
+from graphquilt.testing.quilts import ring_with_chords
 
 
 def rotation_error(S, truth):

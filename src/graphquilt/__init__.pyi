@@ -1,14 +1,13 @@
 # The public names of graphquilt. lazy_loader reads this list too: it is the only one.
 from . import alignment as alignment
-from . import conformance as conformance
 from . import datasets as datasets
 from . import embedders as embedders
 from . import errors as errors
 from . import evaluate as evaluate
 from . import federated as federated
 from . import ingest as ingest
-from . import synthetic as synthetic
 from . import temporal as temporal
+from . import testing as testing
 from .alignment import Alignment as Alignment
 from .alignment import AlignOptions as AlignOptions
 from .alignment import OverlapStatistics as OverlapStatistics

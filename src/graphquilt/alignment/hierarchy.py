@@ -60,7 +60,7 @@ def align_hierarchical(
 
     Examples
     --------
-    >>> from graphquilt.synthetic import quilt
+    >>> from graphquilt.testing import quilt
     >>> example = quilt(30, 2, seed=0)
     >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-6)
     True

@@ -58,7 +58,7 @@ class Embedder(Protocol):
       the whole graph, each patch then gets its rows; and ``motions_started``, the motions that stay free after the
       start (by default none); and ``starts_on(graph)``, which says whether there can be a shared start on a graph.
 
-    Run :func:`graphquilt.conformance.check_embedder` on your own embedder.
+    Run :func:`graphquilt.testing.check_embedder` on your own embedder.
     """
 
     @property

@@ -13,7 +13,7 @@ from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.evaluate import procrustes_error
 from graphquilt.cli.demo.quilt_picture import draw_stages, plane_colours
-from graphquilt.synthetic import patchwork
+from graphquilt.testing import patchwork
 
 __all__ = ["quilt_demo"]
 

@@ -7,10 +7,10 @@ import pickle
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.conformance.stitching import EmbedderReport, compare_halves
 from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
+from graphquilt.testing.stitching import EmbedderReport, compare_halves
 
 __all__ = ["check_embedder"]
 

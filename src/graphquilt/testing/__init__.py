@@ -1,0 +1,19 @@
+"""Checks of your own partitioner, embedder or store, and problems with known answers to try them on."""
+
+from graphquilt.testing.embedder import check_embedder
+from graphquilt.testing.partitioner import check_partitioner
+from graphquilt.testing.quilts import Quilt, patchwork, quilt, random_rotations, rotation_measurements
+from graphquilt.testing.stitching import EmbedderReport
+from graphquilt.testing.store import check_store
+
+__all__ = [
+    "EmbedderReport",
+    "Quilt",
+    "check_embedder",
+    "check_partitioner",
+    "check_store",
+    "patchwork",
+    "quilt",
+    "random_rotations",
+    "rotation_measurements",
+]
