@@ -160,13 +160,13 @@ def fennel_cut():
     n, p = graph.n_nodes, 1000
     gq.Fennel(3, passes=1)(small_ring())
     seconds, labels = best(1, lambda: gq.Fennel(p, passes=1, balance=1.1)(graph))
-    two = gq.partition.edge_cut(graph, gq.Fennel(p, passes=2, balance=1.1)(graph))
+    two = gq.patches.edge_cut(graph, gq.Fennel(p, passes=2, balance=1.1)(graph))
     cap = max(int(1.1 * n / p), -(-n // p))
     fennel_as_written(graph.indptr[:1], graph.indices, 2, 1.0, 1)
     alpha = graph.n_edges / 2 * p**0.5 / n**1.5
     direct, plain = best(1, lambda: fennel_as_written(graph.indptr, graph.indices, p, alpha, cap))
     largest = np.bincount(labels).max() / (n / p)
-    ours, theirs = gq.partition.edge_cut(graph, labels), gq.partition.edge_cut(graph, plain)
+    ours, theirs = gq.patches.edge_cut(graph, labels), gq.patches.edge_cut(graph, plain)
     return {
         "work": f"Fennel on R-MAT, {n:,} nodes, {graph.n_edges // 2:,} edges, 1000 clusters, balance 1.1",
         "must": "largest cluster ≤ 1.1 × mean, cut no worse than the O(n·p) transcription with the same cap",

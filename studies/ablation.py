@@ -14,7 +14,7 @@ from graphquilt.datasets import catalogue
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions, quality
-from graphquilt.partition import Fennel, Louvain, Metis, Partitioner
+from graphquilt.patches import Fennel, Louvain, Metis, Partitioner
 from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
 from graphquilt.pipeline.description import plain
 from studies.cells import Row, cell_seed, read_cells

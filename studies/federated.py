@@ -18,7 +18,7 @@ from graphquilt.embedders import VGAE, Embedder, Propagation
 from graphquilt.errors import OverlapError
 from graphquilt.evaluate import EvaluationOptions, InvariantLogistic, Split, quality, random_splits, reconstruction_auc
 from graphquilt.graph import Graph
-from graphquilt.partition import Metis
+from graphquilt.patches import Metis
 from graphquilt.pipeline import Record
 from graphquilt.pipeline.description import plain
 from studies.cells import Row, cell_seed, check_names

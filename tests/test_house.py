@@ -24,7 +24,6 @@ LAYERS = {
     "linalg": 1,
     "locks": 1,
     "ingest": 2,
-    "partition": 2,
     "patches": 2,
     "alignment": 3,
     "embedders": 3,

@@ -16,8 +16,7 @@ from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
 from graphquilt.evaluate import Grid
 from graphquilt.jobs import Job, JobSettings
-from graphquilt.partition import Fennel
-from graphquilt.patches import Conductance
+from graphquilt.patches import Conductance, Fennel
 from graphquilt.pipeline import Cutting, Recipe
 from studies import large_report
 from studies.citations import citation_graph

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extras import needs
 from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
 from graphquilt.errors import InputError
-from graphquilt.partition import edge_cut
+from graphquilt.patches import edge_cut
 from graphquilt.testing.partitioner import check_partitioner, sample_graphs
 
 

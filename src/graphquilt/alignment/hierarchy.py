@@ -169,7 +169,7 @@ def _cut(level: _Level) -> Int64Array:
     if level.n <= level.branching:
         return np.zeros(level.n, dtype=np.int64)
     from graphquilt.graph import Graph
-    from graphquilt.partition import Metis
+    from graphquilt.patches import Metis
 
     graph = Graph(adjacency(level.edges, level.statistics.sizes, level.n))
     return np.asarray(Metis(n_patches=-(-level.n // level.branching))(graph), dtype=np.int64)

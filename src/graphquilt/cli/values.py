@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import JobSettings, Source
-    from graphquilt.partition import Partitioner
+    from graphquilt.patches import Partitioner
     from graphquilt.pipeline import Cutting, Recipe, Store
 
 __all__ = [
@@ -198,7 +198,7 @@ def _partitioner(
 
 def _streamed(partitioner: Partitioner | type | None, settings: Mapping[str, object]) -> Partitioner | type | None:
     """Return Fennel with other settings; these suit no other partitioner."""
-    from graphquilt.partition import Fennel
+    from graphquilt.patches import Fennel
 
     if not settings:
         return partitioner

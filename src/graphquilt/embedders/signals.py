@@ -14,7 +14,7 @@ from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array, 
 from graphquilt.embedders.propagation_kernels import mark_neighbours, membership_step, propagation_step
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.partition import Fennel, Metis
+from graphquilt.patches import Fennel, Metis
 
 __all__ = [
     "Signal",

@@ -1,24 +1,39 @@
-"""Patches, and the graph of patches that overlap."""
+"""From a graph to overlapping patches: partitioners, Algorithms 1 and 2, and the graph of patches that overlap.
 
+A partitioner is a frozen value with the parameters of its method; any other callable with the signature
+``graph -> labels`` serves as well, and so does an array of labels computed elsewhere.
+"""
+
+from graphquilt.patches.clusters import Partitioner, edge_cut, merge_small
 from graphquilt.patches.construction import patch_graph
 from graphquilt.patches.expansion import Limits, smallest_cluster
+from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
 from graphquilt.patches.inside import coverage, coverage_weights
 from graphquilt.patches.node_sets import LazySequence, NodeSets
+from graphquilt.patches.partition_packages import KaMinPar, Leiden, Louvain, Metis
 from graphquilt.patches.patch import Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 
 __all__ = [
     "Conductance",
     "EdgeWeight",
+    "Fennel",
+    "KaMinPar",
     "LazySequence",
+    "Leiden",
     "Limits",
+    "Louvain",
+    "Metis",
     "NodeSets",
+    "Partitioner",
     "Patch",
     "PatchGraph",
     "Resistance",
     "coverage",
     "coverage_weights",
+    "edge_cut",
+    "merge_small",
     "patch_graph",
     "smallest_cluster",
 ]

@@ -14,8 +14,17 @@ from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
-from graphquilt.partition import Metis, Partitioner, merge_small
-from graphquilt.patches import Conductance, Limits, PatchGraph, Resistance, patch_graph, smallest_cluster
+from graphquilt.patches import (
+    Conductance,
+    Limits,
+    Metis,
+    Partitioner,
+    PatchGraph,
+    Resistance,
+    merge_small,
+    patch_graph,
+    smallest_cluster,
+)
 from graphquilt.pipeline.description import describe, differences
 from graphquilt.pipeline.measurement import measured
 from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint

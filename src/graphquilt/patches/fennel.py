@@ -12,8 +12,8 @@ from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.kernels import breadth_first
-from graphquilt.partition import kernels
-from graphquilt.partition.clusters import check_n_patches, fill_empty
+from graphquilt.patches import partition_kernels as kernels
+from graphquilt.patches.clusters import check_n_patches, fill_empty
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Fennel"]

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.partition.clusters import check_n_patches, fill_empty, whole_weights
+from graphquilt.patches.clusters import check_n_patches, fill_empty, whole_weights
 
 __all__ = ["KaMinPar", "Leiden", "Louvain", "Metis"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError, counted
 from graphquilt.graph import Graph, check_labels
-from graphquilt.partition import kernels
+from graphquilt.patches import partition_kernels as kernels
 
 __all__ = ["Partitioner", "check_n_patches", "edge_cut", "fill_empty", "merge_small", "whole_weights"]
 
