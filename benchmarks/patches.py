@@ -25,7 +25,7 @@ import numpy as np
 
 import graphquilt as gq
 from graphquilt.graph import check_labels
-from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.graph.reading.assembly import Columns, assemble
 from graphquilt.patches import Conductance, Resistance
 from graphquilt.patches.sparsify import conductance, sparsify
 
@@ -114,7 +114,7 @@ def fennel_speed():
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         edges = rng.integers(0, n, (2, m), dtype=np.int32)
-        graph = gq.ingest.build_csr(edges, folder, n_nodes=n)
+        graph = gq.graph.build_csr(edges, folder, n_nodes=n)
         del edges
         graph = gq.Graph.from_arrays(np.array(graph.indptr), np.array(graph.indices))
     labels = rng.integers(0, 10_000, n).astype(np.int32)
@@ -287,10 +287,10 @@ def out_of_core():
             edges[:, start : start + 10_000_000] = rng.integers(0, n, (2, min(10_000_000, m - start)))
         del edges
         small = rng.integers(0, 9, (2, 20)).astype(np.int32)
-        gq.ingest.build_csr(small, Path(folder) / "warm")
+        gq.graph.build_csr(small, Path(folder) / "warm")
         build_in_memory(small[0], small[1], 9)
         with Watch() as watch:
-            graph = gq.ingest.build_csr(path, Path(folder) / "graph", n_nodes=n, memory=1 << 30)
+            graph = gq.graph.build_csr(path, Path(folder) / "graph", n_nodes=n, memory=1 << 30)
         edges = np.load(path)
         with Watch() as inside:
             indptr, indices = build_in_memory(edges[0], edges[1], n)

@@ -28,7 +28,7 @@ far = rng.random(len(source)) < 0.01
 target[far] = rng.integers(n, size=far.sum())
 np.save(folder / "edges.npy", np.stack([source, target]))
 
-gq.ingest.build_csr(np.load(folder / "edges.npy", mmap_mode="r"), folder / "graph", memory=1 << 28)
+gq.graph.build_csr(np.load(folder / "edges.npy", mmap_mode="r"), folder / "graph", memory=1 << 28)
 graph = gq.Graph.open(folder / "graph")
 cutting = gq.Cutting(10, partitioner=gq.Fennel(10), edge_weight=gq.Conductance())
 result = gq.embed(graph, dim=8, cutting=cutting, store=gq.DirectoryStore(folder / "job"))

@@ -11,10 +11,9 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.graph import Graph
+from graphquilt.graph import Graph, build_csr
 from graphquilt.graph.files import DESCRIPTION, open_array
-from graphquilt.ingest import build_csr
-from graphquilt.ingest.pickles import load_torch
+from graphquilt.graph.reading.pickles import load_torch
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Papers", "mag240m_papers", "read_mag240m"]
@@ -104,7 +103,7 @@ def read_mag240m(
     out : path
         Where the CSR goes (some 11 GB, and 21 GB more while it is built). A graph that is there is opened.
     memory, progress
-        As for :func:`graphquilt.ingest.build_csr`.
+        As for :func:`graphquilt.graph.build_csr`.
     """
     papers = mag240m_papers(folder)
     target = Path(out)

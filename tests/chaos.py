@@ -636,7 +636,7 @@ def try_circumstances(names, *, seed=0, end=float("inf"), zygote=None, times=Non
 
 
 MODULES = (
-    *("graphquilt.cli", "graphquilt.jobs", "graphquilt.temporal", "graphquilt.ingest", "graphquilt.temporal.traffic"),
+    *("graphquilt.cli", "graphquilt.jobs", "graphquilt.temporal", "graphquilt.graph", "graphquilt.temporal.traffic"),
     *("numba", "scipy.sparse.linalg", "scipy.linalg", "pyarrow.csv", "pyarrow.parquet"),
 )
 

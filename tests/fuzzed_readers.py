@@ -133,7 +133,7 @@ def _make_vectors(folder):
 
 
 def _read_vectors(folder, path):
-    from graphquilt.ingest import read_vectors
+    from graphquilt.graph import read_vectors
 
     path = folder / "x.npy" if path.name == "x.ids.npy" else path
     ids, X = read_vectors(path)
@@ -174,14 +174,14 @@ def _make_out_of_core(folder):
 
 
 def _read_out_of_core(folder, path):
-    from graphquilt.ingest import build_csr
+    from graphquilt.graph import build_csr
 
     with _emptied(folder.parent / "out") as out:
         _check_graph(build_csr(path, out, n_nodes=1000, memory=1 << 24))
 
 
 def _make_unfinished_build(folder):
-    from graphquilt.ingest import build_csr
+    from graphquilt.graph import build_csr
 
     def stop(event):
         if event.stage == "distributing edges":
@@ -193,7 +193,7 @@ def _make_unfinished_build(folder):
 
 
 def _read_unfinished_build(folder, path):
-    from graphquilt.ingest import build_csr
+    from graphquilt.graph import build_csr
 
     copy = folder.parent / "copy"
     with _emptied(copy):

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from damage import damaged_copies
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array, map_arrays, open_archive, save_arrays
+from graphquilt.graph import read_edges
 from graphquilt.graph.sparse import saved_sparse
-from graphquilt.ingest import read_edges
 from graphquilt.jobs.source import read_array, read_features
 
 READERS = (map_array, lambda path: map_arrays(path, ("a",)), load_arrays)

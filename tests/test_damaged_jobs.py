@@ -21,7 +21,7 @@ from graphquilt.cli import main
 from graphquilt.embedders import Surroundings
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.ingest import read_edges
+from graphquilt.graph import read_edges
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source, evaluate_job, export_embedding, job_status
 from graphquilt.jobs import source as source_module
 from graphquilt.pipeline.records import graph_of, graph_record

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
-from graphquilt.ingest.pickles import load_npz, load_pickle, load_torch
+from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
 
 # nodes, edges in both directions, features, classes of the largest component
 COUNTS = {

@@ -12,10 +12,10 @@ import graphquilt as gq
 from graphquilt.checksums import sealed_text
 from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph, checked, references
+from graphquilt.graph import Graph, build_csr, checked, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
-from graphquilt.ingest import build_csr, outofcore
+from graphquilt.graph.reading import outofcore
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline.records import graph_fingerprint
 from graphquilt.pipeline.store import Record

@@ -16,7 +16,7 @@ import graphquilt as gq
 from damage import damaged_copies
 from extras import needs
 from graphquilt.errors import FormatError, QuiltError
-from graphquilt.ingest.pickles import load_npz, load_pickle, load_torch
+from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
 from graphquilt.jobs.source import read_array, read_features
 from studies.mag240m import read_mag240m
 
@@ -438,12 +438,12 @@ def test_no_link_makes_a_build_write_or_remove_elsewhere(tmp_path, elsewhere):
     target.mkdir()
     (target / "building").symlink_to(elsewhere)
     with pytest.raises(QuiltError, match="there is a link on the way"):
-        gq.ingest.build_csr(edges, target)
+        gq.graph.build_csr(edges, target)
     (target / "building").unlink()
     (target / "building").mkdir()
     (target / "building" / "0.rows").symlink_to(elsewhere / "letter.txt")
     with pytest.raises(QuiltError, match="there is a link on the way"):
-        gq.ingest.build_csr(edges, target)
+        gq.graph.build_csr(edges, target)
 
 
 def test_edges_that_a_build_has_not_written_are_not_sorted(tmp_path):
@@ -453,11 +453,11 @@ def test_edges_that_a_build_has_not_written_are_not_sorted(tmp_path):
 
     edges = np.array([[0, 1, 2], [1, 2, 0]])
     with pytest.raises(KeyboardInterrupt):
-        gq.ingest.build_csr(edges, tmp_path / "g", progress=stop)
+        gq.graph.build_csr(edges, tmp_path / "g", progress=stop)
     state = json.loads((tmp_path / "g" / "building" / "progress.json").read_text())
     (tmp_path / "g" / "building" / "progress.json").write_text(
         json.dumps(state | {"batches": -1, "lengths": [6], "sorted": 0, "written": 0})
     )
     np.full(6, 2**31, dtype=np.uint32).tofile(tmp_path / "g" / "building" / "0.rows")
     with pytest.raises(FormatError, match="Remove that folder and run again"):
-        gq.ingest.build_csr(edges, tmp_path / "g")
+        gq.graph.build_csr(edges, tmp_path / "g")

@@ -23,7 +23,6 @@ LAYERS = {
     "graph": 1,
     "linalg": 1,
     "locks": 1,
-    "ingest": 2,
     "patches": 2,
     "alignment": 3,
     "embedders": 3,
@@ -39,8 +38,8 @@ LAYERS = {
 SLICES = {"federated", "temporal"}
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
 HEAVY = {
-    "torch": {"embedders", "evaluate", "ingest"},
-    "torch_geometric": {"embedders", "ingest"},
+    "torch": {"embedders", "evaluate", "graph"},
+    "torch_geometric": {"embedders", "graph"},
     "matplotlib": {"report", "cli", "temporal"},
     "umap": {"report", "temporal"},
 }

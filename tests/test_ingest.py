@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from extras import needs
 from graphquilt import Graph, read_edges
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest import from_networkx, from_pyg, to_networkx, to_pyg
+from graphquilt.graph import from_networkx, from_pyg, to_networkx, to_pyg
 
 TRIANGLE = [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
 

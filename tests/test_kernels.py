@@ -61,5 +61,5 @@ def test_the_first_compilation_of_a_process_is_a_warning_and_later_ones_are_not(
 
 
 def test_numba_is_imported_only_when_a_kernel_runs():
-    command = "import sys, graphquilt.patches, graphquilt.ingest; sys.exit('numba' in sys.modules)"
+    command = "import sys, graphquilt.patches, graphquilt.graph; sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", command], check=True)

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError
-from graphquilt.ingest import build_csr, outofcore
-from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.sources import array_source
+from graphquilt.graph import build_csr
+from graphquilt.graph.reading import outofcore
+from graphquilt.graph.reading.assembly import Columns, assemble
+from graphquilt.graph.reading.sources import array_source
 
 
 def same(a, b):
@@ -81,7 +82,7 @@ def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_ste
     np.save(tmp_path / "edges.npy", edges)
     code = f"""
         import os
-        from graphquilt.ingest import build_csr
+        from graphquilt.graph import build_csr
         def stop(event):
             if event.stage == "distributing edges":
                 os._exit(9)
@@ -100,10 +101,10 @@ def test_a_full_disk_is_reported_and_the_build_can_go_on(tmp_path):
         import resource, graphquilt
         import numpy as np
         edges = np.load({str(tmp_path / "edges.npy")!r})
-        graphquilt.ingest.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
+        graphquilt.graph.build_csr(edges[:, :10], {str(tmp_path / "warm")!r})
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
         try:
-            graphquilt.ingest.build_csr(edges, {str(tmp_path / "g")!r})
+            graphquilt.graph.build_csr(edges, {str(tmp_path / "g")!r})
         except graphquilt.errors.JobError as error:
             assert "is full" in str(error) and "run the same command again" in str(error), error
         else:
@@ -163,7 +164,7 @@ def test_one_large_id_does_not_take_memory_for_all_nodes_below_it(tmp_path):
     code = f"""
         import re
         import numpy as np
-        from graphquilt.ingest import build_csr
+        from graphquilt.graph import build_csr
 
         def peak():
             return int(re.search("VmHWM: *(.*) kB", open("/proc/self/status", encoding="ascii").read())[1]) / 1024

@@ -10,7 +10,7 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.errors import DisconnectedError, FormatError, InputError, JobError
-from graphquilt.ingest import read_vectors
+from graphquilt.graph import read_vectors
 from graphquilt.jobs import Job, job_status
 
 N, D = 90, 3

@@ -5,7 +5,7 @@ from . import embedders as embedders
 from . import errors as errors
 from . import evaluate as evaluate
 from . import federated as federated
-from . import ingest as ingest
+from . import graph as graph
 from . import temporal as temporal
 from . import testing as testing
 from .alignment import Alignment as Alignment
@@ -30,7 +30,7 @@ from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
 from .graph import Graph as Graph
-from .ingest import read_edges as read_edges
+from .graph import read_edges as read_edges
 from .jobs import DirectoryStore as DirectoryStore
 from .jobs import Job as Job
 from .jobs import JobSettings as JobSettings

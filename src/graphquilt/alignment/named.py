@@ -12,7 +12,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, counted
-from graphquilt.ingest.vector_files import Vectors, check_vectors, read_vectors
+from graphquilt.graph.reading.vector_files import Vectors, check_vectors, read_vectors
 from graphquilt.patches import Patch
 
 __all__ = ["Numbered", "PatchesLike", "is_named", "numbered_patches", "with_numbers"]
@@ -55,7 +55,7 @@ def numbered_patches(patches: PatchesLike) -> Numbered:
     ----------
     patches : sequence or dict of patches
         Each is a Patch, a pair of ids (k,) and coordinates (k, d), a dict of names to vectors, or the path of a file
-        that :func:`graphquilt.ingest.read_vectors` reads. Ids are whole numbers or text; where both occur, all are
+        that :func:`graphquilt.graph.read_vectors` reads. Ids are whole numbers or text; where both occur, all are
         taken as text.
 
     Examples

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. The only package that prints or draws a progress bar.
+"""The command line: parse, call, print. Nothing else prints, but the commands of the applications.
 
 Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
 2 the input is wrong (one sentence, no traceback); 3 the fit is bad and ``--strict`` does not accept it; 1 a bug (with

@@ -55,7 +55,7 @@ def ingest(
     output: Output = Output(),
 ) -> None:
     """Turn a file of edges into a graph folder that opens memory-mapped."""
-    from graphquilt.ingest import read_edges
+    from graphquilt.graph import read_edges
     from graphquilt.jobs import Source
     from graphquilt.jobs.source import read_array, read_features
 
@@ -87,9 +87,8 @@ def _out_of_core(
     origin: Source, out: Path, reading: ReadingFlags, features: AnyArray | csr_array | None, labels: AnyArray | None
 ) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph import Graph, attach
+    from graphquilt.graph import Graph, attach, build_csr
     from graphquilt.graph.largest import save_largest_component
-    from graphquilt.ingest import build_csr
 
     edges, memory = Path(str(origin.path)), memory_bytes(reading.memory or "1G")
     place = out / "whole" if origin.largest_component else out

@@ -16,8 +16,8 @@ from graphquilt.datasets.catalogue import RECORDS, dataset_files
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.pickles import Placeholder, load_npz, load_pickle, load_torch
 from graphquilt.graph.sparse import check_size, csr_of
-from graphquilt.ingest.pickles import Placeholder, load_npz, load_pickle, load_torch
 
 __all__ = ["block_graph", "load_dataset"]
 

@@ -1,7 +1,27 @@
-"""Graph: the adjacency structure as plain CSR arrays, with what belongs to each node beside it."""
+"""Graph: the adjacency structure as plain CSR arrays, with what belongs to each node beside it, and how it is read.
+
+``reading`` makes graphs of files and of the objects of other packages, in memory or out of core.
+"""
 
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach
+from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_networkx, to_pyg
+from graphquilt.graph.reading.edge_files import read_edges
+from graphquilt.graph.reading.outofcore import build_csr
+from graphquilt.graph.reading.vector_files import read_vectors
 from graphquilt.graph.structure import Graph
 
-__all__ = ["Graph", "attach", "check_labels", "group", "short_labels"]
+__all__ = [
+    "Graph",
+    "attach",
+    "build_csr",
+    "check_labels",
+    "from_networkx",
+    "from_pyg",
+    "group",
+    "read_edges",
+    "read_vectors",
+    "short_labels",
+    "to_networkx",
+    "to_pyg",
+]

@@ -301,7 +301,7 @@ class Graph:
         """Return the graph with every edge in both directions; of two weights the larger one is used.
 
         A graph that is undirected already is returned as it is. The work is done in memory; for graphs that do not
-        fit there, see :func:`graphquilt.ingest.build_csr`.
+        fit there, see :func:`graphquilt.graph.build_csr`.
 
         Examples
         --------

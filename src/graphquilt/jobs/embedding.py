@@ -13,8 +13,8 @@ from graphquilt.embedders import Propagation
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
-from graphquilt.ingest import read_edges
-from graphquilt.ingest.given import GraphLike
+from graphquilt.graph import read_edges
+from graphquilt.graph.reading.given import GraphLike
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source

@@ -15,10 +15,9 @@ from graphquilt.arrays import AnyArray
 from graphquilt.checksums import file_checksum, is_checksum, is_settled, stamp
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays, map_array
-from graphquilt.graph import Graph
+from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.references import large_file, reference
 from graphquilt.graph.sparse import saved_sparse
-from graphquilt.ingest import read_edges
 from graphquilt.jobs.directory import JOB
 from graphquilt.pipeline.records import graph_fingerprint
 

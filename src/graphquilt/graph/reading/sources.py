@@ -14,7 +14,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
-from graphquilt.ingest.columns import Place, chosen_columns
+from graphquilt.graph.reading.columns import Place, chosen_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

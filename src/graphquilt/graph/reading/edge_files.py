@@ -12,14 +12,13 @@ import scipy.sparse as sp
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays
-from graphquilt.graph import Graph
 from graphquilt.graph.files import open_array, sparse_features
+from graphquilt.graph.reading.assembly import Columns, assemble
+from graphquilt.graph.reading.given import GraphLike, array_columns, arrow_columns, given_edges
+from graphquilt.graph.reading.sources import read_parquet
+from graphquilt.graph.reading.text_files import IdKind, read_text
 from graphquilt.graph.sparse import saved_sparse
-from graphquilt.graph.structure import Rows
-from graphquilt.ingest.assembly import Columns, assemble
-from graphquilt.ingest.given import GraphLike, array_columns, arrow_columns, given_edges
-from graphquilt.ingest.sources import read_parquet
-from graphquilt.ingest.text_files import IdKind, read_text
+from graphquilt.graph.structure import Graph, Rows
 
 __all__ = ["read_edges"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array
-from graphquilt.ingest.sources import check_room, open_parquet, signed, text_ids
-from graphquilt.ingest.text_files import text_lines
+from graphquilt.graph.reading.sources import check_room, open_parquet, signed, text_ids
+from graphquilt.graph.reading.text_files import text_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.structure import Features, Rows, is_symmetric
-from graphquilt.ingest import kernels
+from graphquilt.graph.reading import kernels
+from graphquilt.graph.structure import Features, Graph, Rows, is_symmetric
 
 __all__ = ["Columns", "assemble", "log_removed"]
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, counted
-from graphquilt.ingest.assembly import Columns
-from graphquilt.ingest.columns import SOURCES, TARGETS, chosen_columns
-from graphquilt.ingest.sources import check_room, text_ids
+from graphquilt.graph.reading.assembly import Columns
+from graphquilt.graph.reading.columns import SOURCES, TARGETS, chosen_columns
+from graphquilt.graph.reading.sources import check_room, text_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,13 +28,13 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_disk, check_inside, explained, write_text
-from graphquilt.graph import Graph
 from graphquilt.graph.checked import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
-from graphquilt.ingest import kernels
-from graphquilt.ingest.assembly import log_removed
-from graphquilt.ingest.sources import EdgeSource, edge_source
+from graphquilt.graph.reading import kernels
+from graphquilt.graph.reading.assembly import log_removed
+from graphquilt.graph.reading.sources import EdgeSource, edge_source
+from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["build_csr"]

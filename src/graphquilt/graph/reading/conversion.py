@@ -8,8 +8,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.graph import Graph
-from graphquilt.ingest.assembly import Columns, assemble
+from graphquilt.graph.reading.assembly import Columns, assemble
+from graphquilt.graph.structure import Graph
 
 __all__ = ["from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
 

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph
-from graphquilt.ingest.assembly import Columns
-from graphquilt.ingest.columns import Place
-from graphquilt.ingest.conversion import from_networkx, from_pyg, to_numpy
-from graphquilt.ingest.sources import edge_columns, edge_ends, plain_columns, signed, text_ids
+from graphquilt.graph.reading.assembly import Columns
+from graphquilt.graph.reading.columns import Place
+from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_numpy
+from graphquilt.graph.reading.sources import edge_columns, edge_ends, plain_columns, signed, text_ids
+from graphquilt.graph.structure import Graph
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,1 @@
+"""Graphs from files and from the objects of other packages, in memory or out of core."""
