@@ -72,6 +72,7 @@ bench: export OMP_NUM_THREADS = 1
 bench: $(READY)
 	$(BIN)/python benchmarks/align.py
 	$(BIN)/python benchmarks/patches.py --write docs/benchmarks-patches.md
+	$(BIN)/python benchmarks/far_field.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/jobs.py --write docs/benchmarks-jobs.md
 	$(BIN)/python benchmarks/evaluate.py

@@ -194,13 +194,12 @@ def cutting(n_patches, overlap=(512, 2048)):
 
 
 def propagation(row, folder):
-    embedder = gq.Propagation(DIM, context=gq.Context(growth=row["growth"]))
-    return end_to_end(row, folder / "job propagation", embedder, gq.Recipe.shared())
+    return end_to_end(row, folder / "job propagation", gq.Propagation(DIM), gq.Recipe.shared())
 
 
-def propagation_without_surroundings(row, folder):
-    embedder = gq.Propagation(DIM, context=None)
-    return end_to_end(row, folder / "job without surroundings", embedder, gq.Recipe.shared())
+def propagation_without_far_field(row, folder):
+    embedder = gq.Propagation(DIM, far_field=False)
+    return end_to_end(row, folder / "job without far field", embedder, gq.Recipe.shared())
 
 
 def propagation_alone(row, folder):
@@ -228,7 +227,7 @@ def end_to_end(row, place, embedder, recipe):
     with Timed() as timed:
         job.embed()
     costs = [job.store[f"patches/{k:05d}/embedding"].parameters for k in range(row["patches"])]
-    passes = [path for path in place.glob("patches/*/*.json") if path.stem.startswith(("offer", "embedding"))]
+    passes = [path for path in place.glob("patches/*/*.json") if path.stem.startswith(("kept", "embedding"))]
     total = sum(json.loads(path.read_text())["parameters"]["cpu_seconds"] for path in passes)
     losses = [cost["loss"] for cost in costs if "loss" in cost]
     figures["embed"] = timed.figures | {"patches_cpu_s": round(total, 1)}
@@ -304,8 +303,6 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--labelled", type=float, default=0.0115)
     parser.add_argument("--epochs", type=int, default=100, help="of the VGAE")
-    growth = "nodes around a patch that Propagation sees, in sizes of the patch"
-    parser.add_argument("--growth", type=float, default=4.0, help=growth)
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, *WITH_TRAINING))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
@@ -315,7 +312,7 @@ def main():
         stage = globals()[options.kind.replace(" ", "_")]
         print(json.dumps(stage(options.row, Path(options.row["folder"]))))
         return
-    names = ("papers", "citations", "patches", "features", "labelled", "epochs", "growth")
+    names = ("papers", "citations", "patches", "features", "labelled", "epochs")
     row = {name: getattr(options, name) for name in names}
     path = options.json or options.folder / "figures.json"
     results = json.loads(path.read_text()) if path.exists() else {}

@@ -37,7 +37,7 @@ RUNS = (("one worker", 1, False), ("two workers", 2, False), ("one of two is kil
 def begun(folder, name, n_patches):
     """Return a job whose patches are cut and not embedded."""
     settings = gq.JobSettings(
-        embedder=gq.Propagation(DIM, context=None),
+        embedder=gq.Propagation(DIM),
         cutting=cutting(n_patches),
         recipe=gq.Recipe.paper(),
         source=Source(path=str(folder / "graph")),

@@ -116,31 +116,20 @@ def small(
 def quality(
     *,
     out: OutFolder = Path("quality"),
-    datasets: Names = "cora,citeseer,amazon-photo,pubmed,coauthor-cs,wordnet",
-    models: Models = "propagation,structure,svd,vgae,dgi",
-    dims: Dims = "8,32,128",
-    ways: Names = "full,paper,shared,alone,reconstruction",
-    repetitions: Annotated[int, Parameter(help="Repetitions with other seeds of what is random, up to 3.")] = 3,
-    study: StudyFlags = StudyFlags(),
+    sets: Annotated[str, Parameter(help="Names of data sets, with commas; by default all eleven.")] = "",
+    only: Annotated[str, Parameter(help="Parts, with commas: stitched, signals, chosen, flickr, tenths.")] = "",
+    data: DataFolder = None,
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
-    """Measure what stitching loses: the whole graph, patches as in the paper, and patches from a shared start."""
-    from studies.quality import quality_cells
-    from studies.quality_report import quality_tables, write_quality
+    """Measure what stitching loses against one patch, and the default signal against others."""
+    from studies.npz_graphs import NAMES
+    from studies.quality import PARTS, quality_cells
+    from studies.quality_report import quality_page, write_quality
 
-    cells = quality_cells(
-        _words(datasets),
-        _words(models),
-        _numbers(dims),
-        _words(ways),
-        repetitions=repetitions,
-        seed=study.seed,
-        splits=study.splits,
-        data=study.data,
-    )
+    cells = quality_cells(_words(sets) or list(NAMES), _words(only) or PARTS, data=data)
     _run(cells, out, workers)
-    _show(write_quality(out), quality_tables, output)
+    _show(write_quality(out), quality_page, output)
 
 
 @app.command

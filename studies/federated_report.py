@@ -12,10 +12,11 @@ from graphquilt.errors import JobError
 from studies.cells import Row, read_cells
 from studies.federated import LIES
 from studies.figures import figure_of, markdown_table, save_figure
-from studies.quality_report import MODEL_NAMES, NAMES
+from studies.npz_graphs import NAMES
 
 __all__ = ["federated_tables", "write_federated"]
 
+MODEL_NAMES = {"propagation": "Propagation", "vgae": "VGAE"}
 _DISTRUSTED = ("distrusted", "distrusted_others")
 COLOURS = {3: "#0b6fb8", 10: "#d1495b"}
 

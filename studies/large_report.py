@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from graphquilt.arrays import Float32Array, Int64Array
-from graphquilt.embedders.principal import principal_directions
+from graphquilt.embedders.directions import leading
 from graphquilt.files import write_text
 from studies.cells import Row
 from studies.figures import figure_of, markdown_table, umap_plane
@@ -33,7 +35,7 @@ def draw_map(X: Float32Array, labels: Int64Array, path: Path) -> Row:
         points, plane = umap_plane(X), "UMAP"
     else:
         centred = X - X.mean(axis=0)
-        points = centred @ principal_directions(centred, 2)
+        points = centred @ leading((centred.T @ centred).astype(np.float64), 2)[1]
         plane = "two principal components, because umap is not installed (pip install graphquilt[viz])"
     figure, axes = figure_of(1, 1, 7, 7)
     axis = axes[0][0]

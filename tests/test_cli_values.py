@@ -1,6 +1,6 @@
 """Flags that become values: workers, embedders, cuttings, and what Dask workers must have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -48,13 +48,22 @@ def test_settings_are_read_as_they_are_meant():
     assert (model.init_seed, model.hidden, model.lr, model.featureless) == (None, 16, 1, "degree")
 
 
-def test_a_shared_start_is_no_setting_and_a_context_can_be_left_out():
-    model = embedder("propagation", "context=none", "structure=0.5", "clusters=64")
-    assert model == gq.Propagation(8, context=None, structure=0.5, clusters=64)
-    with pytest.raises(InputError, match=r"'start' is no setting of propagation; it has block, clusters, context"):
+def test_a_shared_start_is_no_setting():
+    assert embedder("propagation", "steps=4", "clusters=64") == gq.Propagation(8, steps=4, clusters=64)
+    with pytest.raises(InputError, match=r"'start' is no setting of propagation; it has block, clusters, far_field"):
         embedder("propagation", "start=1")
-    with pytest.raises(InputError, match="context of propagation takes"):
-        embedder("propagation", "context=2")
+
+
+def test_a_signal_is_set_by_its_name_or_by_its_parts():
+    assert embedder("propagation", "signal=edges").signal == gq.Signal.edges()
+    both = embedder("propagation", "signal=features", "signal.clusters=0.5")
+    assert both.signal == replace(gq.Signal.features(), clusters=0.5)
+    with pytest.raises(InputError, match="'2' is not a signal; choose one of default, features, edges"):
+        embedder("propagation", "signal=2")
+    with pytest.raises(InputError, match="'colour' is not a part of a signal; it has spread, raw"):
+        embedder("propagation", "signal.colour=1")
+    with pytest.raises(InputError, match="raw of a Signal is a number of at least 0"):
+        embedder("propagation", "signal.raw=-1")
 
 
 def test_settings_change_the_embedder_that_a_job_has():

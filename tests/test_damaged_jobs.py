@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from graphquilt import SVD, Cutting, Graph
 from graphquilt.checksums import sealed_text
 from graphquilt.cli import main
-from graphquilt.embedders import Surroundings
+from graphquilt.embedders import FarField
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.graph import read_edges
@@ -426,8 +426,32 @@ def test_forged_records_are_refused(job):
             Job.open(copy).stitch()
 
 
-def test_a_patch_says_in_whole_numbers_how_many_nodes_are_its_own():
-    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), Surroundings(2, 3, {}))
-    assert graph_of(record)[2].n_inner == 2
-    with pytest.raises(FormatError, match="True of its 3 nodes are its own"):
-        graph_of(Record(record.arrays, {**record.parameters, "n_inner": True}))
+def test_a_patch_says_in_whole_numbers_how_many_nodes_the_graph_has():
+    far = FarField(5, {"cluster": np.arange(3)}, {}, np.array([0, 1, 1, 2]), np.array([4, 0]))
+    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), far)
+    again = graph_of(record)[2]
+    assert (again.n_nodes, again.clusters.tolist(), again.indptr.tolist()) == (5, [4, 0], [0, 1, 1, 2])
+    for n_nodes in (True, 2, None, 5.0):
+        with pytest.raises(FormatError, match="has 3 nodes, and says that the whole graph has"):
+            graph_of(Record(record.arrays, {**record.parameters, "n_nodes": n_nodes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("survey_cluster", np.arange(2)),
+        ("survey_cluster", np.array(1)),
+        ("far_indptr", np.array([0, 1, 2])),
+        ("far_indptr", np.array([0, 1, 1, 9])),
+        ("far_indptr", np.array([0, 2, 1, 2])),
+        ("far_clusters", np.array([0.5, 1.0])),
+        ("far_clusters", np.zeros((2, 1), int)),
+        ("far_weights", np.array([1.0, np.nan])),
+        ("far_weights", np.ones(3)),
+    ],
+)
+def test_a_patch_whose_edges_to_the_rest_cannot_be_is_refused(name, array):
+    far = FarField(5, {"cluster": np.arange(3)}, {}, np.array([0, 1, 1, 2]), np.array([4, 0]), np.ones(2))
+    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), far)
+    with pytest.raises(FormatError):
+        graph_of(Record({**record.arrays, name: array}, record.parameters))

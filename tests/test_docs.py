@@ -28,8 +28,7 @@ from sklearn.decomposition import TruncatedSVD
 import graphquilt as gq
 graph = gq.Graph.open("blocks")
 patch_graph = gq.cut(graph, gq.Cutting(3), dim=32, seed=0)
-inner, nodes = np.arange(200), np.arange(300)
-grown_patch = graph.subgraph(nodes)
+grown_patch = graph.subgraph(np.arange(300))
 def my_function(graph, seed): return graph.features[:, :8].toarray()
 MyEmbedder = gq.SVD
 """,

@@ -174,7 +174,7 @@ def test_private_set_intersection_finds_what_pseudonyms_find(blocks, four):
 
 @pytest.mark.parametrize("lie", ["scrambled", "turned", "shifted"])
 def test_one_party_that_lies_is_found(blocks, lie):
-    parties, _ = offers(blocks, 6, gq.Propagation(4))
+    parties, _ = offers(blocks, 6, gq.Propagation(4, signal=gq.embedders.Signal.features()))
     rng = np.random.default_rng(0)
 
     def falsify(sender, message):
@@ -240,7 +240,7 @@ names = st.text(st.sampled_from("abcXYZ019._-"), min_size=0, max_size=8).map(lam
     seed=st.integers(0, 2**40),
 )
 def test_a_round_survives_toml_and_shows_any_change(tmp_path_factory, *, name, dim, parties, psi, scale, seed):
-    embedder = gq.Propagation(dim, context=None)
+    embedder = gq.Propagation(dim, clusters=dim)
     made, _, _ = federated.invite(
         name, embedder, motions=gq.Motions(scale=scale), parties=sorted(parties), psi=psi, seed=seed
     )

@@ -44,6 +44,31 @@ def test_subgraph_is_the_submatrix_and_everything_follows(spec, random):
     assert np.array_equal(part.node_ids, nodes * 7)
 
 
+@given(graphs, st.randoms(use_true_random=False), st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_split_has_the_subgraph_and_the_clusters_that_edges_leave_it_for(spec, random, k):
+    n, m, seed, weighted, directed = spec
+    A, graph = random_graph(n, m, seed, weighted=weighted, directed=directed)
+    nodes = np.array(random.sample(range(n), random.randint(0, n)), dtype=int)
+    cluster = np.random.default_rng(seed).integers(0, k, n).astype(np.int32)
+    part, (indptr, clusters, weights) = graph.split(nodes, cluster)
+    assert np.array_equal(part.adjacency.toarray(), A[np.ix_(nodes, nodes)])
+    assert np.array_equal(part.features, graph.features[nodes])
+    outside = np.setdiff1d(np.arange(n), nodes)
+    assert len(indptr) == len(nodes) + 1
+    assert len(weights) == (len(clusters) if graph.weights is not None else 0)
+    for row, node in enumerate(nodes):
+        ends = outside[A[node, outside] > 0]
+        edges = slice(indptr[row], indptr[row + 1])
+        assert sorted(clusters[edges].tolist()) == sorted(cluster[ends].tolist())
+        if graph.weights is not None:
+            found = np.bincount(clusters[edges], weights=weights[edges], minlength=k)
+            np.testing.assert_allclose(found, np.bincount(cluster[ends], weights=A[node, ends], minlength=k))
+    alone, (_, none, _) = graph.split(nodes, np.empty(0, dtype=np.int32))
+    assert len(none) == 0
+    assert np.array_equal(alone.indices, part.indices)
+
+
 def test_subgraph_of_a_wide_graph_needs_no_table():
     n = (1 << 22) + 10
     graph = Graph.from_arrays(

@@ -18,8 +18,16 @@ from extras import needs
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
 STAGES = {
-    "default": ("labels", "patch_graph", "survey", "patches/00001/offer0", "patches/00002/embedding", "alignment"),
-    "vgae": ("starts/0/0", "patches/00003/offer1", "starts/1/1", "patches/00007/embedding"),
+    "default": (
+        "labels",
+        "patch_graph",
+        "clusters",
+        "survey",
+        "patches/00001/kept0",
+        "patches/00002/embedding",
+        "alignment",
+    ),
+    "vgae": ("starts/0/0", "patches/00003/kept1", "starts/1/1", "patches/00007/embedding"),
 }
 
 

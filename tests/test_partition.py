@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from extras import needs
 from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
-from graphquilt.errors import InputError
-from graphquilt.patches import edge_cut
+from graphquilt.errors import FormatError, InputError
+from graphquilt.patches import CoarseGraph, Multilevel, coarse_graph, edge_cut, fine_clusters, merge_clusters
 from graphquilt.testing.partitioner import check_partitioner, sample_graphs
 
 
@@ -32,6 +32,7 @@ def random_graph(n, m, seed, *, weighted=False):
         Fennel(20),
         Fennel(3, passes=5, order="random", seed=1),
         Fennel(3, order="breadth-first"),
+        Multilevel(3),
     ],
     ids=str,
 )
@@ -183,3 +184,91 @@ def test_merge_small(n, m, p, least):
         assert len(set(merged[labels == cluster])) == 1
     if np.bincount(labels).min() >= least:
         assert np.array_equal(merged, labels)
+
+
+# Fine clusters, and the graph between them
+
+
+@given(st.integers(1, 40), st.integers(0, 120), st.integers(1, 6), st.booleans())
+@settings(max_examples=40)
+def test_the_graph_between_clusters_has_the_sums_of_the_edges(n, m, k, weighted):
+    rng = np.random.default_rng(n * m + k)
+    A = sp.coo_array((rng.uniform(0.5, 2, m) if weighted else np.ones(m), rng.integers(0, n, (2, m))), shape=(n, n))
+    A = sp.csr_array(A + A.T)
+    A.setdiag(0)
+    A.eliminate_zeros()
+    A.data = A.data if weighted else np.ones_like(A.data)
+    clusters = np.unique(rng.integers(0, k, n), return_inverse=True)[1]
+    coarse = coarse_graph(Graph(A), clusters)
+    members = (clusters == np.arange(clusters.max() + 1)[:, None]).astype(float)
+    np.testing.assert_allclose(coarse.between.toarray(), members @ A @ members.T, atol=1e-9)
+    assert np.array_equal(coarse.sizes, members.sum(axis=1))
+    total = A.sum()
+    inside = np.trace(members @ A @ members.T) / total if total else 0
+    assert coarse.inside == pytest.approx(inside)
+    again = CoarseGraph.from_arrays(coarse.to_arrays(), n)
+    assert np.array_equal(again.clusters, coarse.clusters)
+    assert (again.between != coarse.between).nnz == 0
+
+
+@given(st.integers(1, 60), st.integers(0, 200))
+@settings(max_examples=25)
+def test_fine_clusters_are_numbered_without_gaps(n, m):
+    graph = random_graph(n, m, n + m)
+    labels = fine_clusters(graph)
+    assert labels.shape == (n,)
+    assert np.array_equal(np.unique(labels), np.arange(labels.max() + 1))
+    assert np.bincount(labels).max() <= 4
+    assert np.array_equal(fine_clusters(graph), labels)
+
+
+def test_fine_clusters_follow_the_edges():
+    """Dense communities in a row: hardly any cluster has nodes of two."""
+    rng = np.random.default_rng(0)
+    home = np.arange(240) // 30
+    A = np.triu(rng.random((240, 240)) < np.where(home[:, None] == home, 0.4, 0.01), 1).astype(float)
+    labels = fine_clusters(Graph(sp.csr_array(A + A.T)))
+    pure = [len(np.unique(home[labels == cluster])) == 1 for cluster in range(labels.max() + 1)]
+    assert np.mean(pure) > 0.8
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 10])
+def test_merged_clusters_are_balanced_and_whole(count):
+    rng = np.random.default_rng(0)
+    home = np.arange(600) // 60
+    A = np.triu(rng.random((600, 600)) < np.where(home[:, None] == home, 0.2, 0.005), 1).astype(float)
+    graph = Graph(sp.csr_array(A + A.T))
+    coarse = coarse_graph(graph, fine_clusters(graph))
+    merged = merge_clusters(coarse, count)
+    assert np.array_equal(np.unique(merged), np.arange(count))
+    sizes = np.bincount(merged, weights=coarse.sizes)
+    assert sizes.max() <= 1.3 * 600 / count
+    assert np.array_equal(Multilevel(count)(graph), merged[coarse.clusters])
+
+
+def test_more_clusters_than_there_are_is_said():
+    path = Graph(sp.csr_array(np.eye(12, k=1) + np.eye(12, k=-1)))
+    coarse = coarse_graph(path, np.arange(12) // 4)
+    with pytest.raises(InputError, match="4"):
+        merge_clusters(coarse, 4)
+    with pytest.raises(InputError):
+        Multilevel(13)(path)
+
+
+def test_clusters_of_a_record_are_checked():
+    path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
+    arrays = coarse_graph(path, np.arange(6) // 2).to_arrays()
+    for name, array in (
+        ("cluster", np.zeros(5, dtype=int)),
+        ("cluster", np.full(6, 3)),
+        ("cluster", np.full(6, -1)),
+        ("cluster", np.zeros(6)),
+        ("indptr", np.array([0, 2, 1, 7])),
+        ("indices", np.full_like(arrays["indices"], 9)),
+        ("weights", np.full_like(arrays["weights"], np.nan)),
+        ("weights", arrays["weights"][:-1]),
+    ):
+        with pytest.raises(FormatError, match="far clusters is damaged"):
+            CoarseGraph.from_arrays({**arrays, name: array}, 6)
+    with pytest.raises(FormatError, match="far clusters is damaged"):
+        CoarseGraph.from_arrays({}, 6)

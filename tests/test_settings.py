@@ -10,6 +10,7 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt import patches
+from graphquilt.embedders import Signal
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.pipeline import Record
@@ -20,13 +21,14 @@ EMBEDDERS = {
     "VGAE": gq.VGAE(3, dropout=0.25, init_seed=2, max_epochs=7),
     "GAE": gq.GAE(3, lr=0.5),
     "DGI": gq.DGI(3, featureless="degree"),
-    "Propagation": gq.Propagation(3, structure=0.5, context=gq.Context(hops=1)),
+    "Propagation": gq.Propagation(3, signal=Signal(raw=0.5, role=0), clusters=7),
     "several": (gq.SVD(3), gq.VGAE(3), gq.SVD(3, motions=gq.Motions(rotate=False))),
 }
 CUTTINGS = {
     "default": gq.Cutting(),
     "metis": gq.Cutting(5, partitioner=gq.Metis(5, seed=3), degree=3.5, overlap=(4, 9)),
     "fennel": gq.Cutting(5, partitioner=gq.Fennel(5), edge_weight=gq.Conductance()),
+    "multilevel": gq.Cutting(5, partitioner=gq.Multilevel(5)),
     "kaminpar": gq.Cutting(5, partitioner=gq.KaMinPar(5), limits=gq.Limits(growth=3.0, degree=4)),
     "louvain": gq.Cutting(5, partitioner=gq.Louvain(), limits=gq.Limits.none()),
     "leiden": gq.Cutting(5, partitioner=gq.Leiden(), edge_weight=gq.Resistance()),
@@ -62,9 +64,9 @@ def test_every_public_embedder_and_partitioner_is_tried_here():
         return {name for name in package.__all__ if name in gq.__all__ and isinstance(getattr(package, name), type)}
 
     assert public(gq.embedders) == {*EMBEDDERS} - {"several"} | {
-        "Context",
         "FunctionEmbedder",
         "PyGEmbedder",
+        "Signal",
         "TransformerEmbedder",
     }
     partitioners = public(patches) - {"Conductance", "Limits", "Patch", "PatchGraph", "Resistance"}

@@ -1,4 +1,4 @@
-"""The shared start: offers of all patches, one frame for all of them, on every route and after an interruption."""
+"""The shared start: sums of all patches, one frame for all of them, on every route and after an interruption."""
 
 import shutil
 import subprocess
@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.embedders import Context
-from graphquilt.embedders.seeding import joined, sample_of
+from graphquilt.embedders import SharedStart, Survey, agree, shares_start
+from graphquilt.embedders.seeding import add_samples, sample_graph, sample_of
+from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import DisconnectedError, InputError, JobError
 from graphquilt.jobs import Job, job_status
-from graphquilt.patches.context import surrounding_nodes
 from graphquilt.pipeline.store import Record
-from toy_embedders import Framed, job_of_patches, ring_of_patches
+from toy_embedders import Framed, Toy, job_of_patches, ring_of_patches
 
 
 class Puzzled(Framed):
-    """An embedder that cannot use the offers of its patches."""
+    """An embedder that cannot use the sum of its patches."""
 
-    def started(self, offers, seed):
+    def combine(self, total, seed):
         raise IndexError("no such row")
 
 
@@ -34,61 +34,23 @@ def same(one, other):
     return all(np.array_equal(a.coordinates, b.coordinates) for a, b in zip(one, other, strict=True))
 
 
-# What surrounds a patch
-
-
-@given(st.integers(0, 10**6), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
-def test_without_a_cap_the_surroundings_are_the_ball(seed, hops):
-    rng = np.random.default_rng(seed)
-    A = sp.random_array((30, 30), density=0.05, rng=rng).tocsr()
-    graph = gq.Graph(A + A.T)
-    nodes = rng.choice(30, 4, replace=False)
-    reach = np.zeros(30)
-    reach[nodes] = 1
-    for _ in range(hops):
-        reach += graph.adjacency.astype(bool) @ reach
-    outer = surrounding_nodes(graph, nodes, hops=hops, neighbours=30)
-    assert outer.tolist() == sorted(set(np.flatnonzero(reach)) - set(nodes))
-
-
-def test_a_hub_brings_in_no_more_than_the_cap():
-    star = sp.lil_array((1000, 1000))
-    star[0, 1:] = 1
-    star[1:, 0] = 1
-    outer = surrounding_nodes(gq.Graph(star.tocsr()), [0, 5], hops=2, neighbours=8)
-    assert 7 <= len(outer) <= 8
-
-
-@given(st.integers(0, 10**6), st.floats(0, 3))
-@settings(max_examples=30, deadline=None)
-def test_surroundings_keep_to_their_growth_and_prefer_what_is_linked_most(seed, growth):
-    A = sp.random_array((60, 60), density=0.1, rng=seed).tocsr()
-    graph = gq.Graph(A + A.T)
-    nodes = np.arange(10)
-    outer = surrounding_nodes(graph, nodes, hops=1, neighbours=60, growth=growth)
-    everything = surrounding_nodes(graph, nodes, hops=1, neighbours=60)
-    assert len(outer) == min(len(everything), int(growth * 10))
-    links = np.asarray(graph.adjacency.astype(bool)[:10].sum(axis=0)).ravel()
-    left = np.setdiff1d(everything, outer)
-    assert links[outer].min(initial=60) >= links[left].max(initial=0)
-
-
 # One frame
 
 
-def test_a_single_patch_is_the_whole_graph_and_needs_no_start():
+def test_a_single_patch_goes_the_same_way():
     graph = gq.datasets.load_dataset("blocks")
     for one in (graph, gq.Graph(graph.adjacency)):
         store = {}
         whole = gq.PatchGraph([np.arange(one.n_nodes)], np.empty((0, 2), dtype=int), one.n_nodes)
         (patch,) = gq.embed_patches(one, whole, gq.Propagation(4), store=store)
-        assert np.array_equal(patch.coordinates, gq.Propagation(4)(one, 0))
-        assert not any("offer" in str(key) or "starts" in str(key) for key in store)
+        Z = gq.Propagation(4)(one, 0)
+        np.testing.assert_allclose(patch.coordinates @ patch.coordinates.T, Z @ Z.T, atol=2e-3)  # half precision
+        assert {"survey", "patches/00000/kept0", "starts/0/0"} <= store.keys()
+        assert "clusters" not in store  # nothing is far away
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_patches_agree_wherever_their_context_covers_what_they_need(steps):
+def test_patches_agree_where_the_survey_knows_what_is_outside(steps):
     graph, ring = ring_of_patches(6)
     patches = gq.embed_patches(graph, ring, Framed(2, steps=steps))
     alignment, _ = gq.stitch(ring, patches, motions=gq.Motions(rotate=False, translate=False))
@@ -96,7 +58,7 @@ def test_patches_agree_wherever_their_context_covers_what_they_need(steps):
     assert np.array_equal(alignment.rotations, np.broadcast_to(np.eye(2), (6, 2, 2)))
     apart = gq.embed_patches(graph, ring, Framed(2, steps=steps), recipe=gq.Recipe(start=False))
     assert not same(patches, apart)
-    without = gq.embed_patches(graph, ring, Framed(2, context=None, steps=steps))
+    without = gq.embed_patches(graph, ring, Framed(2, surveys=False, steps=steps))
     assert gq.stitch(ring, without, motions=gq.Motions(rotate=False, translate=False))[0].edge_errors.max() > 1e-3
 
 
@@ -178,7 +140,7 @@ def test_what_is_there_is_not_made_again_and_what_is_damaged_is(tmp_path):
     gq.embed_patches(graph, ring, embedder, store=store)
     assert len(log.read_text().split()) == 6
     (store.path / "starts" / "0" / "0.npz").write_bytes(b"damaged")
-    (store.path / "patches" / "00003" / "offer0.npy").write_bytes(b"damaged")
+    (store.path / "patches" / "00003" / "kept0.npy").write_bytes(b"damaged")
     assert same(gq.embed_patches(graph, ring, embedder, store=store), expected)
     assert len(log.read_text().split()) == 7
     other = gq.embed_patches(graph, ring, embedder, store={}, seed=1)
@@ -202,7 +164,9 @@ def forged(folder, key, forgery):
     if forgery == "no fingerprint":
         del parameters["survey" if key == "survey" else "start"]
     else:
-        arrays = {name: array[:1] if forgery == "one row" else array.sum() for name, array in arrays.items()}
+        arrays = {
+            name: np.atleast_1d(array)[:1] if forgery == "one row" else array.sum() for name, array in arrays.items()
+        }
     later = {"survey": ["patches/*/*", "starts/0/*"], "starts/0/0": ["patches/*/embedding.*"]}
     for pattern in later.get(key, ["starts/0/*", "patches/*/embedding.*"]):
         for path in copy.glob(pattern):
@@ -219,29 +183,29 @@ def test_a_forged_survey_or_start_is_made_again(tmp_path, key, forgery):
     assert all(map(np.array_equal, expected, again))
 
 
-def test_a_forged_offer_is_refused(tmp_path):
+def test_a_forged_contribution_is_refused(tmp_path):
     propagated(tmp_path)
-    copy = forged(tmp_path, "patches/00001/offer0", "no rows")
-    with pytest.raises(InputError, match="offer for the shared start is not a matrix"):
+    copy = forged(tmp_path, "patches/00001/kept0", "no rows")
+    with pytest.raises(JobError, match="cannot be made of what its 6 patches contribute"):
         propagated(copy)
 
 
-def test_offers_that_no_start_can_be_made_of_are_an_error_of_the_job():
+def test_sums_that_no_start_can_be_made_of_are_an_error_of_the_job():
     graph, ring = ring_of_patches(6)
-    with pytest.raises(JobError, match=r"cannot be made of what its 6 patches offer \(IndexError: "):
+    with pytest.raises(JobError, match=r"cannot be made of what its 6 patches contribute \(IndexError: "):
         gq.embed_patches(graph, ring, Puzzled(2))
 
 
-def test_offers_of_ego_nets_are_checked_before_compiled_code_gets_them():
-    offer = sample_of(gq.Graph(sp.csr_array(np.ones((3, 3)))), np.arange(3), np.eye(3))
-    assert joined([offer, offer]).n_nodes == 6
+def test_samples_of_ego_nets_are_checked_before_compiled_code_gets_them():
+    sample = sample_of(gq.Graph(sp.csr_array(np.ones((3, 3)))), np.arange(3), np.eye(3))
+    assert sample_graph(add_samples(sample, sample)).n_nodes == 6
     for name, array in (
         ("features_indices", np.full(3, 2**30, np.int32)),
         ("width", np.ones(2)),
         ("indptr", np.ones(4)),
     ):
         with pytest.raises(InputError):
-            joined([offer, {**offer, name: array}])
+            sample_graph(add_samples(sample, {**sample, name: array}))
 
 
 def test_patches_from_different_starts_are_not_stitched(tmp_path):
@@ -257,7 +221,7 @@ def test_patches_from_different_starts_are_not_stitched(tmp_path):
     job.stitch()
 
 
-def test_patch_data_written_ahead_has_the_surroundings(tmp_path):
+def test_patch_data_written_ahead_has_the_survey(tmp_path):
     graph, ring = ring_of_patches(6)
     job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2))
     job.write_patches()
@@ -265,16 +229,62 @@ def test_patch_data_written_ahead_has_the_surroundings(tmp_path):
     assert same(gq.embed_patches(None, ring, Framed(2), store=job.store), expected)
 
 
-def test_an_offer_that_is_no_arrays_is_refused():
+def test_what_is_prepared_must_be_arrays_of_finite_numbers():
     class Odd(Framed):
-        def offer(self, graph, seed, surroundings=None):
+        def prepare(self, graph, seed, *, far=None):
             return {"rows": np.array([np.nan])}
 
     graph, ring = ring_of_patches(6)
     with pytest.raises(gq.errors.PatchesFailedError, match="'rows' that are not finite"):
         gq.embed_patches(graph, ring, Odd(2))
-    with pytest.raises(InputError, match="hops of a Context"):
-        Context(hops=0)
+
+
+def test_a_protocol_tells_who_has_a_shared_start():
+    graph, _ = ring_of_patches(6)
+    assert all(isinstance(one, SharedStart) for one in (Framed(2), gq.Propagation(2), gq.VGAE(2), gq.GAE(2)))
+    assert not any(shares_start(one) for one in (gq.SVD(2), gq.DGI(2), Toy(2)))
+    assert shares_start(gq.VGAE(2))
+    assert not shares_start(gq.VGAE(2), gq.Graph(graph.adjacency))
+
+
+# The far field
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_patch_has_exactly_its_nodes_and_the_clusters_of_their_neighbours(seed, weighted):
+    rng = np.random.default_rng(seed)
+    A = np.triu(rng.random((25, 25)) < 0.2, 1) * rng.uniform(0.5, 2, (25, 25))
+    A = (A + A.T) if weighted else ((A + A.T) > 0).astype(float)
+    cluster, nodes = rng.integers(0, 5, 25), rng.permutation(25)[: rng.integers(0, 26)]
+    degree = A.sum(axis=1)
+    part, far = cut_patch(gq.Graph(sp.csr_array(A)), nodes, Survey({"cluster": cluster, "degree": degree}))
+    assert part.n_nodes == len(nodes)
+    np.testing.assert_allclose(part.adjacency.toarray(), A[np.ix_(nodes, nodes)])
+    assert np.array_equal(far.nodes["degree"], degree[nodes])  # of the whole graph
+    inside = np.isin(np.arange(25), nodes)
+    weights = np.ones(len(far.clusters)) if far.weights is None else far.weights
+    for row, node in enumerate(nodes):
+        edges = slice(far.indptr[row], far.indptr[row + 1])
+        expected = np.bincount(cluster[~inside], weights=A[node, ~inside], minlength=5)
+        np.testing.assert_allclose(np.bincount(far.clusters[edges], weights=weights[edges], minlength=5), expected)
+
+
+def test_a_survey_of_another_graph_is_refused():
+    graph, _ = ring_of_patches(6)
+    for cluster in (np.zeros(3, int), np.zeros(graph.n_nodes), np.zeros((graph.n_nodes, 1), int)):
+        with pytest.raises(InputError, match="It belongs to another graph: make the survey again"):
+            cut_patch(graph, np.arange(4), Survey({"cluster": cluster}))
+
+
+def test_parts_agree_here_as_they_do_in_a_job():
+    graph, ring = ring_of_patches(6)
+    expected = gq.embed_patches(graph, ring, Framed(2, steps=2))
+    survey = Framed(2).survey(graph, 0)
+    parts = [cut_patch(graph, nodes, survey) for nodes in ring.node_sets]
+    embedder = agree(Framed(2, steps=2), parts, 0)
+    for (part, far), patch in zip(parts, expected, strict=True):
+        assert np.array_equal(embedder.fit(part, 0, far=far).embedding, patch.coordinates)
 
 
 def test_a_dask_cluster_makes_the_same_start(tmp_path):
@@ -308,7 +318,7 @@ embed_patches(*ring_of_patches(6), Framed(2, steps=2), store=DirectoryStore(sys.
 
 def test_a_start_that_is_killed_at_each_step_gives_the_same_bits(tmp_path):
     folder = str(__file__).rpartition("/")[0]
-    for key in ("survey", "patches/00002/offer0", "starts/0/0", "patches/00004/offer1", "starts/0/1"):
+    for key in ("survey", "patches/00002/kept0", "starts/0/0", "patches/00004/kept1", "starts/0/1"):
         run = subprocess.run([sys.executable, "-c", KILL, tmp_path / "job", key, folder], check=False)
         assert run.returncode == -9
     graph, ring = ring_of_patches(6)

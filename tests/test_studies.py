@@ -1,5 +1,6 @@
 """Studies: cells that survive a kill, the same numbers from every executor, and the small study from end to end."""
 
+import dataclasses
 import functools
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -189,34 +190,93 @@ def test_a_report_needs_a_finished_cell(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory, _few_epochs):
-    from studies.quality import quality_cells
+def quality(tmp_path_factory):
+    from studies.quality import QualityCell, quality_cells
     from studies.quality_report import write_quality
 
     out = tmp_path_factory.mktemp("quality")
-    cells = quality_cells(["blocks"], ["propagation", "structure", "svd", "vgae"], [2], repetitions=1, splits=2)
-    cells += quality_cells(["blocks"], ["dgi"], [2], ["full", "shared"], repetitions=2, splits=2)
+    cells = [cell for cell in quality_cells(["blocks"], ["stitched", "signals", "chosen"]) if cell.dim == 128]
+    cells += [QualityCell("blocks", 128, tenths=True), QualityCell("blocks", 128, 4, far_field=False)]
+    cells = [dataclasses.replace(cell, dim=cell.dim // 8) for cell in cells]
     run_cells(cells, out)
     return out, cells, write_quality(out)
 
 
-def test_the_study_of_quality_leaves_a_table_a_figure_and_raw_numbers(quality):
+def test_the_study_of_quality_leaves_a_page_a_table_and_raw_numbers(quality):
     out, cells, rows = quality
-    from studies.quality import WAYS
-    from studies.quality_report import quality_tables
+    from studies.quality_report import quality_page, quality_tables
 
-    text = quality_tables(rows)
-    assert (out / "quality.md").read_text() == text
-    for way in WAYS:
-        assert f"| {way} |" in text
-    assert "comparisons hold" in text
-    worse = [{**row, "accuracy": 0.0} if row["way"] == "shared" else row for row in rows]
-    assert "shared: accuracy ≥ full − 0.008" in quality_tables(worse)
+    assert (out / "quality.md").read_text() == quality_page(rows)
+    assert (out / "quality-tables.md").read_text() == quality_tables(rows)
+    assert "{" not in quality_page(rows)
     raw = json.loads((out / "quality.json").read_text())
-    assert len(raw["cells"]) == len(cells) == 18
-    assert {row["repetitions"] for row in raw["summary"] if row["model"] == "dgi"} == {2}
-    assert all(0 <= row["link_cosine"] <= 1 and 0 <= row["link_inner_product"] <= 1 for row in raw["summary"])
-    assert (out / "quality.png").stat().st_size > 10_000
+    assert len(raw) == len(cells)
+    (ten,) = (row for row in rows if row["n_patches"] == 10 and row["features"])
+    assert ten["seeds"] == 3
+    assert len(ten["accuracies_splits"]) == len(ten["links_splits"]) == 20
+    assert abs(ten["accuracies_difference"]) < 3
+    assert 0 <= ten["accuracies_error"] < 1
+    (chosen,) = (row for row in rows if row["signal"] == "chosen")
+    single = [row for row in rows if row["signal"] in ("default", "edges") and row["n_patches"] == 1]
+    assert chosen["accuracies"] > min(row["accuracies"] for row in single) - 1
+    (tenths,) = (row for row in rows if row["tenths"])
+    assert "links" not in tenths
+    assert tenths["accuracies"] > 50
+    before = [path.stat().st_mtime_ns for path in sorted((out / "cells").iterdir())]
+    run_cells(cells, out)
+    assert [path.stat().st_mtime_ns for path in sorted((out / "cells").iterdir())] == before
+
+
+def test_a_paired_standard_error_decides_which_cells_lose_too_much():
+    from studies.quality_report import quality_page, quality_rows, targets
+
+    def cell(n_patches, accuracies, links, dataset="cora"):
+        where = {"dataset": dataset, "signal": "default", "features": True, "far_field": True, "tenths": False}
+        where |= {"dim": 32, "n_patches": n_patches}
+        return {"parameters": where, "accuracies": accuracies, "links": links, "grade": "good", "cost": 1.0}
+
+    one = cell(1, [0.6, 0.8], [0.9, 0.9])
+    rows = quality_rows([one, cell(4, [0.59, 0.79], [0.9, 0.9]), cell(10, [0.59, 0.80], [0.9, 0.9])])
+    four, ten = rows[1:]
+    assert four["accuracies_difference"] == pytest.approx(-1)
+    assert four["accuracies_error"] == pytest.approx(0)
+    assert (ten["accuracies_difference"], ten["accuracies_error"]) == pytest.approx((-0.5, 0.5))
+    held = {target.text: target.held for target in targets(rows)}
+    assert held["4 patches against one: no cell below −0.5 points or −0.004 link AUC, by 2 s.e."] is False
+    assert held["10 patches against one: no cell below −0.5 points or −0.004 link AUC, by 2 s.e."] is True
+    assert held["50 patches against one: no cell below −0.9 points or −0.007 link AUC, by 2 s.e."] is None
+    order = [target.held for target in targets(rows)]
+    assert order == sorted(order, key=[False, None, True].index)
+    page = quality_page(rows)
+    assert "| 4 | 1 | **−1.00** | −1.00 ± 0.00 (Cora, features, d = 32) |" in page
+    assert "that were planned were not: " in page
+    links = quality_rows([one, cell(4, [0.6, 0.8], [0.88, 0.88])])
+    assert "0 of 1 cells. Not: Cora, features, d = 32" in quality_page(links)
+
+
+def test_the_study_of_quality_reads_graphs_that_the_library_does_not_know(tmp_path):
+    from studies.npz_graphs import official_splits, open_graph
+    from studies.quality import quality_cells
+
+    folder = tmp_path / "gd-acm"
+    folder.mkdir()
+    X = np.eye(4, 3, dtype=np.float32)
+    arrays = {"x_data": np.ones(3, np.float32), "x_indices": np.arange(3), "x_indptr": np.array([0, 1, 2, 3, 3])}
+    arrays |= {"x_shape": np.array(X.shape), "y": np.array([0, 1, 0, -1])}
+    masks = {f"{part}_masks": np.eye(4, dtype=bool)[[k]] for k, part in enumerate(("train", "val", "test"))}
+    np.savez(folder / "gd-acm.npz", edge_index=np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), **arrays, **masks)
+    graph = open_graph("gd-acm", tmp_path)
+    assert (graph.n_nodes, graph.n_edges, graph.labels.tolist()) == (3, 4, [0, 1, 0])
+    assert graph.features.toarray().tolist() == X[:3].tolist()
+    assert open_graph("gd-acm", tmp_path, largest_component=False).n_nodes == 4
+    (split,) = official_splits("gd-acm", tmp_path)
+    assert (split.train.tolist(), split.validation.tolist(), split.test.tolist()) == ([0], [1], [2])
+    with pytest.raises(gq.errors.InputError, match=r"'gd-flickr' is not in .*expected .*gd-flickr.npz"):
+        open_graph("gd-flickr", tmp_path)
+    with pytest.raises(gq.errors.InputError, match="no part 'peers'; it knows stitched"):
+        quality_cells(["cora"], ["peers"])
+    with pytest.raises(gq.errors.InputError, match="no data set 'core'"):
+        quality_cells(["core"])
 
 
 def test_the_study_of_federated_alignment_leaves_tables_a_figure_and_raw_numbers(tmp_path):

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.embedders.contract import Context, Fit
+from graphquilt.embedders import Fit, Survey
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
 
 
@@ -87,46 +88,69 @@ class Whereabouts(Toy):
 
 @dataclass(frozen=True)
 class Framed:
-    """Smoothed features in one basis for all patches, which a shared start of one or two steps finds."""
+    """Smoothed features in one basis for all patches, which a shared start of one or two rounds finds."""
 
     dim: int = 2
     steps: int = 1
-    context: Context | None = Context(1, 3)
+    surveys: bool = True  # whether a patch knows what its rows are in the whole graph
     log: str | None = field(default=None, compare=False)
     start: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)
 
     @property
-    def unfinished(self):
-        return self.start is not None and int(self.start["step"]) < self.steps
+    def complete(self):
+        return self.start is not None and int(self.start["step"]) == self.steps
 
-    def _signal(self, graph, surroundings):
-        degrees = graph.degrees if surroundings is None else surroundings.survey.get("degree", graph.degrees)
+    @property
+    def motions_started(self):
+        return Motions(rotate=False, translate=False)
+
+    def starts_on(self, graph):
+        return graph.features is not None
+
+    def _signal(self, graph, far=None):
+        if far is not None and "signal" in far.nodes:
+            return np.asarray(far.nodes["signal"])
         X = np.asarray(graph.features, dtype=np.float64)
-        H = (graph.adjacency @ X + X) / (1 + np.asarray(degrees))[:, None]
-        return H if surroundings is None else H[: surroundings.n_inner]
+        return (graph.adjacency @ X + X) / (1 + graph.degrees)[:, None]
 
-    def survey(self, graph, seed):
-        return {"degree": graph.degrees}
+    def survey(self, graph, seed, *, clusters=None, cut=True):
+        if not self.surveys:
+            return Survey()
+        far = {} if clusters is None else {"cluster": clusters.clusters}
+        return Survey({"signal": self._signal(graph), **far}, {"width": np.array(graph.features.shape[1])})
 
-    def offer(self, graph, seed, surroundings=None):
+    def prepare(self, graph, seed, *, far=None):
         if self.log:
             with open(self.log, "a") as file:
                 file.write(f"{seed}\n")
-        if self.start is not None:
-            assert surroundings.offered is not None
-        H = self._signal(graph, surroundings)
-        return {"rows": H[np.random.default_rng(seed).integers(0, len(H), 5)]}
+        if far is not None and self.surveys:
+            assert int(far.shared["width"]) == graph.features.shape[1]
+        return {"rows": self._signal(graph, far)}
 
-    def started(self, offers, seed):
-        rows = np.concatenate([offer["rows"] for offer in offers])
-        basis = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][: self.dim]
+    def contribute(self, kept):
+        rows = np.rint(np.hstack([np.ones((len(kept["rows"]), 1)), kept["rows"]]) * 2**16).astype(np.int64)
+        return {"moment": rows.T @ rows}
+
+    def add(self, total, arrays):
+        return dict(arrays) if total is None else {"moment": total["moment"] + arrays["moment"]}
+
+    def combine(self, total, seed):
+        M = total["moment"] / 2.0**32
+        mean = M[0, 1:] / M[0, 0]
+        basis = np.linalg.eigh(M[1:, 1:] / M[0, 0] - np.outer(mean, mean))[1][:, ::-1][:, : self.dim].T
         step = 1 if self.start is None else int(self.start["step"]) + 1
-        return replace(self, start={"basis": basis * step, "mean": rows.mean(axis=0), "step": np.array(step)})
+        return replace(self, start={"basis": basis * (step + seed), "mean": mean, "step": np.array(step)})
 
-    def fit(self, graph, seed, progress=None, surroundings=None):
-        H = self._signal(graph, surroundings)
+    def finish(self, kept):
+        return None if self.steps > 1 else self._placed(kept["rows"])
+
+    def fit(self, graph, seed, progress=None, *, far=None, kept=None):
         if self.start is None:
+            H = self._signal(graph)
             return Fit(np.linalg.svd(H - H.mean(axis=0), full_matrices=False)[0][:, : self.dim], np.empty(0))
+        return self._placed(self._signal(graph, far) if kept is None else kept["rows"])
+
+    def _placed(self, H):
         return Fit((H - self.start["mean"]) @ self.start["basis"].T, np.empty(0))
 
     def __call__(self, graph, seed):

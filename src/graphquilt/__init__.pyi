@@ -23,10 +23,10 @@ from .embedders import DGI as DGI
 from .embedders import GAE as GAE
 from .embedders import SVD as SVD
 from .embedders import VGAE as VGAE
-from .embedders import Context as Context
 from .embedders import FunctionEmbedder as FunctionEmbedder
 from .embedders import Propagation as Propagation
 from .embedders import PyGEmbedder as PyGEmbedder
+from .embedders import Signal as Signal
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
 from .graph import Graph as Graph
@@ -47,6 +47,7 @@ from .patches import Leiden as Leiden
 from .patches import Limits as Limits
 from .patches import Louvain as Louvain
 from .patches import Metis as Metis
+from .patches import Multilevel as Multilevel
 from .patches import Patch as Patch
 from .patches import PatchGraph as PatchGraph
 from .patches import Resistance as Resistance

@@ -13,13 +13,25 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cached_property, lru_cache, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Kernel", "jit", "kernel", "one_blas_thread", "one_thread", "read_only", "settle_worker", "thread_count"]
+__all__ = [
+    "Kernel",
+    "jit",
+    "kernel",
+    "loop_threads",
+    "one_blas_thread",
+    "one_thread",
+    "read_only",
+    "settle_worker",
+    "thread_count",
+    "use_loop_threads",
+]
 
 logger = logging.getLogger("graphquilt")
 P = ParamSpec("P")
@@ -147,6 +159,25 @@ def thread_count() -> int:
     one for each processor.
     """
     return max((library["num_threads"] for library in _controller(len(sys.modules)).info()), default=1)
+
+
+_loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
+
+
+def loop_threads() -> int:
+    """Return how many threads a loop over blocks of columns may use: as many as the user allows, or as was said."""
+    said = _loop_threads.get()
+    return thread_count() if said is None else said
+
+
+@contextlib.contextmanager
+def use_loop_threads(count: int) -> Iterator[None]:
+    """Let loops over blocks of columns use this many threads inside."""
+    token = _loop_threads.set(count)
+    try:
+        yield
+    finally:
+        _loop_threads.reset(token)
 
 
 @lru_cache(maxsize=1)

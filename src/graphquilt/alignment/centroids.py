@@ -42,7 +42,8 @@ def centroid(
     """Average the aligned positions of each node over the patches that contain it (the paper's last equation).
 
     Patches are read one after the other, so that only one of them is in memory at a time. Sums are made in double
-    precision for as many nodes at a time as take a gigabyte, and then written, so that ``out`` is filled in order.
+    precision, or in the single precision of ``out``, for as many nodes at a time as take a gigabyte, and then written,
+    so that ``out`` is filled in order.
 
     Parameters
     ----------
@@ -87,11 +88,12 @@ def centroid(
         raise InputError(f"out holds {result.dtype}; positions need a float type.")
     if result.shape != (n, alignment.dim):
         raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
-    step = max(1, _BLOCK // (8 * (alignment.dim + 1)))
+    kind = np.dtype(np.float32 if result.dtype == np.float32 else np.float64)
+    step = max(1, _BLOCK // (kind.itemsize * (alignment.dim + 1)))
     for first in range(0, n, step):
         last = min(first + step, n)
-        at_once = last - first == n and result.dtype == np.float64
-        total = np.asanyarray(result, dtype=np.float64) if at_once else np.empty((last - first, alignment.dim))
+        at_once = last - first == n and result.dtype == kind
+        total = np.asanyarray(result) if at_once else np.empty((last - first, alignment.dim), dtype=kind)
         total[:] = 0
         mass = _add_up(patches, alignment, weights, (first, last, n), total, progress=progress)
         empty = np.flatnonzero(mass == 0)
@@ -102,7 +104,7 @@ def centroid(
                 "add them to a patch, or pass missing='nan'."
             )
         mass[empty] = np.nan
-        total /= mass[:, None]
+        total /= mass[:, None].astype(kind)
         if not at_once:
             result[first:last] = total
     return result
@@ -113,7 +115,7 @@ def _add_up(
     alignment: Alignment,
     weights: Sequence[npt.ArrayLike] | AnyArray | None,
     span: Span,
-    total: Float64Array,
+    total: FloatArray,
     *,
     progress: ProgressCallback | None,
 ) -> Float64Array:
@@ -127,9 +129,13 @@ def _add_up(
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
         for a in range(0, len(X), _ROWS):
             rows = slice(a, a + _ROWS)
-            moved = np.asarray(X[rows], dtype=np.float64)
-            moved = moved * alignment.scales[k] if still[k] else moved @ (alignment.scales[k] * alignment.rotations[k])
-            add_rows(places[rows], moved, alignment.translations[k], w[rows], total, mass)
+            moved = np.asarray(X[rows], dtype=total.dtype)
+            scale = alignment.scales[k]
+            if not still[k]:
+                moved = moved @ (scale * alignment.rotations[k]).astype(total.dtype)
+            elif scale != 1:
+                moved = moved * total.dtype.type(scale)
+            add_rows(places[rows], moved, alignment.translations[k].astype(total.dtype), w[rows], total, mass)
         report(progress, "centroid", first * p + (k + 1) * step, n * p)
     return mass
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.kernels import jit, kernel
 
 __all__ = ["add_rows", "measure_pairs", "row_magnitudes"]
@@ -25,10 +25,10 @@ def row_magnitudes(X: AnyArray, magnitudes: Float64Array) -> None:
 @kernel("centroids", writes=("total", "mass"))
 def add_rows(
     nodes: AnyArray,
-    X: Float64Array,
-    shift: Float64Array,
+    X: FloatArray,
+    shift: FloatArray,
     weights: Float64Array,
-    total: Float64Array,
+    total: FloatArray,
     mass: Float64Array,
 ) -> None:
     """Add the rows of ``X (k, d)``, moved by ``shift (d,)``, to those of their nodes, times their weights or 1."""

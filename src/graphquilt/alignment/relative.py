@@ -67,9 +67,13 @@ def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least:
         )
 
 
-def relative_transforms(statistics: OverlapStatistics, edges: Int64Array) -> RelativeTransforms:
-    """Return the relative rotation of the overlap of each of ``edges (m, 2)``."""
+def relative_transforms(statistics: OverlapStatistics, edges: Int64Array, *, rotate: bool = True) -> RelativeTransforms:
+    """Return the relative rotation of the overlap of each of ``edges (m, 2)``; without ``rotate``, none."""
     m, d = len(statistics), statistics.dim
+    if not rotate:
+        agreements = np.einsum("eii->e", statistics.products)
+        none = np.empty((0, d, d)), np.sqrt(np.maximum(1 - agreements, 0)), np.zeros(m, dtype=np.int64)
+        return RelativeTransforms(np.arange(m), *none)
     order = np.lexsort((edges[:, 0], edges[:, 1]))
     rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
     undetermined = np.zeros(m, dtype=np.int64)
@@ -101,15 +105,20 @@ def relative_transforms(statistics: OverlapStatistics, edges: Int64Array) -> Rel
     return RelativeTransforms(order, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined)
 
 
-def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Transforms) -> Float64Array:
+def edge_errors(
+    statistics: OverlapStatistics, edges: Int64Array, transforms: Transforms, *, absolute: bool = False
+) -> Float64Array:
     r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
 
     0 is a perfect fit, 1 is no better than unrelated. With the transforms (s, R, t), the spreads A and B, and the
     product C, :math:`\|a - b\|^2` is :math:`(s_i A - s_j B)^2 + 2 s_i A s_j B\,(1 - \mathrm{tr}\,R_i^T C R_j)` and the
     size times the squared distance of the means. In double precision an error below 1e-7 cannot be told from 0.
+
+    With ``absolute`` the distance is divided by :math:`\sqrt{\|a\|^2 + \|b\|^2}`: where no motion is free, the origin
+    has a meaning, and the points of a small overlap may lie close together.
     """
     m, (i, j), size = len(edges), edges.T, max(1, CHUNK // statistics.dim**2)
-    agreement, between = np.empty(m), np.empty((m, statistics.dim))
+    agreement, between, length = np.empty(m), np.empty((m, statistics.dim)), np.zeros(m)
     scales, rotations, translations = transforms.scales, transforms.rotations, transforms.translations
     with one_blas_thread():
         for start in range(0, m, size):
@@ -120,18 +129,23 @@ def edge_errors(statistics: OverlapStatistics, edges: Int64Array, transforms: Tr
                 turned(statistics.means[here, 0], rotations, i[here]),
                 turned(statistics.means[here, 1], rotations, j[here]),
             )
-            between[here] = scales[i[here], None] * a - scales[j[here], None] * b
+            a, b = scales[i[here], None] * a, scales[j[here], None] * b
+            between[here] = a - b
+            if absolute:
+                norms = np.hypot(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
+                length[here] = np.sqrt(statistics.sizes[here]) * norms
     between += translations[i] - translations[j]
     distance = np.abs(between).max(axis=1, initial=0.0)
     A, B = scales[i] * statistics.spreads[:, 0], scales[j] * statistics.spreads[:, 1]
-    unit = np.maximum(A, B)
+    unit = np.maximum(np.maximum(A, B), length)
     # Where all points of an overlap coincide in both patches, they fit or they do not.
     errors = (distance > 0).astype(np.float64)
     wide = unit > 0
-    A, B, unit = A[wide] / unit[wide], B[wide] / unit[wide], unit[wide]
+    A, B, unit, length = A[wide] / unit[wide], B[wide] / unit[wide], unit[wide], length[wide]
     shifts = np.linalg.norm(between[wide] / unit[:, None], axis=1)
     squares = (A - B) ** 2 + 2 * A * B * np.maximum(1 - agreement[wide], 0)
-    errors[wide] = np.hypot(np.sqrt(squares), np.sqrt(statistics.sizes[wide]) * shifts) / np.hypot(A, B)
+    errors[wide] = np.hypot(np.sqrt(squares), np.sqrt(statistics.sizes[wide]) * shifts)
+    errors[wide] /= np.hypot(np.hypot(A, B), length / unit)
     return np.asarray(errors)
 
 

@@ -172,12 +172,12 @@ def align_statistics(
     statistics, given, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
     if p == 1:
         return Alignment.identity(1, statistics.dim)
-    measured = relative_transforms(statistics, given)
+    measured = relative_transforms(statistics, given, rotate=options.motions.rotate)
     trust = judged(statistics, given, measured.misfits) if options.robust else np.ones(len(given))
     for judgement in range(1 + JUDGEMENTS):
         synchronize = partial(_synchronize, options=options, trust=trust, progress=progress)
         alignment = synchronize(statistics, given, measured, p)
-        errors = edge_errors(statistics, given, alignment)
+        errors = edge_errors(statistics, given, alignment, absolute=not options.motions.free)
         if not options.robust or judgement == JUDGEMENTS:
             break
         revised = judged(statistics, given, errors)
@@ -270,7 +270,7 @@ def _synchronize(
     errors of the edges are not known yet and are left at 0.
     """
     motions, robust, sizes = options.motions, options.robust, statistics.sizes
-    weights, figures, scales = trust, {}, np.ones(p)
+    weights, residuals, scales = trust, (0.0, 0.0), np.ones(p)
     if motions.scale:
         scales, doubt = scale_step(statistics, edges, trust, p, robust=robust)
         weights = weights * doubt
@@ -292,7 +292,7 @@ def _synchronize(
         )
         weights = weights * doubt[np.argsort(order)]
         rotations, eigenvalues = _turned_back(solution.rotations), solution.eigenvalues
-        figures = {"residual": solution.residual, "next_residual": solution.next_residual}
+        residuals = solution.residual, solution.next_residual
         del solution  # with its eigenvectors
     else:
         rotations = np.tile(np.eye(statistics.dim), (p, 1, 1))
@@ -300,7 +300,7 @@ def _synchronize(
     if motions.translate:
         translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
     table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
-    return Alignment(scales, rotations, translations, table, eigenvalues, robust=robust, **figures)
+    return Alignment(scales, rotations, translations, table, eigenvalues, *residuals, robust=robust)
 
 
 def _turned_back(rotations: Float64Array) -> Float64Array:

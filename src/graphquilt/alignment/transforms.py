@@ -13,6 +13,7 @@ import numpy.typing as npt
 from graphquilt.alignment.archives import check_layout, load_value
 from graphquilt.alignment.edge_table import EdgeTable
 from graphquilt.alignment.extension import place_patch
+from graphquilt.alignment.frames import FrameFit
 from graphquilt.alignment.overlap import PatchLike
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
@@ -57,6 +58,8 @@ class Alignment:
         How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
     robust : bool
         Whether edges that contradict the others were looked for, and doubted.
+    frame : FrameFit, optional
+        How well the frame suits each patch, where all were embedded in one.
     """
 
     scales: Float64Array
@@ -68,6 +71,7 @@ class Alignment:
     next_residual: float = 0.0
     drift: float = 0.0
     robust: bool = False
+    frame: FrameFit | None = None
 
     def __post_init__(self) -> None:
         p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
@@ -213,7 +217,8 @@ class Alignment:
         (3, 2, 2)
         """
         arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS}
-        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust)}
+        frame = {} if self.frame is None else self.frame.to_arrays()
+        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust), **frame}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
@@ -228,7 +233,8 @@ class Alignment:
             if robust.shape or robust.dtype.kind != "b":
                 raise TypeError(f"robust is true or false, not {robust.dtype} of shape {robust.shape}.")
             motions = a["scales"], a["rotations"], a["translations"]
-            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, bool(robust))
+            frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
+            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, bool(robust), frame)
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
         p, pairs = alignment.n_patches, alignment.edges

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -36,6 +36,7 @@ def verdict(fit: Alignment) -> str:
     in_one_frame = fit.moves_nothing
     if in_one_frame:
         lines.append("All patches lie in one frame, so nothing had to be moved: the errors say how well they agree.")
+        lines += [] if fit.frame is None else fit.frame.sentences()
     else:
         lines.append(_gap(fit))
     if np.any(fit.undetermined > 0) and not in_one_frame:
@@ -77,7 +78,8 @@ def tie(fit: Alignment) -> str:
 def grade(fit: Alignment) -> Grade:
     """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
 
-    Overlaps that agree are "doubtful" where the rotations are tied.
+    Overlaps that agree are "doubtful" where the rotations are tied. Patches that agree in one frame are at most "fair"
+    or "doubtful" where the frame does not suit them.
 
     Examples
     --------
@@ -86,7 +88,14 @@ def grade(fit: Alignment) -> Grade:
     'unknown'
     """
     word = _agreement(fit)
-    return "doubtful" if word in ("good", "fair") and is_tied(fit) else word
+    return "doubtful" if word in ("good", "fair") and is_tied(fit) else _capped(word, fit)
+
+
+def _capped(word: Grade, fit: Alignment) -> Grade:
+    """Return the word, or a worse one where the frame does not suit the patches."""
+    order: tuple[Grade, ...] = ("good", "fair", "doubtful")
+    cap = "good" if fit.frame is None else fit.frame.cap
+    return order[max(order.index(word), order.index(cast(Grade, cap)))] if word in order else word
 
 
 def _agreement(fit: Alignment) -> Grade:
@@ -106,11 +115,14 @@ def _trusted(fit: Alignment) -> EdgeTable:
 
 def _errors(fit: Alignment) -> str:
     table, word = _trusted(fit), _agreement(fit)
+    capped = _capped(word, fit)
     these = "the overlaps" if len(table) == len(fit.edges) else "the overlaps that are trusted"
     errors, worst_first = table.errors, table.pairs[np.argsort(-table.errors, kind="stable")]
     middle, worst, m = float(np.median(errors)), float(errors.max()), len(errors)
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
     bad = int((errors > FAIR).sum())
+    if capped != word:
+        return f"{capped.capitalize()}: {these} agree, but their frame does not suit all patches. {figures}"
     if word == "good":
         return f"Good: {these} agree. {figures}"
     if word == "fair":

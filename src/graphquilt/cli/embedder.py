@@ -84,6 +84,11 @@ def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes:
     known = {field.name for field in fields if field.name not in ("dim", "motions")}
     for text in settings:
         name, value = _setting(text)
+        name, _, part = name.partition(".")
+        if name == "signal" and name in known:
+            before = changes.get(name, embedder.signal)
+            changes[name] = _signal(before, part, value, text)
+            continue
         if name not in known:
             raise InputError(f"'{name}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
         if not _fits(value, hints[name]):
@@ -92,6 +97,18 @@ def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes:
         changes[name] = value
     changed: Embedder = dataclasses.replace(embedder, **changes)
     return changed
+
+
+def _signal(before: Any, part: str, value: object, text: str) -> object:
+    """Return the signal of a name, or a signal with another weight of one of its parts."""
+    from graphquilt.embedders import Signal
+
+    if not part:
+        return Signal.named(str(value))
+    known = [field.name for field in dataclasses.fields(before)]
+    if part not in known:
+        raise InputError(f"'{part}' is not a part of a signal; it has {', '.join(known)}. This is '{text}'.")
+    return dataclasses.replace(before, **{part: value})
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -143,14 +143,16 @@ def evaluate(
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
     from graphquilt.jobs import Job, compare_job, evaluate_job
+    from graphquilt.jobs.export import job_ids
     from graphquilt.jobs.source import read_array
+    from graphquilt.report.labels import read_classes
 
     if job.suffix == ".npy":
         classes = read_array(labels, "labels")
         show({"embedding": str(job), **_of_file(job, classes, split, grid, measuring.seed)}, as_json=output.json)
         return
     opened, whole = Job.open(job), read_array(full, "an embedding")
-    classes = None if labels is None else _classes(labels, opened)
+    classes = None if labels is None else read_classes(labels, job_ids(opened, opened.n_nodes))
     options = measuring.options(classify=not split.mlp)
     # Before the long work: what is wrong with the split is said first.
     perceptrons = _of_job(opened, classes, split, grid, measuring.seed) if split.mlp else {}
@@ -169,20 +171,6 @@ def evaluate(
             for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
         }
     show({"job": str(job), **figures}, as_json=output.json)
-
-
-def _classes(path: Path, job: Job) -> AnyArray:
-    """Read the class of each node as a number, -1 for nodes without one."""
-    import numpy as np
-
-    from graphquilt.jobs.export import job_ids
-    from graphquilt.report.labels import read_labels
-
-    labels = read_labels(path, job_ids(job, len(job.embedding))).values
-    if labels.dtype.kind != "U":
-        return labels
-    names, classes = np.unique(labels, return_inverse=True)
-    return np.asarray(np.where(labels == "", -1, classes - (names[0] == "")))
 
 
 def _of_job(job: Job, classes: AnyArray | None, split: SplitFlags, grid: GridFlags, seed: int) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def _begin(
     *,
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
+    choose_by: Path | None = None,
     progress: ProgressCallback | None,
 ) -> Job:
     """Begin a job, or go on with the one that is there, and cut its graph."""
@@ -52,6 +53,11 @@ def _begin(
     settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     job = Job.begin(store, settings)
     keep_flags(store, given_flags(embedder, cutting, recipe, stitching))
+    if choose_by is not None:
+        from graphquilt.jobs.export import job_ids
+        from graphquilt.report.labels import read_classes
+
+        job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
     if resumed:
         print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
     n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
@@ -108,6 +114,7 @@ def run(
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
+    choose_by: Annotated[Path | None, Parameter(help="Let the labels in this file choose the signal.")] = None,
     strict: Strict = False,
     output: Output = Output(),
 ) -> None:
@@ -116,7 +123,16 @@ def run(
     from graphquilt.jobs.flags import keep_flags
 
     with watching() as progress:
-        job = _begin(out, (edges, source), cutting, embedder, recipe=recipe, stitching=stitching, progress=progress)
+        job = _begin(
+            out,
+            (edges, source),
+            cutting,
+            embedder,
+            recipe=recipe,
+            stitching=stitching,
+            choose_by=choose_by,
+            progress=progress,
+        )
         keep_flags(job.store, given_flags(workers))
         training, n_patches = job.settings.recipe, job.patch_graph.n_patches
         with workers.executor(training.runs * n_patches, job.settings.embedders) as pool:

@@ -102,6 +102,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
     facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
+    facts |= {"signal": status.signal} if status.signal else {}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
     evaluation = status.records.get("evaluation")
     if evaluation is not None:
@@ -120,7 +121,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
 
 def _verdict(fit: list[str]) -> list[str]:
     """Return the sentences on the errors, on rotations that are hardly determined, and on the first patch at fault."""
-    unsure = [line for line in fit[2:] if line.startswith(("Weak: ", "Undetermined: "))]
+    poor = ("Weak: ", "Undetermined: ", "Directions of its own", "The directions have not settled")
+    unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
     return fit[1:2] + unsure + patches[:1] or fit[:1]
 

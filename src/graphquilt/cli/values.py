@@ -43,7 +43,14 @@ OutFolder = Annotated[
 ]
 
 POSITIVE = Number(gte=1)
-PARTITIONERS = {"metis": "Metis", "fennel": "Fennel", "kaminpar": "KaMinPar", "louvain": "Louvain", "leiden": "Leiden"}
+PARTITIONERS = {
+    "metis": "Metis",
+    "multilevel": "Multilevel",
+    "fennel": "Fennel",
+    "kaminpar": "KaMinPar",
+    "louvain": "Louvain",
+    "leiden": "Leiden",
+}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 
 
@@ -131,7 +138,8 @@ class CuttingFlags:
     patches: Annotated[int | None, Parameter(name=["--patches", "-p"])] = None
     """Number of patches. [default: 1 below 5000 nodes, then 10, and one per 50 000 nodes where that is more]"""
     partition: str | None = None
-    """How the graph is partitioned: metis, fennel, kaminpar, louvain or leiden. [default: metis]"""
+    """How the graph is partitioned: metis, multilevel, fennel, kaminpar, louvain or leiden. [default: metis, or
+    multilevel above four million entries]"""
     degree: float | None = None
     """Mean number of neighbours of a patch. [default: from the number of patches]"""
     overlap: str | None = None
@@ -282,13 +290,15 @@ class RecipeFlags:
     """Train every patch this often and align all runs together. [default: the recipe's]"""
     start: bool | None = None
     """Give all patches a shared start, where the embedder has one. [default: the recipe's]"""
+    purpose: Annotated[str | None, Parameter(name="--for")] = None
+    """What the embedding is for: classes or links. Weights what is spread over the graph. [default: both]"""
 
     def applied(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
         from graphquilt.pipeline import Recipe
 
         base = recipe if self.recipe is None else Recipe.named(self.recipe)
-        return base.changed(**_values(self, "runs", "start"))
+        return base.changed(**_values(self, "runs", "start", "purpose"))
 
 
 def job_settings(

@@ -2,23 +2,20 @@
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.contract import (
-    Context,
-    Embedder,
-    Fit,
-    Surroundings,
-    can_start,
-    check_dim,
-    checked_fit,
-    checked_offer,
-    free_motions,
-    needs_start,
-    started,
-    with_start,
-)
+from graphquilt.embedders.contract import Embedder, Fit, check_dim, checked_fit
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.propagation import Propagation
+from graphquilt.embedders.shared_start import (
+    FarField,
+    SharedStart,
+    Survey,
+    agree,
+    free_motions,
+    shares_start,
+    with_start,
+)
+from graphquilt.embedders.signals import Signal
 from graphquilt.embedders.svd import SVD
 from graphquilt.embedders.vgae import GAE, VGAE
 
@@ -28,22 +25,22 @@ __all__ = [
     "SVD",
     "VGAE",
     "BasisEncoder",
-    "Context",
     "Embedder",
     "Encoder",
+    "FarField",
     "Fit",
     "FunctionEmbedder",
     "Propagation",
     "PyGEmbedder",
-    "Surroundings",
+    "SharedStart",
+    "Signal",
+    "Survey",
     "TransformerEmbedder",
+    "agree",
     "as_embedder",
-    "can_start",
     "check_dim",
     "checked_fit",
-    "checked_offer",
     "free_motions",
-    "needs_start",
-    "started",
+    "shares_start",
     "with_start",
 ]

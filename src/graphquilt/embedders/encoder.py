@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders.features import check_substitute, features_of
+from graphquilt.embedders.features import Features, check_substitute, features_of
 from graphquilt.errors import FormatError, InputError, needs_extra
 
 if TYPE_CHECKING:
@@ -75,20 +76,24 @@ class Encoder:
         layers = ", ".join("×".join(map(str, w.shape)) for w in self.weights.values() if w.ndim == 2)
         return f"Encoder({self.kind}, dim={self.dim}, weights {layers})"
 
-    def __call__(self, graph: Graph, degrees: AnyArray | None = None) -> FloatArray:
-        """Embed a graph that has the features the encoder was trained on, (n, dim).
+    def __call__(self, graph: Graph) -> FloatArray:
+        """Embed a graph that has the features the encoder was trained on, (n, dim)."""
+        with needs_extra("an encoder", "torch"):
+            from graphquilt.embedders.gcn import normalized_adjacency
 
-        ``degrees`` (n,) says how many neighbours each node has, itself included, where the graph lacks some of them.
-        """
+        features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
+        return self.encode(normalized_adjacency(graph), features)
+
+    def encode(self, A: sp.csr_array, features: Features | None) -> FloatArray:
+        """Embed nodes with these features by a normalised adjacency matrix, which need not be symmetric, (n, dim)."""
         with needs_extra("an encoder", "torch"):
             import torch
-        from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
+        from graphquilt.embedders.gcn import encode, inputs_of
         from graphquilt.embedders.training import threads
 
         tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
-        features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
         with threads(1), torch.no_grad():
-            inputs = inputs_of(normalized_adjacency(graph, degrees), features, dtype=tensors["weight0"].dtype)
+            inputs = inputs_of(A, features, dtype=tensors["weight0"].dtype)
             return np.array(encode(inputs, tensors)[:, : self.dim].numpy())
 
     def save(self, path: str | Path) -> None:

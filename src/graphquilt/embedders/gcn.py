@@ -16,7 +16,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from graphquilt.arrays import AnyArray
 from graphquilt.embedders import elementwise
 from graphquilt.embedders.elementwise import Workspace
 from graphquilt.embedders.features import Features
@@ -60,10 +59,8 @@ def adjacency_with_loops(graph: Graph) -> sp.csr_array:
     return sp.csr_array(A)
 
 
-def normalized_adjacency(graph: Graph, degrees: AnyArray | None = None) -> sp.csr_array:
+def normalized_adjacency(graph: Graph) -> sp.csr_array:
     """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`.
-
-    ``degrees`` (n,) replaces the sums of the rows of A + I, where nodes have neighbours that the graph lacks.
 
     Examples
     --------
@@ -71,7 +68,7 @@ def normalized_adjacency(graph: Graph, degrees: AnyArray | None = None) -> sp.cs
     [[0.5, 0.5], [0.5, 0.5]]
     """
     A = adjacency_with_loops(graph)
-    scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() if degrees is None else np.asarray(degrees, dtype=np.float64))
+    scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel())
     A.data *= np.repeat(scale, np.diff(A.indptr)) * scale[A.indices]
     return A
 

@@ -1,31 +1,53 @@
-"""Propagation: features, or memberships in clusters, spread over the graph and reduced to their main directions."""
+"""Propagation: features, clusters and degrees, spread over the graph and reduced to their main directions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array, Int64Array
+from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.embedders.basis import BasisEncoder
-from graphquilt.embedders.contract import Context, Fit, Surroundings, check_dim
-from graphquilt.embedders.principal import principal_directions
-from graphquilt.embedders.reduction import Weighted, half, measured_rows, projected, sketched_rows, stored
-from graphquilt.embedders.signals import cluster_signal, clusters_of, feature_signal, feature_width
+from graphquilt.embedders.contract import Fit, check_dim
+from graphquilt.embedders.directions import leading, moment
+from graphquilt.embedders.feature_rounds import after_round, round_product
+from graphquilt.embedders.propagation_survey import survey_graph
+from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree, check_far_clusters
+from graphquilt.embedders.signals import (
+    FEATURE_PARTS,
+    ROLES,
+    Block,
+    FarRows,
+    Signal,
+    Stack,
+    column_blocks,
+    feature_blocks,
+    feature_width,
+    in_order,
+    inverse_lengths,
+    row_scale,
+    standard_roles,
+    times,
+)
+from graphquilt.embedders.walks import Walk, walk_in
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.kernels import loop_threads
 from graphquilt.linalg.motions import Motions
-from graphquilt.progress import ProgressCallback
+from graphquilt.patches import CoarseGraph
+from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Propagation"]
 
-FEWEST, USUAL = 256, 1000  # clusters of a graph, where the embedder does not say how many
-CLUSTER = 50  # nodes of a cluster, of which larger graphs have more than usual,
-SIGNAL = 2 * 10**8  # as long as the signal of memberships has no more entries than this
-POWERS = 1  # of a sketch of the whole graph; those of patches need none, because together they tell more
+BASIS = 256  # directions that wide features are reduced to first, at least
+PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
+KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
+UNIT = 2.0**36  # of sums
+ROWS_PER_DIRECTION = 10  # that a patch needs to tell what its own best directions would keep
+BEST_ROWS = 2048  # of a patch that are looked at for that
 
 
 @dataclass(frozen=True)
@@ -36,35 +58,33 @@ class Propagation:
     ----------
     dim : int
         Number of directions. Where the signal has fewer, the other columns are zero.
-    structure : float
-        The weight of the cluster memberships beside the features. A graph without features is embedded by its
-        memberships alone.
+    signal : Signal
+        What is spread, and the weight of each part.
     clusters : int, optional
-        Number of clusters; at most a quarter of the number of nodes are made. By default 1000, one per 50 nodes from
-        50 000 to 100 000 nodes, and then fewer again, down to 256: more tell neighbours apart better, and cost as much
-        more.
+        Number of clusters of the part ``clusters``; at most a quarter of the number of nodes are made. By default 1000,
+        one per 50 nodes from 50 000 to 100 000 nodes, and then fewer again, down to 256.
     steps, restart : int, float
-        The features are propagated so many steps, and with the probability ``restart`` they begin again at their node.
+        The features are spread so many steps, and with the probability ``restart`` they begin again at their node.
     sample : int
-        Number of rows of the whole graph that its directions are computed from, where it has more. Where memberships
-        are used, patches offer the same rows for a shared start, so that they get the directions of the whole graph.
+        Number of nodes whose rows decide the directions, where the graph has more; a hash of their number chooses them.
     block : int
-        Number of columns that are propagated at once: fewer need less memory.
-    context : Context or None
-        How much of the graph around a patch travels with it; None means that a patch sees only itself. Its features
-        are then propagated no further than across the patch: at most log n / log(k - 1) steps, with n nodes of mean
-        degree k, because what a longer walk would bring lies outside.
+        Number of columns that are spread at once: fewer need less memory.
+    far_field : bool
+        Whether a patch knows what lies outside of it on average; without it a walk ends where it would leave.
     start : mapping of str to array, optional
-        The shared start that :meth:`started` made: the ``directions`` (w, dim). Embeddings with the same start lie in
-        the same frame.
+        The shared start: the ``directions`` (w, dim). Embeddings with the same start lie in the same frame.
 
     Notes
     -----
-    With features X of unit rows and S = D^-1/2 (A + I) D^-1/2 the signal is H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X,
-    where k is ``steps`` and a is ``restart`` (personalised PageRank, Gasteiger et al. 2019). Without features X is the
-    membership of each node in one of many small clusters of the graph, S = D^-1 (A + I), k = 8, a = .15, and H is
-    replaced by log(1 + H / share of the cluster). The rows of H get unit length, and the embedding is H V with the
-    leading right singular vectors V of H, so that inner products of rows are preserved as well as ``dim`` columns can.
+    With features X of unit rows and S = D^-1/2 (A + I) D^-1/2 the main part is H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k
+    X, where k is ``steps`` and a is ``restart`` (personalised PageRank, Gasteiger et al. 2019). Features of more than
+    256 columns are reduced to their main directions first. Memberships are spread by D^-1 (A + I) with k = 8 and a =
+    .15, and log(1 + H / share of the cluster) is taken. The rows of each part get unit length times the root of its
+    weight, and the embedding is H V Σ^(power - 1) with the leading right singular vectors V of all parts side by side
+    and their singular values Σ.
+
+    In a patch the walk is exact inside. An edge that leaves it leads to the average over a far cluster: one that
+    :meth:`survey` has computed by walking between clusters.
 
     A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
     the origin. The seed does not matter.
@@ -79,200 +99,353 @@ class Propagation:
 
     dim: int
     _: KW_ONLY
-    structure: float = 0.0
+    signal: Signal = Signal()
     clusters: int | None = None
     steps: int = 10
     restart: float = 0.1
     sample: int = 16_384
     block: int = 64
-    context: Context | None = Context()
-    start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
+    far_field: bool = True
+    start: Arrays | None = field(default=None, compare=False, repr=False)
     deterministic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_dim(self.dim, "Propagation")
-        for name in ("clusters", "sample", "block", "steps", "structure", "restart"):
-            kinds = (int, np.integer) if name in ("clusters", "sample", "block", "steps") else (int, float, np.number)
+        for name in ("clusters", "sample", "block", "steps", "restart"):
+            kinds = (int, float, np.number) if name == "restart" else (int, np.integer)
             value = getattr(self, name)
             if isinstance(value, bool) or not (isinstance(value, kinds) or (name == "clusters" and value is None)):
                 raise InputError(f"{name} of Propagation is a number, not {str(value)[:40]!r}.")
-        for name in ("clusters", "sample", "block"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} of Propagation must be at least 1, not {getattr(self, name)}.")
-        if self.steps < 0:
-            raise InputError(f"steps of Propagation must not be negative; there are {self.steps}.")
-        if not 0 <= self.restart <= 1:
-            raise InputError(f"restart of Propagation is a probability from 0 to 1, not {self.restart}.")
-        if not 0 <= self.structure < np.inf:
-            raise InputError(f"structure of Propagation is a weight of at least 0, not {self.structure}.")
+            least = 0 if name in ("steps", "restart") else 1
+            if value is not None and value < least:
+                raise InputError(f"{name} of Propagation must be at least {least}, not {value}.")
+        if not 0 <= self.restart < 1:
+            raise InputError(f"restart of Propagation is a probability from 0 to below 1, not {self.restart}.")
+        if not isinstance(self.signal, Signal):
+            raise InputError(f"signal of Propagation is a Signal, such as Signal.features(), not {self.signal!r:.60}.")
         if self.start is not None:
-            _check_directions(self.start, self.dim)
+            _check_start(self.start, self.dim)
 
     @property
     def motions(self) -> Motions:
         """The motions by which embeddings of overlapping graphs differ: none with a shared start."""
-        return Motions() if self.start is None else Motions(rotate=False, translate=False)
+        return self.motions_started if self.complete else Motions()
 
-    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:  # noqa: ARG002
-        """Return what patches need to know of the whole graph, one row per node; nothing where only features are used.
+    @property
+    def motions_started(self) -> Motions:
+        """A shared start leaves nothing free."""
+        return Motions(rotate=False, translate=False)
 
-        ``sample`` numbers the nodes whose rows are offered, and is -1 for others, ``cluster`` is the cluster of each
-        node, -1 without edges, and ``share`` the share of the nodes that are in it.
+    @property
+    def complete(self) -> bool:
+        """Whether the directions are known."""
+        return self.start is not None and "directions" in self.start
+
+    def starts_on(self, graph: Graph) -> bool:  # noqa: ARG002
+        """Return True: where there is a survey or features, patches can agree."""
+        return True
+
+    def survey(
+        self,
+        graph: Graph,
+        seed: int,  # noqa: ARG002
+        *,
+        clusters: CoarseGraph | None = None,
+        cut: bool = True,
+    ) -> Survey:
+        """Return what patches need to know of the whole graph.
+
+        Of each node these are its far ``cluster``, its ``degree`` and ``loop``, the ``column`` of its membership, its
+        ``role``, and whether it is ``sampled``; for all there are the reduction of the features, the walk between far
+        clusters as tables, and the gain of each membership.
         """
+        return survey_graph(self, graph.undirected(), clusters, cut=cut and clusters is not None and self.far_field)
+
+    @property
+    def basis_width(self) -> int:
+        """The number of columns that wide features are reduced to."""
+        return max(BASIS, self.dim)
+
+    def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
+        """Return the rows of a patch in half precision, and the weight of each in the sum."""
         graph = graph.undirected()
-        if not self._needs_clusters(graph):
-            return {}
-        chosen = _chosen(graph.n_nodes, self.sample)
-        sample = np.full(graph.n_nodes, -1, dtype=np.int32)
-        sample[chosen] = np.arange(len(chosen), dtype=np.int32)
-        return {"sample": sample, **self._clusters(graph)}
+        spreads = any(getattr(self.signal, part) for part in FEATURE_PARTS)
+        if spreads and feature_width(graph) > self.basis_width and self._reduced(far) is None:
+            product = round_product(graph, self.start, self.basis_width, restart=self.restart, steps=self.steps)
+            return {"product": product}
+        stack = self._stack(graph, far)
+        n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
+        weights = np.ones(n, dtype=np.float32)
+        if far is not None:
+            counted = np.asarray(far.nodes.get("sampled", np.ones(n, dtype=bool)))
+            weights = np.where(counted, 1 / np.maximum(far.nodes.get("patches", weights), 1), 0).astype(np.float32)
+        rows, lengths, facts = self._rows(graph, far, stack)
+        kept = {"rows": rows, "lengths": lengths, "weights": weights}
+        if 2 * n_nodes * stack.width > KEPT:
+            kept = {name: values[weights > 0] for name, values in kept.items()}
+        else:
+            kept["facts"] = facts
+        return {**kept, "widths": np.array(list(stack.widths.values()))}
 
-    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
-        """Return a few rows that have the main directions of the propagated signal, for :meth:`started`.
+    def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
+        """Return the second moment of the rows, H' W H, as whole numbers, and their number."""
+        if "product" in kept:
+            return {"product": np.asarray(kept["product"])}
+        weights = np.asarray(kept["weights"], dtype=np.float32)
+        counted = np.flatnonzero(weights)
+        rows = kept["rows"][counted].astype(np.float32)
+        for part, columns in enumerate(_parts_of(kept)):
+            rows[:, columns] *= (np.sqrt(weights) * kept["lengths"][:, part])[counted, None]
+        return {"moment": moment(rows)}
 
-        Of features they are a sketch of all rows of the patch. Features are spread inside the patch alone, since their
-        directions hardly depend on what lies around it, and a node that is in several patches counts in each with its
-        share. Where memberships are used, the offered rows are those of the nodes that the survey has chosen. A patch
-        with neither features nor a survey has no frame in common with others, and offers nothing.
-        """
-        if not self._needs_clusters(graph):
-            n = _count(graph, surroundings)
-            counts = {} if surroundings is None else surroundings.survey
-            weights = 1 / np.maximum(counts["patches"][:n], 1) if "patches" in counts else None
-            part = graph if n == graph.n_nodes else graph.subgraph(np.arange(n))
-            ((_, signal),) = self._signals(part, np.arange(n), None)
-            return {"rows": half(sketched_rows(signal, self.dim, self.block, weights=weights))}
-        if surroundings is None or "sample" not in surroundings.survey:
-            return {}
-        sample = np.asarray(surroundings.survey["sample"][: surroundings.n_inner])
-        if sample.ndim != 1 or sample.dtype.kind != "i":
-            raise InputError(f"the sample of a survey is one whole number per node, not {sample.dtype} {sample.shape}.")
-        chosen = np.flatnonzero(sample >= 0)
-        rows = measured_rows(self._signals(graph, chosen, surroundings), np.arange(len(chosen)), self.block)
-        return {"sample": sample[chosen], "rows": half(rows)}
+    def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
+        """Return the sum of whole numbers."""
+        if total is None:
+            return {name: np.array(values) for name, values in arrays.items()}
+        for name, values in arrays.items():
+            if name not in total or total[name].shape != np.shape(values):
+                raise InputError(
+                    f"patches contribute sums of {np.shape(values)} and {np.shape(total.get(name, ()))} columns; all "
+                    "patches need the same features."
+                )
+        return {name: total[name] + values for name, values in arrays.items()}
 
-    def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Propagation:  # noqa: ARG002
-        """Return the embedder that all patches use: its directions are those of all offered rows together.
-
-        A numbered node that several patches offer counts once. Where a patch offers nothing, there is no shared start.
-        """
-        if not offers or any("rows" not in offer for offer in offers):
-            return replace(self, start=None)
-        if not all(_is_offer(offer) for offer in offers):
-            raise InputError(
-                "an offer for the shared start is not a matrix of finite rows, with one whole number per row where "
-                "nodes are numbered; let the patches make their offers again."
-            )
-        widths = sorted({offer["rows"].shape[1] for offer in offers})
-        if len(widths) > 1:
-            raise InputError(f"the offered rows have {widths} columns; all patches need the same features.")
-        rows = np.vstack([offer["rows"] for offer in offers])
-        if all("sample" in offer for offer in offers):
-            rows = rows[np.unique(np.concatenate([offer["sample"] for offer in offers]), return_index=True)[1]]
-        return replace(self, start={"directions": principal_directions(rows, self.dim)})
+    def combine(self, total: Arrays, seed: int) -> Propagation:  # noqa: ARG002
+        """Return the embedder with the directions of all rows, or with the reduction of the features after a round."""
+        if "product" in total:
+            return replace(self, start=after_round(self.start, np.asarray(total["product"]) / UNIT, self.basis_width))
+        M = np.asarray(total["moment"], dtype=np.float64) / UNIT
+        values, V = leading(M, self.dim)
+        start = {name: array for name, array in (self.start or {}).items() if name == "basis"}
+        start |= {"directions": V.astype(np.float32), "scale": self.signal.scale(values).astype(np.float32)}
+        return replace(self, start={**start, "share": np.array(values.sum() / max(np.trace(M), 1e-300))})
 
     def fit(
         self,
         graph: Graph,
-        seed: int,  # noqa: ARG002
+        seed: int,
         progress: ProgressCallback | None = None,
-        surroundings: Surroundings | None = None,
+        *,
+        far: FarField | None = None,
+        kept: Arrays | None = None,
     ) -> Fit:
-        """Embed the graph, or only its inner nodes where there are surroundings; the result has an encoder.
+        """Embed the graph; the result has an encoder. Without a shared start the graph agrees with itself only."""
+        graph = graph.undirected()
+        if not self.complete:
+            whole = FarField.whole(self.survey(graph, seed), graph.n_nodes)
+            started = agree(self, [(graph, whole)], seed)
+            return started.fit(graph, seed, progress, far=whole)
+        assert self.start is not None
+        stack = self._stack(graph, far)
+        V = np.asarray(self.start["directions"], dtype=np.float32)
+        if len(V) != stack.width:
+            raise InputError(
+                f"the shared start is for signals of {len(V)} columns, and this graph has one of {stack.width}; the "
+                "features must be those that the start was made with."
+            )
+        finished = None if kept is None else self.finish(kept)
+        if finished is None:
+            finished = self._scaled(*self._projected(graph, far, stack, V, progress))
+        return replace(finished, encoder=BasisEncoder.of(self, far))
 
-        Without a shared start the directions are those of the nodes that are embedded.
-        """
-        n, start = _count(graph, surroundings), self.start
-        signals = self._signals(graph, np.arange(n), surroundings)
-        if start is None:
-            signals = [(weight, stored(signal)) for weight, signal in signals]
-            chosen = _chosen(n, self.sample)
-            if self._needs_clusters(graph):
-                rows = measured_rows(signals, chosen, self.block, progress)
-            else:
-                ((_, signal),) = self._signals(graph, chosen, surroundings)
-                rows = sketched_rows(signal, self.dim, self.block, powers=POWERS, progress=progress)
-            start = {"directions": principal_directions(rows, self.dim)}
-            progress = None  # what is left costs less
-        Z = projected(signals, start["directions"], self.block, progress)
-        # The encoder goes as many steps on any graph as were gone here.
-        encoder = BasisEncoder(replace(self, start=start, steps=self._steps(graph), context=Context()))
-        return Fit(Z, np.empty(0), encoder)
+    def finish(self, kept: Arrays) -> Fit | None:
+        """Return the rows that a patch has kept, times the directions; None where it has kept only some."""
+        if not self.complete or "facts" not in kept:
+            return None
+        assert self.start is not None
+        V = np.asarray(self.start["directions"], dtype=np.float32)
+        Z = np.zeros((len(kept["rows"]), self.dim), dtype=np.float32)
+        for part, columns in enumerate(_parts_of(kept)):
+            product = times(kept["rows"][:, columns], V[columns])
+            product *= kept["lengths"][:, part, None]
+            Z += product
+        return self._scaled(Z, kept["facts"], self._best_share(kept, V))
+
+    def _best_share(self, kept: Arrays, V: Float32Array) -> float:
+        """Return about the share of the rows that as many directions of their own would keep; 0 where they are few."""
+        n = len(kept["rows"])
+        if n < ROWS_PER_DIRECTION * self.dim:
+            return 0.0
+        chosen = np.linspace(0, n - 1, min(n, max(BEST_ROWS, ROWS_PER_DIRECTION * self.dim))).astype(np.int64)
+        rows = kept["rows"][chosen].astype(np.float32)
+        for part, columns in enumerate(_parts_of(kept)):
+            rows[:, columns] *= kept["lengths"][chosen, part, None]
+        for _ in range(2):  # steps of subspace iteration from the common directions
+            V = np.linalg.qr(rows.T @ (rows @ V))[0]
+        return float(np.square(rows @ V).sum() / max(np.square(rows).sum(), 1e-30))
+
+    def _scaled(self, Z: Float32Array, facts: AnyArray, best: float = 0.0) -> Fit:
+        """Return the embedding of products with the directions, and what is known about it."""
+        assert self.start is not None
+        share = float(np.einsum("ij,ij->", Z, Z) / max(len(Z), 1))
+        Z *= np.asarray(self.start["scale"], dtype=np.float32)
+        leaving, unseen = (round(float(value), 4) for value in facts)
+        figures = {"share": round(share, 4), "best": round(best, 4), "leaving": leaving, "unseen": unseen}
+        return Fit(Z, np.empty(0), facts=figures)
 
     def __call__(self, graph: Graph, seed: int) -> Float32Array:
         """Return the embedding (n, dim)."""
         return np.asarray(self.fit(graph, seed).embedding)
 
-    def _needs_clusters(self, graph: Graph) -> bool:
-        return feature_width(graph) == 0 or self.structure > 0
+    def _stack(self, graph: Graph, far: FarField | None) -> Stack:
+        """Return the parts of the signal on this graph and how wide they are."""
+        width = feature_width(graph)
+        share = 1.0 if far is None else float(far.shared.get("feature_share", 1.0))
+        weights = self.signal.weights(features=width > 0, share=share)
+        basis = self._reduced(far)
+        widths = {part: width if basis is None else basis.shape[1] for part in FEATURE_PARTS if part in weights}
+        if far is not None and "column" in far.nodes and "clusters" in weights:
+            widths["clusters"] = len(far.shared["gain"])
+        if far is not None and "role" in far.nodes and "role" in weights:
+            widths["role"] = ROLES
+        if not widths:
+            raise InputError(
+                f"the {graph.n_nodes} nodes have no features, and no survey tells which clusters of the whole graph "
+                "they are in, so they have nothing in common with other patches; pass the survey of the whole graph."
+            )
+        return Stack(widths, {part: weights[part] for part in widths})
 
-    def _clusters(self, graph: Graph) -> dict[str, AnyArray]:
-        if not self._needs_clusters(graph):
-            return {}
-        cluster, share = clusters_of(graph, self._n_clusters(graph, graph.n_nodes))
-        return {"cluster": cluster, "share": share}
+    def _reduced(self, far: FarField | None) -> AnyArray | None:
+        if self.start is not None and "basis" in self.start:
+            return self.start["basis"]
+        return None if far is None else far.shared.get("basis")
 
-    def _n_clusters(self, graph: Graph, n_nodes: int) -> int:
-        """Return how many clusters the signal has: as many as the start, or those for a whole graph of n_nodes."""
-        if self.start is not None:
-            return len(self.start["directions"]) - feature_width(graph)
-        if self.clusters is not None:
-            return self.clusters
-        return max(FEWEST, min(max(USUAL, n_nodes // CLUSTER), SIGNAL // max(n_nodes, 1)))
+    def _blocks(self, graph: Graph, far: FarField | None, stack: Stack, walk: Walk) -> Iterator[Block]:
+        """Yield all columns of the signal, a block of one part at a time."""
+        shared: Arrays = {} if far is None else far.shared
+        own = None if far is None else far.nodes.get("cluster")
+        tasks: list[Callable[[], list[Block]]] = []
+        parts = {part: stack.widths[part] for part in FEATURE_PARTS if part in stack.widths}
+        if parts:
+            X, basis, scale = graph.features, self._reduced(far), row_scale(graph)[:, None]
+            assert X is not None
 
-    def _steps(self, graph: Graph) -> int:
-        """Return how many steps features are propagated: in a patch that sees only itself, at most those across it."""
-        if self.context is not None:
-            return self.steps
-        degree = len(graph.undirected().indices) / max(graph.n_nodes, 1)
-        if degree <= 2:
-            return self.steps
-        return min(self.steps, math.ceil(math.log(graph.n_nodes) / math.log(degree - 1)))
+            def columns(first: int, last: int) -> Float32Array:
+                if basis is None:
+                    V = np.eye(X.shape[1], last - first, -first, dtype=np.float32)
+                else:
+                    V = np.ascontiguousarray(basis[:, first:last], dtype=np.float32)
+                return np.asarray(scale * times(X, V))
 
-    def _signals(self, graph: Graph, rows: Int64Array, surroundings: Surroundings | None) -> Weighted:
-        """Return these rows of the signals of the graph, with their weights."""
-        graph = graph.undirected()
-        survey = {} if surroundings is None else surroundings.survey
-        signals = []
-        if feature_width(graph):
-            signals.append((1.0, feature_signal(graph, rows, restart=self.restart, steps=self._steps(graph))))
-        if self._needs_clusters(graph):
-            if "cluster" not in survey:
-                if self.start is not None:
-                    raise InputError(
-                        f"the shared start refers to {self._n_clusters(graph, 0)} clusters of another graph, and there "
-                        f"is no survey that tells which of them the {graph.n_nodes} nodes are in; pass the survey of "
-                        "that graph."
-                    )
-                survey = self._clusters(graph)
-            n_clusters = self._n_clusters(graph, graph.n_nodes if surroundings is None else surroundings.n_nodes)
-            signals.append((self.structure if signals else 1.0, cluster_signal(graph, rows, survey, n_clusters)))
-        return signals
+            tables = FarRows(shared.get("feature_tables"), walk, own)
+            tasks += feature_blocks(
+                walk, columns, tables, parts, block=self.block, restart=self.restart, steps=self.steps
+            )
+        if "clusters" in stack.widths:
+            assert far is not None
+            column, gain = _checked_columns(far, graph.n_nodes)
+            tables = FarRows(shared.get("column_tables"), walk, own)
+            tasks += column_blocks(walk, column, gain, tables, block=self.block)
+        yield from in_order(tasks, loop_threads())
+        if "role" in stack.widths:
+            assert far is not None
+            yield Block("role", 0, standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
+
+    def _rows(self, graph: Graph, far: FarField | None, stack: Stack) -> tuple[AnyArray, Float32Array, Float32Array]:
+        """Return all rows of the signal in half precision, (n, w), what multiplies each part of them, and facts."""
+        rows = np.empty((graph.n_nodes, stack.width), dtype=np.float16)
+        sums = _Sums(stack, graph, far)
+        for block in self._blocks(graph, far, stack, sums.walk):
+            first = stack.columns(block.part).start + block.first
+            rows[:, first : first + block.values.shape[1]] = block.values
+            sums.add(block)
+        return rows, sums.lengths(), sums.facts()
+
+    def _projected(
+        self, graph: Graph, far: FarField | None, stack: Stack, V: Float32Array, progress: ProgressCallback | None
+    ) -> tuple[Float32Array, Float32Array]:
+        """Return H V for the rows H of all parts, without keeping them, and facts."""
+        products = {part: np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32) for part in stack.widths}
+        sums, done = _Sums(stack, graph, far), 0
+        for block in self._blocks(graph, far, stack, sums.walk):
+            first = stack.columns(block.part).start + block.first
+            onto, product = V[first : first + block.values.shape[1]], products[block.part]
+            for a in range(0, graph.n_nodes, PRODUCT_ROWS):
+                product[a : a + PRODUCT_ROWS] += block.values[a : a + PRODUCT_ROWS] @ onto
+            sums.add(block)
+            done += block.values.shape[1]
+            report(progress, "propagation", done, stack.width)
+        Z = np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32)
+        for part, length in zip(stack.widths, sums.lengths().T, strict=True):
+            Z += products[part] * length[:, None]
+        return Z, sums.facts()
 
 
-def _check_directions(start: Mapping[str, AnyArray], dim: int) -> None:
-    """Refuse a shared start that is not ``dim`` directions."""
+class _Sums:
+    """What is added up over the blocks of a patch: squared lengths of rows, and how well far clusters describe it."""
+
+    def __init__(self, stack: Stack, graph: Graph, far: FarField | None) -> None:
+        self.stack = stack
+        shared: Arrays = {} if far is None else far.shared
+        tables = [shared[name] for name in ("feature_tables", "column_tables") if name in shared]
+        if far is not None and tables:
+            check_far_clusters(far, min(table.shape[1] for table in tables))
+        self.walk = walk_in(graph, far, tables=bool(tables))
+        self.leaving = float(self.walk.leaving.mean()) if graph.n_nodes else 0.0
+        self.squares = {part: np.zeros(graph.n_nodes, dtype=np.float32) for part in stack.widths}
+        self.spread = self.missed = 0.0
+        outgoing = np.zeros(0) if far is None else np.diff(far.indptr)
+        self.outgoing = float(outgoing[outgoing > 0].mean()) if outgoing.any() else 1.0
+
+    def add(self, block: Block) -> None:
+        """Take in one block."""
+        self.squares[block.part] += np.einsum("ij,ij->i", block.values, block.values)
+        self.spread += block.spread
+        self.missed += block.missed
+
+    def lengths(self) -> Float32Array:
+        """Return what the rows of each part are multiplied by, (n, parts): roles keep their lengths."""
+        columns = []
+        for part, squares in self.squares.items():
+            scale = np.ones_like(squares) if part == "role" else inverse_lengths(squares)
+            columns.append(scale * np.float32(self.stack.length(part)))
+        return np.stack(columns, axis=1)
+
+    def facts(self) -> Float32Array:
+        """Return the share of the walk that leaves the patch, and that share by how little is known of where it leads.
+
+        A step to several neighbours outside averages what far clusters miss of each.
+        """
+        missed = math.sqrt(self.missed / self.spread / self.outgoing) if self.spread else 1.0
+        return np.array([self.leaving, self.leaving * min(missed, 1.0)], dtype=np.float32)
+
+
+def _check_start(start: Arrays, dim: int) -> None:
+    """Refuse a start whose directions are not ``dim`` columns of finite numbers."""
     V = start.get("directions")
-    shape = None if V is None else V.shape
-    if V is None or V.ndim != 2 or V.shape[1] != dim or V.dtype.kind != "f" or not np.isfinite(V).all():
+    if V is None:
+        if "basis" in start or "blocks" in start:
+            return
+        raise InputError("a shared start of Propagation has directions; this one has none. Make the start again.")
+    if V.ndim != 2 or V.shape[1] != dim or V.dtype.kind != "f" or not np.isfinite(V).all():
         raise InputError(
             f"a shared start of Propagation has finite numbers as directions, one column for each of {dim} dimensions; "
-            f"the shape of these is {shape}. Make the start again."
+            f"the shape of these is {V.shape}. Make the start again."
+        )
+    scale = np.asarray(start.get("scale", np.empty(0)))
+    if scale.shape != (dim,) or scale.dtype.kind != "f" or not np.isfinite(scale).all():
+        raise InputError(
+            f"a shared start of Propagation has a finite scale for each of {dim} directions; this one has "
+            f"{scale.dtype} {scale.shape}. Make the start again."
         )
 
 
-def _is_offer(offer: Mapping[str, AnyArray]) -> bool:
-    """Return whether the rows of an offer are a matrix of finite numbers, and their sample numbers one per row."""
-    rows, sample = offer["rows"], offer.get("sample")
-    is_matrix = rows.ndim == 2 and rows.dtype.kind == "f" and bool(np.isfinite(rows).all())
-    return is_matrix and (sample is None or (sample.shape == (len(rows),) and sample.dtype.kind == "i"))
+def _parts_of(kept: Arrays) -> list[slice]:
+    """Return the columns of each part of the rows that a patch has kept."""
+    ends = np.cumsum(kept["widths"]).tolist()
+    return [slice(end - width, end) for end, width in zip(ends, np.asarray(kept["widths"]).tolist(), strict=True)]
 
 
-def _count(graph: Graph, surroundings: Surroundings | None) -> int:
-    return graph.n_nodes if surroundings is None else surroundings.n_inner
-
-
-def _chosen(n: int, count: int) -> Int64Array:
-    """Return at most ``count`` of n rows, ascending."""
-    return np.arange(n) if n <= count else np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+def _checked_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
+    """Return the membership of each node and the gain of each column, and refuse a survey that cannot be right."""
+    column, gain = np.asarray(far.nodes["column"]), np.asarray(far.shared["gain"], dtype=np.float32)
+    if column.shape != (n_nodes,) or column.dtype.kind != "i":
+        raise InputError(
+            f"the survey has columns {column.dtype} {column.shape}; {n_nodes} nodes need as many whole numbers. It "
+            "belongs to another graph."
+        )
+    if n_nodes and not -1 <= int(column.min()) <= int(column.max()) < len(gain):
+        raise InputError(f"the survey has column {column.max()}, and gains for {len(gain)}; make the survey again.")
+    if gain.ndim != 1 or not bool(((gain >= 1) & np.isfinite(gain)).all()):
+        raise InputError("the survey has gains of clusters that are not numbers of at least 1; make the survey again.")
+    return column, gain

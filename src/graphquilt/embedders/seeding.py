@@ -1,30 +1,41 @@
 """The shared start of graph auto-encoders: samples of all patches, one seed encoder, and the average of encoders.
 
-Every patch offers a few ego nets. An encoder is trained on all of them together, and every patch goes on from it alone.
-The encoders of all patches can then be averaged into one.
+Every patch contributes a few ego nets. An encoder is trained on all of them, and every patch starts from it. The
+encoders of all patches can then be averaged into one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.embedders.features import Features
+from graphquilt.embedders.shared_start import Arrays
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import csr_of
 
-__all__ = ["averaged", "ego_nets", "feature_counts", "joined", "sample_of"]
+__all__ = [
+    "add_samples",
+    "add_weights",
+    "average",
+    "ego_nets",
+    "feature_counts",
+    "sample_graph",
+    "sample_of",
+    "weight_sums",
+]
 
 _FOLLOWED = 4  # neighbours of a sampled node that are sampled with it
 _PARTS = {"indptr", "indices", "features_data", "features_indices", "features_indptr", "width"}  # of a sample
+_UNIT = 2.0**24  # of sums of weights, which are whole numbers
 _LEAST = 24  # sampled nodes of a patch, where it has as many
 
 
-def ego_nets(graph: Graph, seed: int, *, n_inner: int, n_nodes: int) -> Int64Array:
+def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
     """Return some nodes of a patch with at most 4 neighbours of each, in ascending order.
 
     With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
@@ -32,13 +43,13 @@ def ego_nets(graph: Graph, seed: int, *, n_inner: int, n_nodes: int) -> Int64Arr
     Examples
     --------
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
-    >>> ego_nets(path, 0, n_inner=6, n_nodes=6).tolist()
+    >>> ego_nets(path, 0, n_nodes=6).tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    rng = np.random.default_rng(seed)
-    wanted = max(_LEAST, n_inner * n_inner // (2 * max(n_nodes, 1)))
+    rng, n = np.random.default_rng(seed), graph.n_nodes
+    wanted = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
     chosen: set[int] = set()
-    for node in rng.permutation(n_inner).tolist():
+    for node in rng.permutation(n).tolist():
         if len(chosen) >= wanted:
             break
         neighbours = np.asarray(graph.indices[graph.indptr[node] : graph.indptr[node + 1]])
@@ -62,22 +73,36 @@ def sample_of(graph: Graph, nodes: Int64Array, features: Features) -> dict[str, 
     }
 
 
-def joined(offers: Sequence[Mapping[str, AnyArray]]) -> Graph:
-    """Return the samples of all patches as one graph with features; a node that two patches offer is in it twice."""
-    if not all(set(offer) >= _PARTS and _is_whole(offer["width"]) for offer in offers):
-        raise InputError("the sample that a patch offers is not a graph with features; let the patches offer again.")
-    widths = sorted({int(offer["width"]) for offer in offers})
-    if len(widths) != 1:
+def add_samples(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
+    """Return two samples side by side as one; a node that is in both is there twice."""
+    for sample in (total, more):
+        _check_sample(sample)
+    widths = [int(sample["width"]) for sample in (total, more)]
+    if widths[0] != widths[1]:
         raise InputError(
-            f"the patches have {widths[0]} to {widths[-1]} features; a shared start needs the same features everywhere."
+            f"the patches have {min(widths)} to {max(widths)} features; a shared start needs the same ones everywhere."
         )
-    graphs = [Graph.from_arrays(offer["indptr"], offer["indices"], None) for offer in offers]
-    features = [
-        csr_of(offer["features_data"], offer["features_indices"], offer["features_indptr"], (graph.n_nodes, widths[0]))
-        for offer, graph in zip(offers, graphs, strict=True)
-    ]
-    A = sp.block_diag([graph.adjacency for graph in graphs], format="csr")
-    return Graph(sp.csr_array(A), sp.csr_array(sp.vstack(features, format="csr")))
+    n = len(total["indptr"]) - 1
+    joined: dict[str, AnyArray] = {"width": total["width"]}
+    joined["indices"] = np.concatenate([total["indices"].astype(np.int64), more["indices"].astype(np.int64) + n])
+    for name in ("features_data", "features_indices"):
+        joined[name] = np.concatenate([total[name], more[name]])
+    for name in ("indptr", "features_indptr"):
+        joined[name] = np.concatenate([total[name], more[name][1:] + total[name][-1]])
+    return joined
+
+
+def sample_graph(sample: Arrays) -> Graph:
+    """Return a sample as a graph with features."""
+    _check_sample(sample)
+    graph = Graph.from_arrays(np.asarray(sample["indptr"]), np.asarray(sample["indices"]), None)
+    data, indices, indptr = (np.asarray(sample[f"features_{part}"]) for part in ("data", "indices", "indptr"))
+    return Graph(graph.adjacency, csr_of(data, indices, indptr, (graph.n_nodes, int(sample["width"]))))
+
+
+def _check_sample(sample: Arrays) -> None:
+    if not (set(sample) >= _PARTS and _is_whole(sample["width"])):
+        raise InputError("the sample of a patch is not a graph with features; let the patches prepare again.")
 
 
 def _is_whole(number: AnyArray) -> bool:
@@ -92,26 +117,38 @@ def feature_counts(features: Features) -> FloatArray:
     return counts
 
 
-def averaged(offers: Sequence[Mapping[str, AnyArray]], names: Sequence[str]) -> dict[str, AnyArray]:
-    """Return the average of the encoders of all patches.
+def weight_sums(encoder: Arrays, names: Sequence[str]) -> dict[str, AnyArray]:
+    """Return what the encoder of one patch adds to the average, as whole multiples of 2^-24.
 
-    Row f of ``weight0`` is weighted by how often each patch has feature f: a patch without it has learned nothing about
-    it. A feature that no patch has is averaged without weights.
+    Row f of ``weight0`` counts as often as the patch has feature f: a patch without it has learned nothing about it.
+    """
+    counts = np.asarray(encoder["counts"], dtype=np.float64)
+    sums: dict[str, AnyArray] = {"counts": counts.astype(np.int64), "encoders": np.array(1, dtype=np.int64)}
+    for name in names:
+        sums[name] = np.rint(np.asarray(encoder[name], dtype=np.float64) * _UNIT).astype(np.int64)
+    sums["counted"] = np.rint(np.asarray(encoder["weight0"], dtype=np.float64) * counts[:, None] * _UNIT).astype(
+        np.int64
+    )
+    return sums
+
+
+def add_weights(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
+    """Return the sum of what encoders add."""
+    return {name: np.asarray(total[name]) + np.asarray(more[name]) for name in total}
+
+
+def average(total: Arrays, names: Sequence[str], dtype: str) -> dict[str, AnyArray]:
+    """Return the average of the encoders of all patches; a feature that no patch has is averaged without weights.
 
     Examples
     --------
-    >>> one = {"weight0": np.array([[1.0], [1.0]]), "counts": np.array([3.0, 0.0])}
-    >>> two = {"weight0": np.array([[5.0], [5.0]]), "counts": np.array([1.0, 0.0])}
-    >>> averaged([one, two], ["weight0"])["weight0"].ravel().tolist()
+    >>> one = weight_sums({"weight0": np.array([[1.0], [1.0]]), "counts": np.array([3.0, 0.0])}, ["weight0"])
+    >>> two = weight_sums({"weight0": np.array([[5.0], [5.0]]), "counts": np.array([1.0, 0.0])}, ["weight0"])
+    >>> average(add_weights(one, two), ["weight0"], "float64")["weight0"].ravel().tolist()
     [2.0, 3.0]
     """
-    counts = np.stack([offer["counts"] for offer in offers])
-    total = counts.sum(axis=0)
-    shares = np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / len(offers))
-    result: dict[str, AnyArray] = {}
-    for name in names:
-        mean = np.zeros(offers[0][name].shape)
-        for offer, share in zip(offers, shares, strict=True):
-            mean += offer[name] * (share[:, None] if name == "weight0" else 1 / len(offers))
-        result[name] = mean.astype(offers[0][name].dtype)
-    return result
+    counts, number = np.asarray(total["counts"], dtype=np.float64)[:, None], float(total["encoders"])
+    means = {name: np.asarray(total[name]) / _UNIT / number for name in names}
+    counted = np.asarray(total["counted"]) / _UNIT / np.where(counts > 0, counts, 1)
+    means["weight0"] = np.where(counts > 0, counted, means["weight0"])
+    return {name: mean.astype(dtype) for name, mean in means.items()}

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.embedders.contract import Context, Fit, Surroundings
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
+from graphquilt.embedders.contract import Fit
 from graphquilt.embedders.encoder import Encoder
 from graphquilt.embedders.features import Features, features_of
 from graphquilt.embedders.network import Network
-from graphquilt.embedders.seeding import averaged, ego_nets, feature_counts, joined, sample_of
+from graphquilt.embedders.seeding import (
+    add_samples,
+    add_weights,
+    average,
+    ego_nets,
+    feature_counts,
+    sample_graph,
+    sample_of,
+    weight_sums,
+)
+from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
+from graphquilt.patches import CoarseGraph
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +67,8 @@ class GAE(Network):
         own, and anything between by a mixture of both; 0.75 reconstructs edges best. Patches go on from the start for
         at most 120 epochs with 0 and 200 otherwise. With 0, where ``weight_decay`` is 0, there is a penalty of 0.002 on
         the weights, and less where the rows of the features have a mean squared length below 20.
-    context : Context or None
-        With a shared start: how much of the graph around a patch its encoder sees.
     start : mapping, optional
-        The shared start, which :meth:`started` makes.
+        The shared start, which :meth:`combine` makes.
 
     Notes
     -----
@@ -79,7 +88,6 @@ class GAE(Network):
     _: KW_ONLY
     validation: float = 0.0
     blend: float = 0.0
-    context: Context | None = Context(hops=2, neighbours=16)
     start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
     # Differs from the paper: twice as many non-edges. Their mean is the same and has half the variance; with as many
     # non-edges as edges, a training that stops by chance after 150 epochs costs a point of AUC on Cora.
@@ -101,42 +109,71 @@ class GAE(Network):
         return Motions(rotate=self.blend > 0, translate=False)
 
     @property
-    def unfinished(self) -> bool:
-        """Whether the encoders of all patches are still to be averaged."""
-        return self.start is not None and self.blend < 1 and int(self.start["step"]) == 1
+    def complete(self) -> bool:
+        """Whether there is a seed encoder, and the encoders of all patches are averaged where they are to be."""
+        return self.start is not None and (self.blend == 1 or int(self.start["step"]) == 2)
 
     def starts_on(self, graph: Graph) -> bool:
         """Return whether patches of this graph can share an encoder: they need features that mean the same in each."""
         return self.featureless == "degree" or (graph.features is not None and graph.features.shape[1] > 0)
 
-    def survey(self, graph: Graph, seed: int) -> dict[str, AnyArray]:  # noqa: ARG002
-        """Return the degree of every node in the whole graph, with its loop, which a patch may not see."""
+    def survey(
+        self,
+        graph: Graph,
+        seed: int,  # noqa: ARG002
+        *,
+        clusters: CoarseGraph | None = None,
+        cut: bool = True,
+    ) -> Survey:
+        """Return the degree of every node in the whole graph, with its loop, and the graph between far clusters.
+
+        A far cluster is like one node with the mean features and the mean degree of its nodes.
+        """
         with needs_extra(type(self).__name__, "torch"):
             from graphquilt.embedders.gcn import adjacency_with_loops
-        return {"degree": np.asarray(adjacency_with_loops(graph).sum(axis=1)).ravel().astype(np.float32)}
+        from graphquilt.embedders.gcn_far import far_clusters
 
-    def offer(self, graph: Graph, seed: int, surroundings: Surroundings | None = None) -> dict[str, AnyArray]:
-        """Return some ego nets of a patch, and in the second step the encoder that was trained on it."""
-        around = Surroundings(graph.n_nodes, graph.n_nodes, {}) if surroundings is None else surroundings
+        A = adjacency_with_loops(graph)
+        degree = np.asarray(A.sum(axis=1), dtype=np.float64).ravel()
+        nodes: dict[str, AnyArray] = {"degree": degree.astype(np.float32)}
+        if clusters is None or not cut:
+            return Survey(nodes)
+        check_clusters(clusters, graph.undirected())
+        far = clusters.clusters
+        return Survey({**nodes, "cluster": far}, far_clusters(A, degree, self._features(graph), far))
+
+    def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
+        """Return some ego nets of a patch, and in the second round the encoder that was trained on it."""
         features = self._features(graph)
         if self.start is None:
-            nodes = ego_nets(graph, seed, n_inner=around.n_inner, n_nodes=around.n_nodes)
-            return sample_of(graph, nodes, features)
-        weights, losses = self._go_on(graph, seed, around)
-        return {**weights, "counts": feature_counts(features[: around.n_inner]), "losses": losses}
+            n_nodes = graph.n_nodes if far is None else far.n_nodes
+            return sample_of(graph, ego_nets(graph, seed, n_nodes=n_nodes), features)
+        weights, losses = self._go_on(graph, seed, far)
+        return {**weights, "counts": feature_counts(features), "losses": losses}
 
-    def started(self, offers: Sequence[Mapping[str, AnyArray]], seed: int) -> Self:
-        """Return the embedder with an encoder trained on what all patches offered, or with the average of encoders."""
+    def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
+        """Return the ego nets, or the weights of the encoder as whole numbers, each feature as often as it is there."""
         if self.start is None:
-            sample = joined(offers)
+            return {name: np.asarray(values) for name, values in kept.items()}
+        return weight_sums(kept, self._names)
+
+    def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
+        """Return all ego nets as one graph, or the sum of weights."""
+        if total is None:
+            return dict(arrays)
+        return add_samples(total, arrays) if self.start is None else add_weights(total, arrays)
+
+    def combine(self, total: Arrays, seed: int) -> Self:
+        """Return the embedder with an encoder trained on all ego nets, or with the average of the encoders."""
+        if self.start is None:
+            sample = sample_graph(total)
             decay = self._decay(sample)
             fit = self._seed_encoder(sample, seed, decay)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
             return replace(self, start={**first, **facts})
-        mean = averaged(offers, self._names)
-        after = {f"mean_{name}": value for name, value in mean.items()}
+        after = {f"mean_{name}": value for name, value in average(total, self._names, self.dtype).items()}
         return replace(self, start={**self.start, **after, "step": np.array(2)})
 
     def fit(
@@ -145,26 +182,37 @@ class GAE(Network):
         seed: int,
         progress: ProgressCallback | None = None,
         *,
-        surroundings: Surroundings | None = None,
+        far: FarField | None = None,
+        kept: Arrays | None = None,
     ) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
 
-        With a shared start, training goes on from it, and the encoder sees what surrounds the patch.
+        With a shared start, training resumes from it, and the encoder sees the far clusters around the patch.
         """
         if self.start is None:
-            own = graph if surroundings is None else graph.subgraph(np.arange(surroundings.n_inner))
-            return super().fit(own, seed, progress)
-        around = Surroundings(graph.n_nodes, graph.n_nodes, {}) if surroundings is None else surroundings
-        losses = np.asarray((around.offered or {}).get("losses", np.empty(0)))  # of the training before the offer
+            return super().fit(graph, seed, progress)
+        losses = np.asarray((kept or {}).get("losses", np.empty(0)))  # of the training in the last round
         weights = self._of_start("mean")
         if self.blend > 0:
-            own_weights = around.offered
+            own_weights = kept
             if own_weights is None or "weight0" not in own_weights:
-                own_weights, losses = self._go_on(graph, seed, around, progress)
+                own_weights, losses = self._go_on(graph, seed, far, progress)
             weights = weights or dict(own_weights)
             weights = {name: mean + self.blend * (own_weights[name] - mean) for name, mean in weights.items()}
+        return Fit(self._encoded(graph, weights, far)[: graph.n_nodes], losses, self._encoder(graph, weights))
+
+    def finish(self, kept: Arrays) -> Fit | None:  # noqa: ARG002
+        """Return None: a patch is embedded with its graph."""
+        return None
+
+    def _encoded(self, graph: Graph, weights: Mapping[str, AnyArray], far: FarField | None) -> FloatArray:
+        """Return the positions of the nodes of a patch and, where there are any, of the far clusters after them."""
         encoder = self._encoder(graph, weights)
-        return Fit(encoder(graph, around.survey.get("degree"))[: around.n_inner], losses, encoder)
+        if far is None or "degree" not in far.nodes:
+            return encoder(graph)
+        from graphquilt.embedders.gcn_far import with_far_clusters
+
+        return encoder.encode(*with_far_clusters(graph, far, self._features(graph)))
 
     def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
@@ -216,11 +264,11 @@ class GAE(Network):
         return Encoder(type(self).__name__, self.dim, weights, substitute, self._normalize)
 
     def _go_on(
-        self, graph: Graph, seed: int, around: Surroundings, progress: ProgressCallback | None = None
+        self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
         """Train on a patch from the seed encoder; return the weights and the losses.
 
-        Edges that leave the patch end at nodes that stay where the seed encoder puts them.
+        Edges that leave the patch end at far clusters, which stay where the seed encoder puts them.
         """
         import torch
 
@@ -228,27 +276,27 @@ class GAE(Network):
         from graphquilt.embedders.training import device_for, threads
 
         assert self.start is not None
-        n, device = around.n_inner, device_for(self.device)
+        n, device = graph.n_nodes, device_for(self.device)
+        n_nodes = n if far is None else far.n_nodes
         first = self._of_start("seed")
-        places = self._encoder(graph, first)(graph, around.survey.get("degree"))[n:]
-        rows = np.repeat(np.arange(n), np.diff(graph.indptr[: n + 1]))
-        columns = np.asarray(graph.indices[: len(rows)], dtype=np.int64)
-        leaving = columns >= n
+        places = self._encoded(graph, first, far)[n:]
+        leaving = np.empty((2, 0), dtype=np.int64)
+        if far is not None and len(places):
+            leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])
         with threads(self.threads):
             background = Background(
                 torch.as_tensor(
                     np.concatenate([places, np.asarray(self.start["sample"])]), dtype=getattr(torch, self.dtype)
                 ).to(device),
-                torch.as_tensor(np.stack([rows[leaving], columns[leaving] - n])).to(device),
+                torch.as_tensor(leaving).to(device),
                 len(places),
-                n / max(around.n_nodes, 1),
+                n / max(n_nodes, 1),
             )
-            inner = graph.subgraph(np.arange(n))
-            features = self._features(inner)
+            features = self._features(graph)
             seeds = np.random.SeedSequence(seed)
             epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
             fit = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))._train(
-                inner, features, seeds, progress, initial=first, background=background, max_epochs=epochs
+                graph, features, seeds, progress, initial=first, background=background, max_epochs=epochs
             )
         assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses

@@ -13,6 +13,7 @@ from graphquilt.alignment.overlap import PatchLike, checked_patch
 from graphquilt.alignment.refinement import lay_onto
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders.shared_start import agree, shares_start
 from graphquilt.errors import InputError
 from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.routes import EvaluationOptions, Quality, quality
@@ -154,7 +155,7 @@ def diagnose(
 def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed: int) -> FloatArray | None:
     """Train on one part of a graph, and embed the whole graph by the encoder that results, (n, d).
 
-    An embedder whose ``fit`` has no encoder, but that has a shared start, starts from the offer of the part.
+    An embedder whose ``fit`` has no encoder, but that has a shared start, gets the start of the part.
 
     Parameters
     ----------
@@ -174,10 +175,9 @@ def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed:
         encoder = checked_fit(embedder, part, seed, where="the part").encoder if hasattr(embedder, "fit") else None
         if encoder is not None:
             return encoder(graph)
-        offer, started = getattr(embedder, "offer", None), getattr(embedder, "started", None)
-        if not (callable(offer) and callable(started)):
+        if not shares_start(embedder, part):
             return None
-        return checked_fit(started([offer(part, seed)], seed), graph, seed).embedding
+        return checked_fit(agree(embedder, [(part, None)], seed), graph, seed).embedding
     except InputError:  # as of an encoder that knows only the nodes it was trained on
         return None
 

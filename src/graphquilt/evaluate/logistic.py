@@ -47,7 +47,7 @@ class InvariantLogistic:
     """
 
     penalties: tuple[float, ...] = tuple(2.0**-k for k in range(1, 19, 2))
-    patience: int = 2
+    patience: int = 9
     tol: float = 1e-3
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.checksums import is_size
-from graphquilt.embedders import Embedder, checked_fit, with_start
+from graphquilt.embedders import Embedder, SharedStart, checked_fit, with_start
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import intersection
 from graphquilt.federated.messages import Message, check_party_name, is_share
@@ -241,6 +241,7 @@ def _started(embedder: Embedder, to_round: Round, start: Message | None) -> Embe
     to_round.check_message(start, ["start"])
     if start_checksum(start.arrays) != to_round.start:
         raise InputError(f"this is not the shared start of the round '{to_round.name}'; ask for it again.")
+    assert isinstance(embedder, SharedStart)
     return with_start(embedder, start.arrays)
 
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.checksums import array_checksum
-from graphquilt.embedders import (
-    Embedder,
-    Surroundings,
-    can_start,
-    checked_offer,
-    needs_start,
-    started,
-)
+from graphquilt.embedders import Embedder, agree, shares_start
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
 __all__ = ["sample_start", "start_checksum"]
-
-_MOST_STEPS = 100  # of a shared start; an embedder that asks for more never ends
 
 
 def sample_start(embedder: Embedder, sample: Graph, seed: int) -> dict[str, AnyArray]:
@@ -35,22 +25,15 @@ def sample_start(embedder: Embedder, sample: Graph, seed: int) -> dict[str, AnyA
         The embedder has no shared start, or the sample has no features. Without features a start would refer to parts
         of the sample, which the graphs of the parties do not have.
     """
-    if sample.features is None or not can_start(embedder, sample):
+    if sample.features is None or not shares_start(embedder, sample):
         raise InputError(
             f"{type(embedder).__name__} cannot make a shared start of this sample: the embedder must have a shared "
             "start, and the sample must have features like those of the parties. Leave out the sample, and the "
             "alignment finds the motion of each party."
         )
-    survey = getattr(embedder, "survey", None)
-    rows = {} if survey is None else survey(sample, seed)
-    around = Surroundings(sample.n_nodes, sample.n_nodes, rows)
-    for _ in range(_MOST_STEPS):
-        if not needs_start(embedder):
-            start: Mapping[str, AnyArray] = embedder.start  # type: ignore[attr-defined]
-            return {name: np.asarray(array) for name, array in start.items()}
-        offer = checked_offer(embedder, sample, seed, where="the sample", surroundings=around)
-        embedder, around = started(embedder, [offer], seed), replace(around, offered=offer)
-    raise InputError(f"the shared start of {type(embedder).__name__} is not finished after {_MOST_STEPS} steps.")
+    start = agree(embedder, [(sample, None)], seed).start
+    assert start is not None
+    return {name: np.asarray(array) for name, array in start.items()}
 
 
 def start_checksum(arrays: Mapping[str, AnyArray]) -> str:

@@ -66,7 +66,7 @@ def _move_row(
         more_columns[:filled] = columns[:filled]
         more_values[:filled] = values[:filled]
         columns, values = more_columns, more_values
-    for j in np.sort(touched):
+    for j in touched[np.argsort(touched)]:
         columns[filled] = j
         values[filled] = total[j]
         total[j] = 0.0
@@ -256,21 +256,9 @@ def _slot(node: np.integer[Any], bits: int) -> np.int64:
     return np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
 
 
-@kernel("subgraphs", writes=("ends", "columns", "values"))
-def induced(
-    csr: tuple[IntArray, IntArray, FloatArray],
-    rows: Int64Array,
-    ascending: bool,
-    ends: Int64Array,
-    columns: IntArray,
-    values: FloatArray,
-) -> None:
-    """Write the entries between ``rows``, numbered by their place in it, into ``columns`` and, if any, ``values``.
-
-    ``ends`` (k + 1,) gets where each row begins and ends. The places of the rows are found in a hash table, so that
-    memory depends on their number only, and not on the size of the graph.
-    """
-    indptr, indices, weights = csr
+@jit
+def _places(rows: Int64Array) -> tuple[Int64Array, int]:
+    """Return a hash table of the places of unique nodes, and how many bits its slots have."""
     bits = 2
     while 1 << bits < 2 * len(rows):
         bits += 1
@@ -281,23 +269,64 @@ def induced(
         while table[slot] >= 0:
             slot = (slot + 1) & mask
         table[slot] = k
-    filled = 0
+    return table, bits
+
+
+@jit
+def _place(table: Int64Array, bits: int, rows: Int64Array, node: np.integer[Any]) -> np.int64:
+    """Return the place of a node in ``rows``, or -1."""
+    mask = len(table) - 1
+    slot = _slot(node, bits)
+    while table[slot] >= 0 and rows[table[slot]] != node:
+        slot = (slot + 1) & mask
+    place: np.int64 = table[slot]
+    return place
+
+
+@kernel("subgraphs", writes=("inside", "outside"))
+def induced(
+    csr: tuple[IntArray, IntArray, FloatArray],
+    rows: Int64Array,
+    ascending: bool,
+    cluster: IntArray,
+    inside: tuple[Int64Array, IntArray, FloatArray],
+    outside: tuple[Int64Array, IntArray, FloatArray],
+) -> None:
+    """Write the entries between ``rows``, numbered by their place in it, and the clusters of all other neighbours.
+
+    ``inside`` and ``outside`` are where each row begins and ends, (k + 1,), the places or clusters, and any weights.
+    Without clusters nothing is written outside. The places of the rows are found in a hash table: memory depends on
+    their number only, and not on the size of the graph.
+    """
+    indptr, indices, weights = csr
+    ends, columns, values = inside
+    far_ends, far_columns, far_values = outside
+    table, bits = _places(rows)
+    filled, left = 0, 0
     for k in range(len(rows)):
         u, begin = rows[k], filled
         ends[k] = begin
+        if len(cluster):
+            far_ends[k] = left
         for e in range(indptr[u], indptr[u + 1]):
             v = indices[e]
-            slot = _slot(v, bits)
-            while table[slot] >= 0 and rows[table[slot]] != v:
-                slot = (slot + 1) & mask
-            if table[slot] >= 0:
-                columns[filled] = table[slot]
+            place = _place(table, bits, rows, v)
+            if place >= 0:
+                columns[filled] = place
                 if len(weights):
                     values[filled] = weights[e]
                 filled += 1
+            elif len(cluster):
+                far_columns[left] = cluster[v]
+                if len(weights):
+                    far_values[left] = weights[e]
+                left += 1
         if not ascending and filled - begin > 1:
+            # Only argsort: numba may take one cached sort for another (docs/decisions.md).
+            order = np.argsort(columns[begin:filled])
+            columns[begin:filled] = columns[begin:filled][order]
             if len(weights):
-                order = np.argsort(columns[begin:filled])
                 values[begin:filled] = values[begin:filled][order]
-            columns[begin:filled] = np.sort(columns[begin:filled])
     ends[len(rows)] = filled
+    if len(cluster):
+        far_ends[len(rows)] = left

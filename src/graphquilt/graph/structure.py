@@ -207,18 +207,45 @@ class Graph:
         >>> part.n_edges, part.node_ids.tolist()
         (4, [0, 1, 4])
         """
+        return self.split(nodes, np.empty(0, dtype=np.int32))[0]
+
+    def split(self, nodes: npt.ArrayLike, cluster: IntArray) -> tuple[Graph, tuple[Int64Array, IntArray, FloatArray]]:
+        """Return the subgraph induced by ``nodes``, and the edges that leave it, by the clusters that they lead to.
+
+        ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are in CSR form: where each node's
+        begin and end, the clusters, and the weights, which are empty where the graph has none.
+
+        Examples
+        --------
+        >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+        >>> part, (indptr, clusters, _) = path.split([1, 2], np.array([5, 0, 0, 7]))
+        >>> part.n_edges, indptr.tolist(), clusters.tolist()
+        (2, [0, 1, 2], [5, 7])
+        """
         rows = self._rows(nodes)
         most = int((self.indptr[rows + 1] - self.indptr[rows]).sum())
         weights = np.empty(0) if self.weights is None else self.weights
-        ends, columns = np.empty(len(rows) + 1, dtype=np.int64), np.empty(most, dtype=index_type(len(rows)))
-        values = np.empty(0 if self.weights is None else most, dtype=weights.dtype)
+        n_values = 0 if self.weights is None else most
+
+        def room(kind: npt.DTypeLike, filled: bool) -> tuple[Int64Array, IntArray, FloatArray]:
+            ends = np.zeros(len(rows) + 1, dtype=np.int64)
+            return ends, np.empty(most * filled, dtype=kind), np.empty(n_values * filled, dtype=weights.dtype)
+
+        inside, outside = room(index_type(len(rows)), True), room(np.int32, len(cluster) > 0)
         ascending = bool(np.all(rows[1:] > rows[:-1]))
-        kernels.induced((self.indptr, self.indices, weights), rows, ascending, ends, columns, values)
-        kept = slice(int(ends[-1]))
-        csr = (ends, columns[kept].copy(), None if self.weights is None else values[kept].copy())
+        csr = (self.indptr, self.indices, weights)
+        kernels.induced(csr, rows, ascending, np.asarray(cluster), inside, outside)
+
+        def kept(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
+            ends, columns, values = part
+            return ends, columns[: ends[-1]].copy(), values[: ends[-1]].copy()
+
+        ends, columns, values = kept(inside)
         features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
         node_ids = rows if self.node_ids is None else self.node_ids[rows]
-        return Graph.__new__(Graph)._set(csr, features, labels, node_ids, directed=self.directed)
+        arrays = (ends, columns, None if self.weights is None else values)
+        part = Graph.__new__(Graph)._set(arrays, features, labels, node_ids, directed=self.directed)
+        return part, kept(outside)
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)

@@ -129,7 +129,7 @@ def embedding_plan(sizes: Sizes, embedder: Embedder, *, runs: int = 1, workers: 
     epochs = float(getattr(embedder, "max_epochs", 1))
     word = type(embedder).__name__
     per_row = {
-        "Propagation": 2e-5 + 5e-8 * f + 2e-7 * d,
+        "Propagation": 1e-5 + 2e-5 * (f > 0) + 2e-8 * f + 5e-8 * d,
         "SVD": 8e-6 * d,
         "VGAE": epochs * 6 * (4 * d * f + 8 * d * d) / (2 * _TRAINING),
         "GAE": epochs * 6 * (4 * d * f + 4 * d * d) / (2 * _TRAINING),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+import numpy.typing as npt
+
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders import Propagation
@@ -15,6 +17,7 @@ from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
 from graphquilt.graph import read_edges
 from graphquilt.graph.reading.given import GraphLike
+from graphquilt.jobs.choosing import choose_signal
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
@@ -62,6 +65,7 @@ def embed(
     cutting: Cutting | None = None,
     recipe: Recipe = Recipe.shared(),
     seed: int = 0,
+    choose_by: npt.ArrayLike | None = None,
     executor: Executor | None = None,
     store: Store | None = None,
     progress: ProgressCallback | None = None,
@@ -89,6 +93,9 @@ def embed(
         is. With one patch, runs are an ensemble of embeddings of the whole graph.
     seed : int
         Seed of all random choices.
+    choose_by : int array (n,), optional
+        The class of each node, -1 for none: cross-validation among these labels chooses the signal of
+        :class:`graphquilt.Propagation`. Do not evaluate on the same labels.
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
     store : Store, optional
@@ -113,6 +120,10 @@ def embed(
     given = [embedder] if not isinstance(embedder, Sequence) or isinstance(embedder, str) else embedder
     models = tuple(Propagation(64 if dim is None else dim) if one is None else as_embedder(one, dim) for one in given)
     in_file = isinstance(graph, str | os.PathLike)
+    store = {} if store is None else store
+    if choose_by is not None:
+        graph, in_file = read_edges(graph), False
+        models = (choose_signal(store, graph, models[0], choose_by, seed=seed),)
     settings = JobSettings(
         embedder=models if isinstance(embedder, Sequence) else models[0],
         cutting=cutting or Cutting(n_patches),
@@ -123,7 +134,7 @@ def embed(
     if dim is not None and settings.dim != dim:
         name = embedder_name(models[0])
         raise InputError(f"dim is {dim}, and {name} embeds in {settings.dim} dimensions; make them equal.")
-    job = Job.begin({} if store is None else store, settings, None if in_file else read_edges(graph))
+    job = Job.begin(store, settings, None if in_file else read_edges(graph))
     job.run(executor=executor, progress=progress)
     repeated = job.patch_graph.repeat(job.settings.recipe.runs)
     ids = None if job.graph is None else job.graph.node_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -25,6 +26,7 @@ from graphquilt.evaluate import (
     quality,
 )
 from graphquilt.graph import Graph
+from graphquilt.jobs.choosing import labels_used
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import Unknown
@@ -32,6 +34,8 @@ from graphquilt.pipeline.calls import patch_seed
 from graphquilt.pipeline.description import fingerprint, plain
 from graphquilt.pipeline.store import Record
 from graphquilt.progress import ProgressCallback
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Evaluation", "classify_job", "compare_job", "evaluate_job", "keep_routes"]
 
@@ -77,6 +81,7 @@ def evaluate_job(
     X, graph = job.embedding, _graph(job)
     if labels is not None:
         graph = graph.with_attributes(labels=labels)
+    graph = _without_chosen(job, graph)
     result = Evaluation(quality(X, graph, options=options))
     if diagnosis or full is not None:
         found = diagnose(
@@ -97,6 +102,19 @@ def evaluate_job(
             figures["shared"] = asdict(result.diagnosis.shared)
     _keep(job, {**figures, "options": plain(options)})
     return result
+
+
+def _without_chosen(job: Job, graph: Graph) -> Graph:
+    """Return the graph without the labels that chose the signal of the job: an accuracy on them would flatter it."""
+    used = labels_used(job.store, graph.n_nodes)
+    if used is None or graph.labels is None:
+        return graph
+    kept = np.where(used, -1, np.asarray(graph.labels))
+    if not (kept >= 0).any():
+        _log.warning("all labels were used to choose the signal of the job, so that the accuracy has seen them")
+        return graph
+    _log.warning("%d labels that chose the signal of the job are left out of the evaluation", int(used.sum()))
+    return graph.with_attributes(labels=kept)
 
 
 def compare_job(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
@@ -200,6 +201,28 @@ class Job:
                 check_change(self.store, stored, settings)
             keep_settings(self.store, settings)
 
+    def choose(self, labels: npt.ArrayLike) -> Job:
+        """Return the job with the signal that the labels choose; see :func:`graphquilt.embed`.
+
+        Parameters
+        ----------
+        labels : int array (n,)
+            The class of each node, -1 for none.
+        """
+        from graphquilt.jobs.choosing import choose_signal
+
+        if isinstance(self.settings.embedder, tuple):
+            raise InputError("labels choose the signal of one embedder for all patches; this job has one for each.")
+        graph, seed = self._need_graph(), self.settings.seed
+        with locked(self.store):
+            embedder = choose_signal(self.store, graph, self.settings.embedder, labels, seed=seed)
+        return self.revise(replace(self.settings, embedder=embedder))
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the graph, or of the patches where there is no graph."""
+        return self.patch_graph.n_nodes if self.graph is None else self.graph.n_nodes
+
     @property
     def patch_graph(self) -> PatchGraph:
         """The patch graph, of one run."""
@@ -296,8 +319,10 @@ class Job:
         settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
         embedder, start = settings.embedders[0], settings.recipe.start
         with locked(self.store):
-            survey = surveyed(self.store, graph, embedder, settings.seed, node_sets) if start else None
-            data = PatchData.of(graph, node_sets, embedder, start=start, survey=survey)
+            survey = (
+                surveyed(self.store, graph, embedder, settings.seed, node_sets, progress=progress) if start else None
+            )
+            data = PatchData(graph, node_sets, survey)
             for k in range(len(node_sets)):
                 key = patch_key(k, "graph")
                 if key not in self.store or not data.suits(self.store[key].parameters):
@@ -314,7 +339,8 @@ class Job:
     ) -> Sequence[Patch]:
         """Embed the patches that are not embedded yet; see :func:`graphquilt.embed_patches`."""
         settings, patch_graph = self.settings, self.patch_graph
-        patch_graph.check_dim(settings.dim)
+        if settings.motions.rotate:
+            patch_graph.check_dim(settings.dim)
         only = None if only is None else list(only)
         patches = embed_patches(
             self.graph,

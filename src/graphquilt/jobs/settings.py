@@ -11,11 +11,13 @@ import numpy as np
 
 import graphquilt
 from graphquilt.checksums import is_size
-from graphquilt.embedders.contract import Embedder, can_start
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.source import Source
 from graphquilt.linalg.motions import Motions
+from graphquilt.patches import is_large
 from graphquilt.pipeline.cutting import Cutting, stored_patch_graph
 from graphquilt.pipeline.description import describe, differences, plain, restored, restored_values
 from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
@@ -115,9 +117,12 @@ class JobSettings:
         tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
         cutting, recipe = self.cutting, self.recipe.without_copies(tuned)
         if graph is not None:
-            if any(can_start(embedder) and not can_start(embedder, graph) for embedder in tuned):
+            if any(shares_start(embedder) and not shares_start(embedder, graph) for embedder in tuned):
                 recipe = dataclasses.replace(recipe, start=False)
-            cutting = cutting.resolved(dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed)
+            free = common_motions(tuned, start=recipe.start).free
+            cutting = cutting.resolved(
+                dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed, free=free, large=is_large(graph)
+            )
         return dataclasses.replace(
             self,
             embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],

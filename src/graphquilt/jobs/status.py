@@ -11,6 +11,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.alignment.verdict import grade
 from graphquilt.errors import FormatError, JobError
 from graphquilt.jobs.advice import Advice, cut_advice, fit_advice
+from graphquilt.jobs.choosing import signal_in_words
 from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
 from graphquilt.pipeline.description import fingerprint
@@ -19,7 +20,7 @@ from graphquilt.pipeline.store import Store
 
 __all__ = ["JobStatus", "job_status"]
 
-_RECORDS = ("labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
+_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class JobStatus:
         How many patches there are to be.
     fit : list of str
         How good the alignment is, in sentences.
+    signal : str or None
+        What Propagation embeds, and why; None for other embedders.
     verdict : str
         The same in one word; "unknown" as long as there is none. See :func:`graphquilt.alignment.verdict.grade`.
     advice : list of Advice
@@ -60,6 +63,7 @@ class JobStatus:
     embedded: int
     wanted: int
     fit: list[str]
+    signal: str | None
     verdict: str
     advice: list[Advice]
     damaged: list[str] | None
@@ -100,6 +104,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         embedded=job.embedded() if whole else 0,
         wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
         fit=fit,
+        signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
         damaged=damaged + [text for key in _keys(job, whole) for text in _damage(job.store, key)] if verify else None,
@@ -137,7 +142,7 @@ def _keys(job: Job, cut: bool) -> Iterator[str]:
         if not any(key in job.store for key in starts):
             return
         yield from starts
-        yield from (patch_key(k, f"offer{step}") for k in range(recipe.runs * n_data))
+        yield from (patch_key(k, f"kept{step}") for k in range(recipe.runs * n_data))
 
 
 def _damage(store: Store, key: str) -> Iterator[str]:

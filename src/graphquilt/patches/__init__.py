@@ -5,6 +5,7 @@ A partitioner is a frozen value with the parameters of its method; any other cal
 """
 
 from graphquilt.patches.clusters import Partitioner, edge_cut, merge_small
+from graphquilt.patches.coarse import CoarseGraph, Multilevel, coarse_graph, fine_clusters, is_large, merge_clusters
 from graphquilt.patches.construction import patch_graph
 from graphquilt.patches.expansion import Limits, smallest_cluster
 from graphquilt.patches.fennel import Fennel
@@ -16,6 +17,7 @@ from graphquilt.patches.patch import Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 
 __all__ = [
+    "CoarseGraph",
     "Conductance",
     "EdgeWeight",
     "Fennel",
@@ -25,14 +27,19 @@ __all__ = [
     "Limits",
     "Louvain",
     "Metis",
+    "Multilevel",
     "NodeSets",
     "Partitioner",
     "Patch",
     "PatchGraph",
     "Resistance",
+    "coarse_graph",
     "coverage",
     "coverage_weights",
     "edge_cut",
+    "fine_clusters",
+    "is_large",
+    "merge_clusters",
     "merge_small",
     "patch_graph",
     "smallest_cluster",

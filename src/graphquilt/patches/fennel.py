@@ -41,6 +41,9 @@ class Fennel:
         Largest allowed cluster as a multiple of the mean.
     order : {"natural", "random", "breadth-first"}
         The order in which nodes are visited.
+    penalty : float
+        Strength of the preference for small clusters; 1 is the paper's. Tiny clusters need less: there it would
+        outweigh the edges of a node.
     seed : int
         Seed of the random order, and of the starting points of a breadth-first order.
 
@@ -57,12 +60,15 @@ class Fennel:
     passes: int = 2
     balance: float = 1.1
     order: Literal["natural", "random", "breadth-first"] = "natural"
+    penalty: float = 1.0
     seed: int = 0
     reports: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.passes < 1:
             raise InputError(f"Fennel needs at least one pass, not {self.passes}.")
+        if not 0 <= self.penalty < np.inf:
+            raise InputError(f"the penalty of Fennel is a number of at least 0, not {self.penalty}.")
         if not self.balance >= 1:
             raise InputError(f"the largest cluster cannot be {self.balance} of the mean; balance must be at least 1.")
         if self.order not in ("natural", "random", "breadth-first"):
@@ -81,7 +87,7 @@ class Fennel:
         if self.order == "breadth-first":
             visits = breadth_first(graph.indptr, graph.indices, visits)
         m = (graph.n_edges if graph.weights is None else float(csr[2].sum())) / 2
-        penalty = 1.5 * (m * p**0.5 / n**1.5) * np.sqrt(np.arange(cap + 1))
+        penalty = 1.5 * self.penalty * (m * p**0.5 / n**1.5) * np.sqrt(np.arange(cap + 1))
         labels = np.full(n, -1, dtype=np.int32)
         sizes = np.zeros(p, dtype=np.int64)
         order, place = np.arange(p), np.arange(p)  # all clusters are empty, so any order is one by size

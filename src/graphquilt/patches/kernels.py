@@ -63,7 +63,7 @@ def _sample(values: IntArray, wanted: int, state: UInt64Array) -> IntArray:
 def _ascending(values: IntArray) -> IntArray:
     """Sort ids: digit by digit where there are so many that this is several times faster."""
     if len(values) < 256:
-        return np.sort(values)
+        return values[np.argsort(values)]  # not sort: see graph/kernels.py
     largest = np.int64(values.max())
     source, target = values.copy(), np.empty_like(values)
     counts = np.empty(1 << 11, np.int64)

@@ -13,14 +13,15 @@ from typing import Literal, cast
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.embedders.contract import Embedder, Surroundings, checked_fit, checked_offer, with_start
+from graphquilt.arrays import AnyArray, Float64Array, IntArray
+from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders.shared_start import Arrays, FarField, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.kernels import settle_worker
 from graphquilt.pipeline.description import describe
 from graphquilt.pipeline.measurement import measured
-from graphquilt.pipeline.patch_data import Origin, opened_data, stored_data
+from graphquilt.pipeline.patch_data import Origin, PatchData, opened_data, stored_data
 from graphquilt.pipeline.records import patch_key
 from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
@@ -71,27 +72,28 @@ def embedding_parameters(embedder: Embedder, seed: int, start: Start | None = No
 
 @dataclass(frozen=True)
 class Call:
-    """One patch to be embedded, or to make its offer for the shared start, here or in another process.
+    """One patch to be embedded, or to prepare for the shared start, here or in another process.
 
-    The data of the patch is cut from its ``origin``, or travels with the call as ``graph`` and ``surroundings``, or the
-    ``store`` has it. With a ``store`` the worker writes the embedding to it; otherwise it travels with the outcome.
+    The data of the patch is cut here from ``source``, in another process from its ``origin``, or travels with the call
+    as ``given``, or the ``store`` has it.
+    With a ``store`` the worker writes the embedding to it; otherwise it travels with the outcome.
     """
 
     patch: int
-    content: str  # "embedding", or "offer0" for the first step of the shared start
+    content: str  # "embedding", or "kept0" for the first round of the shared start
     embedder: Embedder
     seed: int
     driver: tuple[str, int]  # host and process id
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
     data: int = 0  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
-    surrounded: bool = False  # whether the embedder uses what lies around the patch
-    n_nodes: int = 0  # of the whole graph
+    surveyed: bool = False  # whether the embedder uses the survey of the whole graph
     start: tuple[str, str] | None = None  # key and fingerprint of the shared start in the store
-    offered: str | None = None  # the content of the last offer of this patch, if it made one
+    before: str | None = None  # the content of what this patch keeps from the last round
     store: Store | None = None
+    source: PatchData | None = None
     origin: Origin | None = None
-    graph: Graph | None = None
-    surroundings: Surroundings | None = None
+    given: tuple[IntArray, Graph, FarField | None] | None = None
+    kept: Arrays | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,11 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
     if call.driver != (socket.gethostname(), os.getpid()):
         settle_worker()
     try:
-        graph, surroundings, embedder = _input(call)
+        embedder, kept = _with_start(call)
+        finished = None
+        if call.content == "embedding" and kept is not None and shares_start(embedder):
+            finished = embedder.finish(kept)
+        nodes, graph, far = _data(call, whole=finished is None)
     except (FormatError, KeyError, JobError) as error:
         fatal = isinstance(error, JobError)
         text = str(error) if fatal else f"{type(error).__name__}: {error}"
@@ -146,18 +152,27 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         losses: Sequence[tuple[int, float]] = ()
         with measured() as cost:
             if call.content == "embedding":
-                fit = checked_fit(embedder, graph, call.seed, where=where, progress=progress, surroundings=surroundings)
+                fit = finished
+                if fit is None:
+                    assert graph is not None
+                    options = {"far": far, "kept": kept} if shares_start(embedder) else {}
+                    fit = checked_fit(embedder, graph, call.seed, where=where, progress=progress, **options)
+                facts |= fit.facts
                 if len(fit.losses):
                     facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
                     losses = thinned(fit.losses)
-                arrays: Mapping[str, AnyArray] = {"embedding": np.asarray(fit.embedding)}
+                X = np.asarray(fit.embedding)
+                arrays: Mapping[str, AnyArray] = {"embedding": X[np.argsort(nodes)] if call.surveyed else X}
             else:
-                arrays = checked_offer(embedder, graph, call.seed, where=where, surroundings=surroundings)
+                assert isinstance(embedder, SharedStart)
+                assert graph is not None
+                made = embedder.prepare(graph, call.seed, far=far)
+                arrays = checked_arrays(made, f"preparation of {type(embedder).__name__} for {where}")
         outcome = Outcome(facts | cost, losses, arrays)
         if call.store is None:
             return outcome
-        made = {**call.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
-        call.store[patch_key(call.patch, call.content)] = outcome.record(made)
+        marked = {**call.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
+        call.store[patch_key(call.patch, call.content)] = outcome.record(marked)
         return Outcome(outcome.facts)
     except (JobError, MissingExtraError) as error:
         return Outcome(error=str(error), kind="fatal")
@@ -168,22 +183,28 @@ def perform(call: Call, progress: ProgressCallback | None = None) -> Outcome:
         return Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 
 
-def _input(call: Call) -> tuple[Graph, Surroundings | None, Embedder]:
-    """Return the graph and surroundings of a call, and its embedder with the shared start."""
-    graph, surroundings, embedder, store = call.graph, call.surroundings, call.embedder, call.store
-    if store is None:
-        assert graph is not None
-        return graph, surroundings, embedder
-    if call.origin is not None:
-        _, graph, surroundings = opened_data(store, call.origin).cut(call.data)
-    elif graph is None:
-        key = patch_key(call.data, "graph")
-        graph, surroundings = stored_data(store, key, surrounded=call.surrounded, n_nodes=call.n_nodes)
-    if surroundings is not None and call.offered is not None:
-        surroundings = dataclasses.replace(surroundings, offered=store[patch_key(call.patch, call.offered)].arrays)
-    if call.start is not None:
+def _with_start(call: Call) -> tuple[Embedder, Arrays | None]:
+    """Return the embedder of a call with the shared start, and what the patch keeps from the last round."""
+    embedder, store, kept = call.embedder, call.store, call.kept
+    if store is not None and call.before is not None:
+        kept = store[patch_key(call.patch, call.before)].arrays
+    if store is not None and call.start is not None:
+        assert isinstance(embedder, SharedStart)
         embedder = with_start(embedder, _stored_start(cast(Hashable, store), *call.start))
-    return graph, surroundings, embedder
+    return embedder, kept
+
+
+def _data(call: Call, *, whole: bool) -> tuple[IntArray, Graph | None, FarField | None]:
+    """Return the nodes of a call, their graph, and what is known of the rest; or only the nodes."""
+    source = call.source
+    if call.origin is not None and call.store is not None:
+        source = opened_data(call.store, call.origin)
+    if source is not None:
+        return source.cut(call.data) if whole else (source.ordered_nodes(call.data), None, None)
+    if call.given is not None:
+        return call.given
+    assert call.store is not None
+    return stored_data(call.store, patch_key(call.data, "graph"), surveyed=call.surveyed)
 
 
 @functools.lru_cache(maxsize=2)

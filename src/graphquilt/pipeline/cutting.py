@@ -18,15 +18,18 @@ from graphquilt.patches import (
     Conductance,
     Limits,
     Metis,
+    Multilevel,
     Partitioner,
     PatchGraph,
     Resistance,
+    is_large,
     merge_small,
     patch_graph,
     smallest_cluster,
 )
 from graphquilt.pipeline.description import describe, differences
 from graphquilt.pipeline.measurement import measured
+from graphquilt.pipeline.patch_data import far_clusters
 from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
 from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
@@ -74,18 +77,22 @@ def default_degree(n_patches: int) -> int:
     return max(4, math.ceil(math.log2(max(n_patches, 2))))
 
 
-def default_overlap(dim: int, n_nodes: int, n_patches: int) -> tuple[int, int]:
+def default_overlap(dim: int, n_nodes: int, n_patches: int, *, free: bool = True) -> tuple[int, int]:
     """Return the default overlap (l, u).
 
-    l is as many nodes as a cluster has on average, but no more than 256 or 2 dim, whichever is larger, and never
-    below the dim + 1 that alignment needs; u is 4 l. At 10 patches of 250 nodes or more and 128 dimensions that is
-    about the paper's (256, 1024).
+    Where no motion is ``free``, patches lie in one frame, and overlaps only show how well they agree: l is 16 nodes, or
+    a quarter of a cluster where that is fewer, and u is 2 l. Otherwise l is as many nodes as a cluster has on average,
+    but no more than 256 or 2 dim, whichever is larger, and never below the dim + 1 that alignment needs; u is 4 l. At
+    10 patches of 250 nodes or more and 128 dimensions that is about the paper's (256, 1024).
 
     Examples
     --------
     >>> default_overlap(128, 2560, 10), default_overlap(8, 300, 10), default_overlap(300, 10**6, 10)
     ((256, 1024), (30, 120), (600, 2400))
     """
+    if not free:
+        least = max(1, min(16, n_nodes // n_patches // 4))
+        return least, 2 * least
     least = max(dim + 1, min(max(256, 2 * dim), n_nodes // n_patches))
     return least, 4 * least
 
@@ -100,7 +107,8 @@ class Cutting:
         How many clusters the graph is partitioned into; by default :func:`default_patches`. Clusters with less than
         half of the least overlap are merged into neighbours, so that there can be fewer patches.
     partitioner : Partitioner or class of one, optional
-        A class is called with the number of patches and the seed, as far as it takes them. By default ``Metis``.
+        A class is called with the number of patches and the seed, as far as it takes them. By default ``Metis``, and
+        ``Multilevel`` for graphs above four million entries.
     degree : float, optional
         Mean degree of the patch graph; by default :func:`default_degree`.
     overlap : (l, u), optional
@@ -139,10 +147,14 @@ class Cutting:
         if self.overlap is not None:
             object.__setattr__(self, "overlap", (int(self.overlap[0]), int(self.overlap[1])))
 
-    def resolved(self, *, dim: int, n_nodes: int, seed: int) -> Cutting:
-        """Return the same cutting with every default filled in for one graph."""
+    def resolved(self, *, dim: int, n_nodes: int, seed: int, free: bool = True, large: bool = False) -> Cutting:
+        """Return the same cutting with every default filled in for one graph.
+
+        ``free`` says whether alignment has motions to undo, and ``large`` whether the graph is too large for METIS.
+        """
         n_patches = default_patches(n_nodes) if self.n_patches is None else self.n_patches
-        partitioner = Metis if self.partitioner is None else self.partitioner
+        default = Multilevel if large else Metis
+        partitioner = default if self.partitioner is None else self.partitioner
         if isinstance(partitioner, type):
             known = {field.name for field in dataclasses.fields(partitioner)}
             values = {"n_patches": n_patches, "seed": seed}
@@ -152,7 +164,7 @@ class Cutting:
             n_patches=n_patches,
             partitioner=partitioner,
             degree=default_degree(n_patches) if self.degree is None else self.degree,
-            overlap=default_overlap(dim, n_nodes, n_patches) if self.overlap is None else self.overlap,
+            overlap=default_overlap(dim, n_nodes, n_patches, free=free) if self.overlap is None else self.overlap,
         )
 
 
@@ -201,7 +213,7 @@ def cut(
     3
     """
     store = {} if store is None else store
-    cutting = cutting.resolved(dim=dim, n_nodes=graph.n_nodes, seed=seed)
+    cutting = cutting.resolved(dim=dim, n_nodes=graph.n_nodes, seed=seed, free=motions.free, large=is_large(graph))
     settings = {"cutting": describe(cutting), "seed": seed}
     if "patch_graph" in store:
         try:
@@ -266,8 +278,12 @@ def _labels(
     assert cutting.partitioner is not None
     assert not isinstance(cutting.partitioner, type)
     assert cutting.overlap is not None
-    options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
-    labels = merge_small(graph, cutting.partitioner(graph, **options), smallest_cluster(cutting.overlap))
+    if isinstance(cutting.partitioner, Multilevel):
+        labels = cutting.partitioner.merge(far_clusters(store, graph, progress))
+    else:
+        options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
+        labels = cutting.partitioner(graph, **options)
+    labels = merge_small(graph, labels, smallest_cluster(cutting.overlap))
     store["labels"] = Record({"labels": labels}, settings)
     return labels
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder, can_start, needs_start, started, with_start
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError, QuiltError
 from graphquilt.graph import Graph
-from graphquilt.kernels import one_thread
+from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.pipeline.calls import Start, embedder_of_run, embedding_parameters, patch_seed
 from graphquilt.pipeline.cutting import keep_patch_graph
@@ -50,8 +51,9 @@ def embed_patches(
 ) -> Sequence[Patch]:
     """Embed the induced subgraph of every patch, each with a seed of its own.
 
-    Where the embedder has a shared start and the recipe wants it, every patch first makes a small offer, and all
-    patches are then embedded from what the offers give together. Otherwise no patch knows anything of another.
+    Where the embedder has a shared start and the recipe wants it, the whole graph is surveyed, every patch contributes
+    a sum, and all patches are then embedded in the frame that the sums give together. Otherwise no patch knows anything
+    of another.
 
     The result does not depend on the executor, the order, the number of workers, or on whether the work was
     interrupted and resumed.
@@ -77,12 +79,12 @@ def embed_patches(
         Where patches and embeddings are kept. What it has already, made with the same embedder and seed, is not made
         again. Workers read and write a shared store themselves; only a few numbers per patch travel.
     progress : callable, optional
-        Called with a :class:`graphquilt.progress.Progress` after each patch (stages ``"offers"`` and ``"patches"``).
+        Called with a :class:`graphquilt.progress.Progress` after each patch (stages ``"start"`` and ``"patches"``).
     retries : int
         How often a patch that fails is tried again, unless its input is wrong (:class:`graphquilt.errors.InputError`).
     only : iterable of int, optional
         Embed only these patches, for instance the share of one machine; they count to ``recipe.runs * n_patches``.
-        The shared start needs the offers of all patches: the first share makes them, and the others wait for it.
+        A shared start needs all patches: the first share prepares them, and the others wait for it.
 
     Returns
     -------
@@ -119,7 +121,8 @@ def embed_patches(
         progress=progress,
         retries=retries,
     )
-    with one_thread(), contextlib.ExitStack() as lock:
+    threads = loop_threads() if executor is None else 1
+    with one_thread(), use_loop_threads(threads), contextlib.ExitStack() as lock:
         work.begin(lock)
         return work.embed(work.start(lock), lock)
 
@@ -231,19 +234,17 @@ class _Work:
     def data(self) -> PatchData:
         """The data of the patches; the survey of the whole graph is made, or opened, when this is first asked for."""
         embedder, node_sets = self.embedders[0], self.patch_graph.node_sets
-        survey = surveyed(self.store, self.graph, embedder, self.seed, node_sets) if self._starts else None
-        return PatchData.of(self.graph, node_sets, embedder, start=self._starts, survey=survey)
+        survey = None
+        if self._starts:
+            survey = surveyed(self.store, self.graph, embedder, self.seed, node_sets, progress=self.progress)
+        return PatchData(self.graph, node_sets, survey)
 
     @property
     def _starts(self) -> bool:
-        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder.
-
-        A single patch that is not trained has nothing to share, and an offer would cost as much as its embedding.
-        """
+        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder."""
         first, p = self.embedders[0], self.patch_graph.n_patches
-        alone = p == self.recipe.runs == 1 and getattr(first, "deterministic", False)
         alike = all(one == first for one in self.embedders[:p])
-        return self.recipe.start and can_start(first, self.graph) and alike and not alone
+        return self.recipe.start and shares_start(first, self.graph) and alike
 
     def start(self, lock: contextlib.ExitStack) -> list[Start | None]:
         """Return the shared start of each run, from the store as far as that has it; None where there is none."""
@@ -256,22 +257,23 @@ class _Work:
                 with self._starting(step, lock):
                     kept = [self._make_start(run, step, starts[run], lock) for run in range(self.recipe.runs)]
             starts = [*kept]
-            if not any(needs_start(self._embedder(run, starts[run])) for run in range(self.recipe.runs)):
+            if all(self._embedder(run, starts[run]).complete for run in range(self.recipe.runs)):
                 return starts
         raise AssertionError("unreachable")
 
     def _starting(self, step: int, lock: contextlib.ExitStack) -> contextlib.AbstractContextManager[None]:
-        """Lock what a step of the shared start writes: the whole job, or a share of it, until the end.
+        """Lock what a round of the shared start writes: the whole job, or a share of it, until the end.
 
-        The first offers are cheap, so one share makes those of all patches while the others wait.
+        The first round is cheap, so one share prepares all patches while the others wait.
         """
         if self.share and step == 0:
             return locked(self.store, "start", wait=True)
         lock.enter_context(locked(self.store, share_name(self._only)))
         return contextlib.nullcontext()
 
-    def _embedder(self, run: int, start: Start | None) -> Embedder:
+    def _embedder(self, run: int, start: Start | None) -> SharedStart:
         embedder = self.embedders[run * self.patch_graph.n_patches]
+        assert isinstance(embedder, SharedStart)
         return embedder if start is None else with_start(embedder, start.arrays)
 
     def _start_parameters(self, run: int, before: Start | None) -> dict[str, object]:
@@ -302,40 +304,43 @@ class _Work:
         try:
             if record.parameters.get("start") != start.fingerprint:
                 raise FormatError(f"{key} does not have the fingerprint that was noted when it was made.")
-            needs_start(self._embedder(run, start))
+            _ = self._embedder(run, start).complete
         except Exception as error:  # the embedder may say anything of a start that it did not make
             _log.warning("the shared start is made again: %s", error)
             return None
         return start
 
     def _make_start(self, run: int, step: int, before: Start | None, lock: contextlib.ExitStack) -> Start:
-        """Collect the offers of all patches of a run and make the shared start of them, unless it is there by now."""
+        """Let all patches of a run prepare, and combine the sum of their contributions, unless that is there by now."""
         kept = self._kept_start(run, step, before)
         if kept is not None:
             return kept
-        p, content = self.patch_graph.n_patches, f"offer{step}"
+        p, content = self.patch_graph.n_patches, f"kept{step}"
         wanted = range(run * p, (run + 1) * p)
         own = wanted if step == 0 else [patch for patch in wanted if patch in self.wanted]
         self._go_through(content, own, [before] * self.recipe.runs, lock)
         missing = sum(patch_key(patch, content) not in self.store for patch in wanted)
         if missing:
             raise JobError(
-                f"the shared start of {store_name(self.store)} needs what all {p} patches offer in step {step + 1}, "
-                f"and {missing} of them are not done yet. This share is: run the others, and then every share again."
+                f"the shared start of {store_name(self.store)} needs what all {p} patches contribute in round "
+                f"{step + 1}, and {missing} of them are not done yet. This share is: run the others, and then every "
+                "share again."
             )
-        # Copies: a map of a file keeps the file open, and there may be more patches than files that may be open.
-        records = (self.store[patch_key(patch, content)] for patch in wanted)
-        offers = [{name: np.array(values) for name, values in record.arrays.items()} for record in records]
+        embedder = self._embedder(run, before)
         try:
-            start = getattr(started(self._embedder(run, before), offers, self.seed), "start")  # noqa: B009
+            total: Arrays | None = None
+            for patch in wanted:
+                total = embedder.add(total, embedder.contribute(self.store[patch_key(patch, content)].arrays))
+            assert total is not None
+            start = embedder.combine(total, self.seed).start
         except QuiltError:
             raise
         except Exception as error:
             raise JobError(
-                f"the shared start of {store_name(self.store)} cannot be made of what its {p} patches offer "
+                f"the shared start of {store_name(self.store)} cannot be made of what its {p} patches contribute "
                 f"({type(error).__name__}: {error}). Remove the records '{content}' of the patches and run again."
             ) from error
-        arrays = dict(sorted(start.items()))
+        arrays = dict(sorted(checked_arrays(start, f"start of {type(embedder).__name__}").items()))
         digest, key = _fingerprint(arrays), f"starts/{run}/{step}"
         self.store[key] = Record(arrays, {**self._start_parameters(run, before), "start": digest})
         return Start(arrays, digest, key)
@@ -348,8 +353,8 @@ class _Work:
     def _go_through(
         self, content: str, wanted: Sequence[int], starts: list[Start | None], lock: contextlib.ExitStack
     ) -> None:
-        """Let each wanted patch make its offer, or its embedding."""
-        offers = content != "embedding"
+        """Let each wanted patch prepare for the shared start, or make its embedding."""
+        prepares = content != "embedding"
         start = starts[0]
         todo = Pass(
             content,
@@ -359,14 +364,14 @@ class _Work:
             self.seed,
             self.store,
             starts,
-            offered=None if start is None else f"offer{start.key.rpartition('/')[2]}",
+            before=None if start is None else f"kept{start.key.rpartition('/')[2]}",
             retries=self.retries,
             only=self._only,
             lock=lock,
-            locked=offers,
+            locked=prepares,
         )
         for done, facts in enumerate(work_through(todo, wanted, self.executor, self.progress), 1):
-            report(self.progress, "offers" if offers else "patches", done, len(wanted), values=facts)
+            report(self.progress, "start" if prepares else "patches", done, len(wanted), values=facts)
         if todo.failures:
             n_done = len(wanted) - len(todo.failures)
             raise PatchesFailedError(todo.failures, n_done=n_done, kept=is_shared(self.store))

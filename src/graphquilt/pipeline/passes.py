@@ -16,7 +16,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder, with_start
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import SharedStart, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError
 from graphquilt.patches import PatchGraph
 from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
@@ -41,7 +42,7 @@ def share_name(only: Sequence[int] | None) -> str | None:
 
 @dataclass(eq=False)
 class Pass:
-    """One pass over the patches of all runs, in which each makes an offer for the shared start, or is embedded.
+    """One pass over the patches of all runs, in which each prepares for the shared start, or is embedded.
 
     The job is locked from the first record that has to be written until ``lock`` is closed. A job that lacks nothing is
     not locked: it may be read while others work on it, and where nothing can be written.
@@ -49,7 +50,7 @@ class Pass:
     Attributes
     ----------
     content : str
-        What every patch makes: "embedding", or "offer0" in the first step of the shared start.
+        What every patch makes: "embedding", or "kept0" in the first round of the shared start.
     data : PatchData
         Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
     patch_graph : PatchGraph
@@ -67,7 +68,7 @@ class Pass:
     seed: int
     store: Store
     starts: Sequence[Start | None]
-    offered: str | None = None  # the content of the last offers
+    before: str | None = None  # the content of what patches keep from the last round
     only: Sequence[int] | None = None
     retries: int = 1
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -115,7 +116,7 @@ class Pass:
 
     def _again(self, patch: int) -> str:
         """Say that what a patch has made is made again."""
-        return f"patch {patch} {'is embedded' if self.content == 'embedding' else 'makes its offer'} again"
+        return f"patch {patch} {'is embedded' if self.content == 'embedding' else 'is prepared'} again"
 
     @property
     def carries(self) -> bool:
@@ -134,24 +135,24 @@ class Pass:
             self.driver,
             self.parameters(patch),
             data=data,
-            surrounded=self.data.surrounded,
-            n_nodes=self.patch_graph.n_nodes,
+            surveyed=self.data.survey is not None,
         )
         if not self._shared:
-            _, graph, surroundings = self.data.cut(data)
-            if surroundings is not None and self.offered is not None:
-                offered = self.store[patch_key(patch, self.offered)].arrays
-                surroundings = dataclasses.replace(surroundings, offered=offered)
-            embedder = call.embedder if start is None else with_start(call.embedder, start.arrays)
-            return dataclasses.replace(call, embedder=embedder, graph=graph, surroundings=surroundings)
-        kept = None if start is None else (start.key, start.fingerprint)
-        call = dataclasses.replace(call, store=self.store, start=kept, offered=self.offered)
+            kept = None if self.before is None else self.store[patch_key(patch, self.before)].arrays
+            embedder = call.embedder
+            if start is not None:
+                assert isinstance(embedder, SharedStart)
+                embedder = with_start(embedder, start.arrays)
+            where = {"source": self.data} if here else {"given": self.data.cut(data)}
+            return dataclasses.replace(call, embedder=embedder, kept=kept, **where)
+        stored = None if start is None else (start.key, start.fingerprint)
+        call = dataclasses.replace(call, store=self.store, start=stored, before=self.before)
         if self.data.graph is None or (not here and self._has_data(data)):
             return call
         if not here and self.data.origin is not None:
             return dataclasses.replace(call, origin=self.data.origin)
-        _, graph, surroundings = self.data.cut(data)
-        return dataclasses.replace(call, graph=graph, surroundings=surroundings)
+        where = {"source": self.data} if here else {"given": self.data.cut(data)}
+        return dataclasses.replace(call, **where)
 
     def _start(self, patch: int) -> Start | None:
         return self.starts[patch // len(self.data.node_sets)]

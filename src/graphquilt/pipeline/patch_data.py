@@ -1,4 +1,4 @@
-"""The data of one patch: its subgraph with as much around it as the embedder uses, from the graph or from a store."""
+"""The data of one patch: its subgraph and what it knows of the rest of the graph, from the graph or from a store."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import cast
 import numpy as np
 
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders.contract import Context, Embedder, Surroundings, can_start
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import FarField, Survey, cut_patch, shares_start
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.patches import NodeSets
-from graphquilt.patches.context import surrounding_nodes
+from graphquilt.patches import CoarseGraph, NodeSets, coarse_graph, fine_clusters, is_large
 from graphquilt.pipeline.description import describe, differences, fingerprint
 from graphquilt.pipeline.records import graph_fingerprint, graph_of, graph_record
 from graphquilt.pipeline.store import Parameters, Record, Store, store_name
+from graphquilt.progress import ProgressCallback
 
-__all__ = ["Origin", "PatchData", "Survey", "opened_data", "stored_data", "surveyed"]
+__all__ = ["Origin", "PatchData", "StoredSurvey", "far_clusters", "opened_data", "stored_data", "surveyed"]
+
+PER_NODE, FOR_ALL = "node_", "shared_"  # how the arrays of a survey are named in its record
 
 
 @dataclass(frozen=True)
@@ -34,55 +37,90 @@ class Origin:
         The graph folder.
     graph : str
         The fingerprint of the graph.
-    surrounded, context
-        As in :class:`PatchData`.
     survey : str, optional
         The fingerprint of the survey in the store.
     """
 
     folder: str
     graph: str
-    surrounded: bool = False
-    context: Context | None = None
     survey: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
-    """What an embedder found out about the whole graph: named arrays with one row per node, and their fingerprint."""
+class StoredSurvey:
+    """The survey of an embedder, and its fingerprint."""
 
-    arrays: Mapping[str, AnyArray]
+    content: Survey
     fingerprint: str
 
 
+def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
+    """Return the fine clusters of a graph: those of the store, or new ones, which it then keeps."""
+    parameters: dict[str, object] = {"graph": graph_fingerprint(graph)}
+    try:
+        record = store["clusters"]
+        if dict(record.parameters) == parameters:
+            return CoarseGraph.from_arrays(record.arrays, graph.n_nodes)
+    except (KeyError, FormatError):
+        pass
+    coarse = coarse_graph(graph.undirected(), fine_clusters(graph.undirected(), progress=progress))
+    store["clusters"] = Record(coarse.to_arrays(), parameters)
+    return coarse
+
+
 def surveyed(
-    store: Store, graph: Graph | None, embedder: Embedder, seed: int, node_sets: Sequence[IntArray]
-) -> Survey | None:
+    store: Store,
+    graph: Graph | None,
+    embedder: Embedder,
+    seed: int,
+    node_sets: Sequence[IntArray],
+    *,
+    progress: ProgressCallback | None = None,
+) -> StoredSurvey | None:
     """Survey the whole graph once for all patches, or open the survey that the store has.
 
     The survey also has ``patches``, the number of patches that each node is in. None where the embedder makes none, or
     where there is neither a graph nor a survey of it.
     """
-    survey = getattr(embedder, "survey", None)
-    if survey is None or not can_start(embedder):
+    if not shares_start(embedder):
         return None
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
+    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed, "cut": len(node_sets) > 1}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
     try:
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
-        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in record.arrays.values())
+        found = stored_survey(record)
+        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in found.content.nodes.values())
         if not changes and fits:
-            return Survey(record.arrays, str(record.parameters["survey"]))
+            return found
     except (KeyError, FormatError):
         pass
     if graph is None:
         return None
-    arrays = dict(sorted({**survey(graph, seed), "patches": _counts(node_sets, graph.n_nodes)}.items()))
+    # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
+    needed = len(node_sets) > 1 or is_large(graph)
+    clusters = far_clusters(store, graph, progress) if needed else None
+    survey = embedder.survey(graph, seed, clusters=clusters, cut=len(node_sets) > 1)
+    nodes = {**survey.nodes, "patches": _counts(node_sets, graph.n_nodes)}
+    arrays = {f"{PER_NODE}{name}": array for name, array in sorted(nodes.items())}
+    arrays |= {f"{FOR_ALL}{name}": array for name, array in sorted(survey.shared.items())}
     digest = fingerprint(*map(np.atleast_1d, arrays.values()))
-    store["survey"] = Record(arrays, {**parameters, "survey": digest})
-    return Survey(arrays, digest)
+    record = Record(arrays, {**parameters, "survey": digest})
+    store["survey"] = record
+    return stored_survey(record)
+
+
+def stored_survey(record: Record) -> StoredSurvey:
+    """Return the survey that a record has."""
+    digest = record.parameters.get("survey")
+    if not isinstance(digest, str):
+        raise FormatError("the record of a survey does not have its fingerprint; it has to be made again.")
+    return StoredSurvey(Survey(_named(record.arrays, PER_NODE), _named(record.arrays, FOR_ALL)), digest)
+
+
+def _named(arrays: Mapping[str, AnyArray], prefix: str) -> dict[str, AnyArray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _counts(node_sets: Sequence[IntArray], n_nodes: int) -> AnyArray:
@@ -102,48 +140,32 @@ class PatchData:
     graph : Graph or None
         None where a store has the data of every patch.
     node_sets : sequence of int arrays
-    surrounded : bool
-        Whether the embedder uses what lies around a patch, because all patches get a shared start.
-    context : Context, optional
-        How much of the graph around each patch goes with it.
-    survey : Survey, optional
+    survey : StoredSurvey, optional
+        Where patches get a shared start.
     """
 
     graph: Graph | None
     node_sets: Sequence[IntArray]
-    surrounded: bool = False
-    context: Context | None = None
-    survey: Survey | None = None
+    survey: StoredSurvey | None = None
 
-    @classmethod
-    def of(
-        cls,
-        graph: Graph | None,
-        node_sets: Sequence[IntArray],
-        embedder: Embedder,
-        *,
-        start: bool,
-        survey: Survey | None,
-    ) -> PatchData:
-        """Return the data that the patches of an embedder need, with or without a shared start."""
-        if not (start and can_start(embedder)):
-            return cls(graph, node_sets)
-        return cls(graph, node_sets, True, getattr(embedder, "context", None), survey)
+    def cut(self, patch: int) -> tuple[IntArray, Graph, FarField | None]:
+        """Return the nodes of a patch, their subgraph, and what is known of the rest.
 
-    def cut(self, patch: int) -> tuple[IntArray, Graph, Surroundings | None]:
-        """Return the nodes of a patch and of its surroundings, their subgraph, and what is known about them."""
+        With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
+        """
         if self.graph is None:
             raise JobError(f"the data of patch {patch} is not there, and no graph was given to cut it from.")
-        inner = np.asarray(self.node_sets[patch], dtype=np.int64)
-        if not self.surrounded:
-            return inner, self.graph.subgraph(inner), None
-        nodes = inner
-        if self.context is not None:
-            outer = surrounding_nodes(self.graph, inner, **vars(self.context))
-            nodes = np.concatenate([inner, outer])
-        arrays = {} if self.survey is None else self.survey.arrays
-        survey = {name: np.asarray(array[nodes]) for name, array in arrays.items()}
-        return nodes, self.graph.subgraph(nodes), Surroundings(len(inner), self.graph.n_nodes, survey)
+        nodes = self.ordered_nodes(patch)
+        if self.survey is None:
+            return nodes, self.graph.subgraph(nodes), None
+        return nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content)
+
+    def ordered_nodes(self, patch: int) -> IntArray:
+        """Return the nodes of a patch in the order in which they are cut."""
+        nodes = np.asarray(self.node_sets[patch], dtype=np.int64)
+        if self.survey is not None and "cluster" in self.survey.content.nodes:
+            nodes = nodes[np.argsort(self.survey.content.nodes["cluster"][nodes], kind="stable")]
+        return nodes
 
     @functools.cached_property
     def origin(self) -> Origin | None:
@@ -151,24 +173,25 @@ class PatchData:
         if self.graph is None or self.graph.folder is None:
             return None
         survey = None if self.survey is None else self.survey.fingerprint
-        return Origin(self.graph.folder, graph_fingerprint(self.graph), self.surrounded, self.context, survey)
+        return Origin(self.graph.folder, graph_fingerprint(self.graph), survey)
 
     def record(self, patch: int) -> Record:
         """Return the data of a patch as a store keeps it."""
-        nodes, graph, surroundings = self.cut(patch)
-        record = graph_record(nodes, graph, surroundings)
+        nodes = np.asarray(self.node_sets[patch], dtype=np.int64)  # ascending, as other programs expect them
+        if self.survey is None:
+            record = graph_record(*self.cut(patch))
+        else:
+            assert self.graph is not None
+            record = graph_record(nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content))
         return replace(record, parameters={**record.parameters, **self._parameters})
 
     def suits(self, parameters: Parameters) -> bool:
-        """Return whether the data in a store, which has these parameters, has the surroundings that are wanted."""
-        return not self.surrounded or all(parameters.get(name) == value for name, value in self._parameters.items())
+        """Return whether the data in a store, which has these parameters, knows what is wanted of the rest."""
+        return all(parameters.get(name) == value for name, value in self._parameters.items())
 
     @property
     def _parameters(self) -> dict[str, object]:
-        if not self.surrounded:
-            return {}
-        survey = None if self.survey is None else self.survey.fingerprint
-        return {"context": None if self.context is None else describe(self.context), "survey": survey}
+        return {} if self.survey is None else {"survey": self.survey.fingerprint}
 
 
 def opened_data(store: Store, origin: Origin) -> PatchData:
@@ -202,21 +225,15 @@ def _opened_data(store: Hashable, origin: Origin, version: object) -> PatchData:
     patches = records["patch_graph"].arrays
     survey = None
     if origin.survey is not None:
-        record = records["survey"]
-        survey = Survey(record.arrays, str(record.parameters.get("survey")))
+        survey = stored_survey(records["survey"])
         if survey.fingerprint != origin.survey:
             raise FormatError("the survey of the graph was made again meanwhile; run again.")
-    return PatchData(graph, NodeSets(patches["nodes"], patches["starts"]), origin.surrounded, origin.context, survey)
+    return PatchData(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
 
 
-def stored_data(store: Store, key: str, *, surrounded: bool, n_nodes: int) -> tuple[Graph, Surroundings | None]:
-    """Return the graph of a patch from a store, with its surroundings if the embedder uses them.
-
-    ``n_nodes`` is the number of nodes of the whole graph.
-    """
-    _, graph, surroundings = graph_of(store[key])
-    if surrounded:
-        return graph, surroundings or Surroundings(graph.n_nodes, n_nodes, {})
-    if surroundings is None or surroundings.n_inner == graph.n_nodes:
-        return graph, None
-    return graph.subgraph(np.arange(surroundings.n_inner)), None
+def stored_data(store: Store, key: str, *, surveyed: bool) -> tuple[IntArray, Graph, FarField | None]:
+    """Return the nodes and the graph of a patch from a store, and with a survey what it knows of the rest."""
+    nodes, graph, far = graph_of(store[key])
+    if not surveyed or far is None:
+        return nodes, graph, None
+    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).content.shared)

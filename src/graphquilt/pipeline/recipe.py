@@ -12,7 +12,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from graphquilt.alignment import AlignOptions
-from graphquilt.embedders.contract import Embedder, free_motions
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import free_motions
+from graphquilt.embedders.signals import Signal
 from graphquilt.errors import InputError
 from graphquilt.linalg.motions import Motions
 from graphquilt.pipeline.description import plain
@@ -22,6 +24,7 @@ __all__ = ["Recipe", "check_recipe", "common_motions"]
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
+_PURPOSES = {"classes": Signal.classes(), "links": Signal.links()}
 _TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 
 
@@ -70,6 +73,9 @@ class Recipe:
         The type of the embedding; sums are made in double precision all the same.
     negatives, blend : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
+    purpose : {"classes", "links"}, optional
+        What the embedding is for: it chooses the weights of the signal of :class:`graphquilt.Propagation`, where they
+        are at their defaults, and nothing else.
 
     Examples
     --------
@@ -90,6 +96,7 @@ class Recipe:
     precision: Literal["float64", "float32", "float16"] = "float64"
     negatives: int | None = None
     blend: float | None = None
+    purpose: Literal["classes", "links"] | None = None
 
     def __post_init__(self) -> None:
         for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):
@@ -101,6 +108,8 @@ class Recipe:
             object.__setattr__(self, field, int(value))
         if self.precision not in ("float64", "float32", "float16"):
             raise InputError(f"precision of a recipe is float64, float32 or float16, not {self.precision!r}.")
+        if self.purpose not in (None, *_PURPOSES):
+            raise InputError(f"the purpose of a recipe is one of {', '.join(_PURPOSES)}, not {self.purpose!r}.")
         if not 0 <= self.coverage < math.inf:
             raise InputError(f"coverage of a recipe is a number of at least 0, not {self.coverage}.")
 
@@ -118,7 +127,7 @@ class Recipe:
     @classmethod
     def shared(cls) -> Recipe:
         """Return the default: one frame for all patches, one encoder where patches train one, rows by coverage."""
-        return cls("shared", coverage=2.0, blend=0.0)
+        return cls("shared", coverage=2.0, blend=0.0, precision="float32")
 
     @classmethod
     def reconstruction(cls) -> Recipe:
@@ -170,6 +179,8 @@ class Recipe:
             wanted = getattr(self, field.name) if field.name in _TRAINING else None
             if wanted is not None and getattr(embedder, field.name) == field.default:
                 changes[field.name] = wanted
+            if field.name == "signal" and self.purpose is not None and getattr(embedder, "signal") == Signal():  # noqa: B009
+                changes["signal"] = _PURPOSES[self.purpose]
         return dataclasses.replace(embedder, **changes) if changes else embedder
 
     def without_copies(self, embedders: Sequence[Embedder]) -> Recipe:

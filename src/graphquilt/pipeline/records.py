@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.checksums import is_size
-from graphquilt.embedders.contract import Surroundings
+from graphquilt.embedders.shared_start import FarField
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
@@ -55,10 +55,10 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
     return fingerprint(sets.starts, sets.nodes, patch_graph.edges, wide=True)
 
 
-def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | None = None) -> Record:
+def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
     """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features.
 
-    With ``surroundings``, the nodes around the patch follow its own.
+    With ``far`` it also has the edges that leave the patch, and the rows of the survey.
     """
     arrays: dict[str, AnyArray] = {
         "nodes": np.asarray(nodes, dtype=np.int64),
@@ -76,14 +76,17 @@ def graph_record(nodes: IntArray, graph: Graph, surroundings: Surroundings | Non
         arrays["features"] = np.asarray(graph.features)
         shape = [int(size) for size in graph.features.shape]
     parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
-    if surroundings is not None:
-        arrays |= {f"survey_{name}": np.asarray(array) for name, array in surroundings.survey.items()}
-        parameters |= {"n_inner": surroundings.n_inner, "n_nodes": surroundings.n_nodes}
+    if far is not None:
+        arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}
+        arrays |= {"far_indptr": np.asarray(far.indptr), "far_clusters": np.asarray(far.clusters)}
+        if far.weights is not None:
+            arrays["far_weights"] = np.asarray(far.weights)
+        parameters |= {"n_nodes": far.n_nodes}
     return Record(arrays, parameters)
 
 
-def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
-    """Return the nodes and the graph of a patch's record, and what is known of its surroundings.
+def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
+    """Return the nodes and the graph of a patch's record, and what it knows of the rest, without what is for all.
 
     Examples
     --------
@@ -107,18 +110,30 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, Surroundings | None]:
         )
     except (InputError, KeyError, ValueError, TypeError) as error:
         raise FormatError(f"a patch's record is no graph: {error} It has to be made again.") from error
-    n_inner, n_nodes = parameters.get("n_inner"), parameters.get("n_nodes")
-    if n_inner is None:
+    if "far_indptr" not in arrays:
         return arrays["nodes"], graph, None
-    if not (is_size(n_inner) and is_size(n_nodes) and n_inner <= graph.n_nodes <= n_nodes):
-        raise FormatError(
-            f"a patch's record says that {n_inner!r} of its {graph.n_nodes} nodes are its own, and that the whole "
-            f"graph has {n_nodes!r}."
-        )
-    survey = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
-    if any(array.ndim == 0 or len(array) != graph.n_nodes for array in survey.values()):
-        raise FormatError(f"the survey in a patch's record does not have one row for each of {graph.n_nodes} nodes.")
-    return arrays["nodes"], graph, Surroundings(n_inner, n_nodes, survey)
+    return arrays["nodes"], graph, _far_of(arrays, parameters, graph.n_nodes)
+
+
+def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> FarField:
+    """Return the far field of a record with n nodes, and refuse one that cannot be."""
+    n_nodes = parameters.get("n_nodes")
+    if not (is_size(n_nodes) and n <= n_nodes):
+        raise FormatError(f"a patch's record has {n} nodes, and says that the whole graph has {n_nodes!r}.")
+    nodes = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
+    if any(array.ndim == 0 or len(array) != n for array in nodes.values()):
+        raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
+    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters"), arrays.get("far_weights")
+    whole = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in (indptr, clusters))
+    if clusters is None or not whole or len(indptr) != n + 1:
+        raise FormatError(f"the edges that leave a patch of {n} nodes are not one list of clusters per node.")
+    try:
+        check_rows(np.asarray(indptr), len(clusters))
+    except InputError as error:
+        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}") from error
+    if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
+        raise FormatError(f"{len(clusters)} edges leave a patch, and their weights are not as many finite numbers.")
+    return FarField(n_nodes, nodes, {}, np.asarray(indptr), np.asarray(clusters), weights)
 
 
 def _sparse_features(arrays: Mapping[str, AnyArray], parameters: Parameters) -> sp.csr_array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import numpy as np
 
@@ -86,6 +87,9 @@ def stitch(
             executor=executor,
             progress=progress,
         )
+    frame = getattr(patches, "frame", None)
+    if frame is not None and not options.motions.free:
+        alignment = replace(alignment, frame=frame)
     alignment = refine(patches, alignment, sweeps=recipe.refine, weights=weights, motions=options.motions)
     n = repeated.n_nodes
     out = np.empty((n, alignment.dim), dtype=recipe.precision) if out is None else out

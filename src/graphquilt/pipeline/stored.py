@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from graphquilt.alignment.frames import FrameFit
 from graphquilt.alignment.overlap import checked_patch
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import FormatError, JobError
@@ -69,6 +70,22 @@ class StoredPatches(LazySequence[Patch]):
             raise FormatError(f"patch {k} has {len(nodes)} nodes and an embedding of shape {X.shape}.")
         rows = slice(*(int(place) for place in np.searchsorted(nodes, [first, last])))
         return nodes[rows], X[rows], rows, len(nodes)
+
+    @property
+    def frame(self) -> FrameFit | None:
+        """How well the common frame suits each patch, as far as their records say; None where they do not."""
+        columns: list[list[float]] = []
+        for k in self._which:
+            facts = self._store[patch_key(k, "embedding")].parameters
+            values = [facts.get(name) for name in ("share", "best", "unseen")]
+            if not all(isinstance(value, int | float) for value in values):
+                return None
+            columns.append([float(cast(float, value)) for value in values])
+        growth = 0.0
+        if "survey" in self._store:
+            growth = float(np.asarray(self._store["survey"].arrays.get("shared_feature_growth", 0.0)))
+        shares, best, unseen = np.array(columns).reshape(-1, 3).T
+        return FrameFit(shares, np.where(best > 0, best, np.nan), unseen, growth) if columns else None
 
     def _coordinates(self, k: int) -> AnyArray:
         try:

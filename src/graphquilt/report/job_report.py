@@ -194,7 +194,7 @@ def _name_nodes(job: Job, n_nodes: int, views: list[dict[str, object]]) -> None:
 
 
 def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Yield number and parameters of every patch that is embedded, or that has made an offer."""
+    """Yield number and parameters of every patch that is embedded, or has prepared for a round."""
     for k in range(wanted):
         try:
             yield k, job.store[patch_key(k, content)].parameters
@@ -214,10 +214,10 @@ def _stages(job: Job, status: JobStatus) -> list[dict[str, object]]:
     """Return seconds and peak memory of each stage, as far as the records have them."""
     stages = [_stage("cut the graph into patches", [status.records["patch_graph"] or {}])]
     for step in itertools.count():
-        offers = [parameters for _, parameters in _markers(job, status.wanted, f"offer{step}")]
-        if not offers:
+        kept = [parameters for _, parameters in _markers(job, status.wanted, f"kept{step}")]
+        if not kept:
             break
-        stages.append(_stage(f"shared start, step {step + 1}", offers))
+        stages.append(_stage(f"shared start, round {step + 1}", kept))
     stages.append(_stage("embed the patches", [parameters for _, parameters in _markers(job, status.wanted)]))
     stages.append(_stage("align and average", [status.records["embedding"] or {}]))
     return [stage for stage in stages if stage]

@@ -19,7 +19,7 @@ from graphquilt.report.colouring import is_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Labels", "read_labels"]
+__all__ = ["Labels", "read_classes", "read_labels"]
 
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # what Arrow says of a row
 
@@ -40,6 +40,15 @@ class Labels:
 
     name: str
     values: AnyArray
+
+
+def read_classes(path: Path, ids: AnyArray) -> AnyArray:
+    """Read the class of each node as a number, -1 for nodes without one; see :func:`read_labels`."""
+    labels = read_labels(path, ids).values
+    if labels.dtype.kind != "U":
+        return labels
+    names, classes = np.unique(labels, return_inverse=True)
+    return np.asarray(np.where(labels == "", -1, classes - (names[0] == "")))
 
 
 def read_labels(path: Path, ids: AnyArray) -> Labels:

@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.embedders.contract import Embedder, checked_fit, free_motions
+from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders.shared_start import free_motions
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.testing.stitching import EmbedderReport, compare_halves

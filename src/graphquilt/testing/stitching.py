@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,25 +12,25 @@ import scipy.sparse as sp
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.refinement import lay_onto
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders.contract import (
-    Context,
-    Embedder,
-    Surroundings,
-    can_start,
-    checked_fit,
+from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders.shared_start import (
+    Arrays,
+    FarField,
+    SharedStart,
+    cut_patch,
     free_motions,
-    needs_start,
+    shares_start,
 )
 from graphquilt.errors import QuiltError
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
-from graphquilt.patches.context import surrounding_nodes
+from graphquilt.patches import coarse_graph, fine_clusters
 
 __all__ = ["EmbedderReport", "compare_halves"]
 
 GOOD, FAIR = 0.3, 0.7  # shares of the spread, as in the verdict of an alignment: below the first the halves agree
 _COMMUNITIES = 6
-_SMALL = 1 << 16  # an offer of fewer bytes is small, however small the graph
+_MOST_ROUNDS = 100  # of a shared start; an embedder that asks for more never ends
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class EmbedderReport:
     Attributes
     ----------
     motions : Motions
-        The motions that were undone; see :func:`graphquilt.embedders.contract.free_motions`.
+        The motions that were undone; see :func:`graphquilt.embedders.free_motions`.
     aligned : float or None
         The error that is left after the best of these motions. It is fitted on one half of the shared nodes and
         computed on the other half. None where the positions of all shared nodes coincide.
     started : float or None
-        The error without any motion, from a shared start; None where the embedder has no ``offer`` and ``started``.
+        The error without any motion, from a shared start; None where the embedder has none.
     """
 
     motions: Motions
@@ -101,40 +101,31 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     Raises
     ------
     AssertionError
-        Where the embedder, its offers or its shared start break the contract.
+        Where the embedder, its sums or its shared start break the contract.
     """
     shared = max(60, 4 * (embedder.dim + 1))
     graph, halves = _communities(shared, width)
     motions = free_motions(embedder)
     parts = [graph.subgraph(nodes) for nodes in halves]
     a, b = (X[rows] for X, rows in zip(_embedded(embedder, parts), _shared_rows(halves), strict=True))
-    if not can_start(embedder, graph):
+    if not shares_start(embedder, graph):
         return EmbedderReport(motions, _error_after(a, b, motions))
-    survey = embedder.survey(graph, 1) if hasattr(embedder, "survey") else {}
-    for name, array in survey.items():
+    survey = embedder.survey(graph, 1, clusters=coarse_graph(graph, fine_clusters(graph)))
+    for name, array in survey.nodes.items():
         assert len(array) == graph.n_nodes, f"survey has {len(array)} rows in {name!r} for {graph.n_nodes} nodes"
-    wider = [_with_context(graph, nodes, getattr(embedder, "context", None)) for nodes in halves]
-    parts = [graph.subgraph(nodes) for nodes in wider]
-    around = [
-        Surroundings(len(half), graph.n_nodes, {name: array[nodes] for name, array in survey.items()})
-        for half, nodes in zip(halves, wider, strict=True)
-    ]
-    while needs_start(embedder):
-        offers = [_checked_offer(embedder, *part) for part in zip(parts, around, strict=True)]
-        embedder = _checked_start(embedder, offers)
-        around = [replace(each, offered=offer) for each, offer in zip(around, offers, strict=True)]
-    c, d = (X[rows] for X, rows in zip(_embedded(embedder, parts, around), _shared_rows(halves), strict=True))
-    left = getattr(embedder, "motions_started", None)
-    moved = _error_after(c, d, left) if isinstance(left, Motions) and left.free else _error(c, d)
+    far = [cut_patch(graph, nodes, survey)[1] for nodes in halves]
+    kept: list[Arrays] = []
+    for _ in range(_MOST_ROUNDS):
+        if embedder.complete:
+            break
+        kept = [_prepared(embedder, *part) for part in zip(parts, far, strict=True)]
+        embedder = _combined(embedder, kept)
+    assert embedder.complete, f"the shared start is not complete after {_MOST_ROUNDS} rounds"
+    options = [{"far": around, "kept": own} for around, own in zip(far, kept, strict=True)]
+    c, d = (X[rows] for X, rows in zip(_embedded(embedder, parts, options), _shared_rows(halves), strict=True))
+    left = embedder.motions_started
+    moved = _error_after(c, d, left) if left.free else _error(c, d)
     return EmbedderReport(motions, _error_after(a, b, motions), moved)
-
-
-def _with_context(graph: Graph, nodes: Int64Array, context: Context | None) -> Int64Array:
-    """Return the nodes and those around them that the embedder wants to see."""
-    if context is None:
-        return nodes
-    outer = surrounding_nodes(graph, nodes, **vars(context))
-    return np.concatenate([nodes, outer])
 
 
 def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
@@ -157,12 +148,12 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
 
 
 def _embedded(
-    embedder: Embedder, parts: Sequence[Graph], around: Sequence[Surroundings | None] = (None, None)
+    embedder: Embedder, parts: Sequence[Graph], options: Sequence[Mapping[str, object]] = ({}, {})
 ) -> list[Float64Array]:
     try:
         fits = [
-            checked_fit(embedder, part, seed, where="one half", surroundings=each)
-            for seed, (part, each) in enumerate(zip(parts, around, strict=True))
+            checked_fit(embedder, part, seed, where="one half", progress=None, **each)
+            for seed, (part, each) in enumerate(zip(parts, options, strict=True))
         ]
     except QuiltError as error:
         raise AssertionError(f"half of a graph of communities was not embedded: {error}") from error
@@ -193,36 +184,32 @@ def _error_after(a: Float64Array, b: Float64Array, motions: Motions) -> float | 
     return _error(fit.apply(0, a[tested]), b[tested])
 
 
-def _checked_offer(embedder: Embedder, graph: Graph, around: Surroundings) -> Mapping[str, np.ndarray]:
-    """Return the offer of a graph, a small mapping of arrays that is the same for the same seed."""
-    offer: Callable[..., object] = getattr(embedder, "offer")  # noqa: B009
-    first, second = offer(graph, 1, surroundings=around), offer(graph, 1, surroundings=around)
-    assert isinstance(first, Mapping), f"offer returned {type(first).__name__}, not a mapping of names to arrays"
-    assert isinstance(second, Mapping), f"offer returned {type(second).__name__}, not a mapping of names to arrays"
+def _prepared(embedder: SharedStart, graph: Graph, far: FarField) -> Arrays:
+    """Return what a part prepares, named arrays that are the same for the same seed."""
+    first, second = (embedder.prepare(graph, 1, far=far) for _ in range(2))
+    for made in (first, second):
+        assert isinstance(made, Mapping), f"prepare returned {type(made).__name__}, not a mapping of names to arrays"
     for name, value in first.items():
-        assert isinstance(name, str), f"offer has the key {name!r}, which is not a string"
-        assert isinstance(value, np.ndarray), f"offer has {type(value).__name__} under {name!r}, not an array"
+        assert isinstance(name, str), f"prepare has the key {name!r}, which is not a string"
+        assert isinstance(value, np.ndarray), f"prepare has {type(value).__name__} under {name!r}, not an array"
     same = first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
-    assert same, "the same seed gave another offer"
-    size = sum(value.nbytes for value in first.values())
-    whole = sum(np.asarray(array).nbytes for array in (graph.indptr, graph.indices, graph.features))
-    assert size <= max(whole, _SMALL), (
-        f"an offer of {size} bytes is larger than the graph that it was made from, which has {whole}; every patch "
-        "makes one, and all of them travel to one place"
-    )
+    assert same, "the same seed prepared something else"
     return first
 
 
-def _checked_start(embedder: Embedder, offers: Sequence[Mapping[str, np.ndarray]]) -> Embedder:
-    """Return the started embedder, which has the same dim and a ``start``."""
-    before = getattr(embedder, "start", None)
-    result: object = getattr(embedder, "started")(offers, 1)  # noqa: B009
-    assert isinstance(result, Embedder), f"started returned {type(result).__name__}, not an embedder"
-    assert result.dim == embedder.dim, f"started returned an embedder of dim {result.dim}, not {embedder.dim}"
-    assert getattr(result, "start", None) is not None, "started returned an embedder without a start"
-    assert getattr(embedder, "start", None) is before, "started has changed the embedder itself"
+def _combined(embedder: SharedStart, kept: Sequence[Arrays]) -> SharedStart:
+    """Return the embedder after one round, which has the same dim and a ``start``."""
+    before, total = embedder.start, None
+    for own in kept:
+        total = embedder.add(total, embedder.contribute(own))
+    assert total is not None
+    result: object = embedder.combine(total, 1)
+    assert isinstance(result, SharedStart), f"combine returned {type(result).__name__}, not an embedder"
+    assert result.dim == embedder.dim, f"combine returned an embedder of dim {result.dim}, not {embedder.dim}"
+    assert result.start is not None, "combine returned an embedder without a start"
+    assert embedder.start is before, "combine has changed the embedder itself"
     try:
         pickle.loads(pickle.dumps(result))
     except Exception as error:
-        raise AssertionError(f"the started embedder cannot be pickled: {error}") from error
+        raise AssertionError(f"the embedder with a start cannot be pickled: {error}") from error
     return result

@@ -103,12 +103,11 @@ def sort_rows(
     a = 0
     for r in range(n_rows):
         b = starts[r + 1]
-        if weighted:
-            order = np.argsort(entries[a:b])
+        if weighted or b - a > 24:
+            order = np.argsort(entries[a:b])  # not sort: see graph/kernels.py
             entries[a:b] = entries[a:b][order]
-            values[a:b] = values[a:b][order]
-        elif b - a > 24:
-            entries[a:b] = np.sort(entries[a:b])
+            if weighted:
+                values[a:b] = values[a:b][order]
         else:
             for k in range(a + 1, b):
                 value = entries[k]

@@ -1,0 +1,259 @@
+"""SharedStart: how an embedder gives all patches one frame before they are embedded.
+
+Where the graph is at hand it is surveyed once. Then, round by round, every patch prepares something and keeps it,
+contributes a sum of it, and the sums of all patches together make the next start. Sums do not depend on how the nodes
+are divided among patches, or on who adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, IntArray
+from graphquilt.embedders.contract import Embedder, Fit
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph
+from graphquilt.linalg.motions import Motions
+from graphquilt.patches import CoarseGraph
+from graphquilt.progress import ProgressCallback
+
+__all__ = [
+    "Arrays",
+    "FarField",
+    "SharedStart",
+    "Survey",
+    "agree",
+    "check_clusters",
+    "check_far_clusters",
+    "checked_arrays",
+    "cut_patch",
+    "free_motions",
+    "shares_start",
+    "with_start",
+]
+
+Arrays = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What an embedder found out about the whole graph.
+
+    Attributes
+    ----------
+    nodes : mapping of str to array
+        One row per node; a patch gets the rows of its nodes. ``cluster``, if it is there, is the far cluster of each
+        node, a whole number.
+    shared : mapping of str to array
+        What is the same for all patches, for example a table with one row per far cluster.
+    """
+
+    nodes: Arrays = field(default_factory=dict)
+    shared: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FarField:
+    """What a patch knows of the rest of the graph: near by exactly, far away on average.
+
+    Attributes
+    ----------
+    n_nodes : int
+        Nodes of the whole graph.
+    nodes, shared : mapping of str to array
+        The rows of the survey for the nodes of the patch, and what the survey has for all.
+    indptr, clusters, weights : arrays
+        The edges that leave the patch in CSR form: of each node, the far clusters that its neighbours outside are in.
+        Weights are None where every edge counts 1.
+    """
+
+    n_nodes: int
+    nodes: Arrays = field(default_factory=dict)
+    shared: Arrays = field(default_factory=dict)
+    indptr: AnyArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    clusters: AnyArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    weights: AnyArray | None = None
+
+    @classmethod
+    def whole(cls, survey: Survey, n_nodes: int) -> FarField:
+        """Return the far field of the whole graph as one patch: no edge leaves it."""
+        return cls(n_nodes, survey.nodes, survey.shared, np.zeros(n_nodes + 1, dtype=np.int64))
+
+
+def cut_patch(graph: Graph, nodes: IntArray, survey: Survey) -> tuple[Graph, FarField]:
+    """Return the subgraph of some nodes of an undirected graph, and what it knows of the rest.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+    >>> _, far = cut_patch(path, np.array([1, 2]), Survey({"cluster": np.array([5, 0, 0, 7])}))
+    >>> far.indptr.tolist(), far.clusters.tolist(), far.nodes["cluster"].tolist()
+    ([0, 1, 2], [5, 7], [0, 0])
+    """
+    cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
+    if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
+        raise InputError(
+            f"the survey has far clusters of shape {cluster.shape} and type {cluster.dtype}; for {graph.n_nodes} nodes "
+            "there is one whole number per node. It belongs to another graph: make the survey again."
+        )
+    part, (indptr, clusters, weights) = graph.split(nodes, cluster)
+    rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
+    return part, FarField(
+        graph.n_nodes, rows, survey.shared, indptr, clusters, None if graph.weights is None else weights
+    )
+
+
+@runtime_checkable
+class SharedStart(Embedder, Protocol):
+    """An embedder that agrees on a frame before patches are embedded: a frozen dataclass with a field ``start``.
+
+    A start takes one or more rounds. In each, every patch calls :meth:`prepare` and keeps the result,
+    :meth:`contribute` sums it up, :meth:`add` adds the sums of all patches, and :meth:`combine` returns the embedder
+    for the next round, until it is ``complete``. :func:`graphquilt.testing.check_embedder` checks all of it.
+    """
+
+    @property
+    def start(self) -> Arrays | None:
+        """What was agreed on so far; None before the first round."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the start is whole, so that patches can be embedded."""
+        ...
+
+    @property
+    def motions_started(self) -> Motions:
+        """The motions that stay free with a shared start."""
+        ...
+
+    def starts_on(self, graph: Graph) -> bool:
+        """Return whether patches of this graph can have a shared start."""
+        ...
+
+    def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:
+        """Return what patches need to know of the whole graph.
+
+        ``clusters`` are the far clusters; a graph that is not ``cut`` needs no far field.
+        """
+        ...
+
+    def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
+        """Return what a patch keeps for itself in this round."""
+        ...
+
+    def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
+        """Return what a patch adds, made of what it keeps."""
+        ...
+
+    def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
+        """Return the sum of what some patches contributed, ``total``, and of what one more contributes."""
+        ...
+
+    def combine(self, total: Arrays, seed: int) -> Self:
+        """Return the embedder for the next round, made of the sum over all patches."""
+        ...
+
+    def finish(self, kept: Arrays) -> Fit | None:
+        """Embed a patch by what it prepared in the last round; None where that is not enough."""
+        ...
+
+    def fit(
+        self,
+        graph: Graph,
+        seed: int,
+        progress: ProgressCallback | None = None,
+        *,
+        far: FarField | None = None,
+        kept: Arrays | None = None,
+    ) -> Fit:
+        """Embed the graph; ``kept`` is what it prepared in the last round."""
+        ...
+
+
+def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[SharedStart]:
+    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> shares_start(SVD(8))
+    False
+    """
+    return isinstance(embedder, SharedStart) and (graph is None or embedder.starts_on(graph))
+
+
+def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
+    """Return the motions that the embeddings are free in, which alignment has to undo.
+
+    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. ``start`` says
+    that patches get a shared start where the embedder has one.
+
+    Examples
+    --------
+    >>> from graphquilt.embedders import SVD
+    >>> free_motions(SVD(8))
+    Motions(scale=False, rotate=True, translate=True)
+    """
+    motions = getattr(embedder, "motions", Motions())
+    if start and shares_start(embedder):
+        motions = embedder.motions_started
+    if not isinstance(motions, Motions):
+        raise InputError(
+            f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
+        )
+    return motions
+
+
+def with_start(embedder: SharedStart, start: Arrays) -> SharedStart:
+    """Return the embedder with a start that was made before."""
+    changed: SharedStart = replace(embedder, start=start)  # type: ignore[type-var]
+    return changed
+
+
+def agree(embedder: SharedStart, parts: list[tuple[Graph, FarField | None]], seed: int) -> SharedStart:
+    """Return the embedder with the start that these parts of a graph agree on, computed here, one part at a time."""
+    while not embedder.complete:
+        total: Arrays | None = None
+        for k, (graph, far) in enumerate(parts):
+            total = embedder.add(total, embedder.contribute(embedder.prepare(graph, seed + k, far=far)))
+        assert total is not None
+        embedder = embedder.combine(total, seed)
+    return embedder
+
+
+def check_clusters(clusters: CoarseGraph, graph: Graph) -> None:
+    """Refuse far clusters that are not of this undirected graph."""
+    total = len(graph.indices) if graph.weights is None else float(graph.weights.sum())
+    between = float(clusters.between.sum())
+    if len(clusters.clusters) != graph.n_nodes or not np.isclose(between, total, rtol=1e-6):
+        raise InputError(
+            f"the far clusters have {len(clusters.clusters)} nodes and edges of weight {between:g}, and this graph has "
+            f"{graph.n_nodes} and {total:g}: they belong to another graph. Make them again."
+        )
+
+
+def check_far_clusters(far: FarField, k: int) -> None:
+    """Refuse a patch with an edge to a far cluster that is not one of the k that the survey has."""
+    clusters = np.asarray(far.clusters)
+    if len(clusters) and not 0 <= int(clusters.min()) <= int(clusters.max()) < k:
+        raise InputError(
+            f"edges of the patch lead to far clusters {clusters.min()} to {clusters.max()}, and the survey has {k} of "
+            "them: it belongs to another graph. Make the survey again."
+        )
+
+
+def checked_arrays(arrays: object, what: str) -> dict[str, AnyArray]:
+    """Refuse what is not named arrays of finite numbers."""
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise InputError(f"the {what} is {arrays!r:.80}; it must be a mapping of names to arrays, with at least one.")
+    checked = {str(name): np.asarray(array) for name, array in arrays.items()}
+    for name, values in checked.items():
+        if values.dtype.hasobject or (values.dtype.kind == "f" and not np.isfinite(values).all()):
+            raise InputError(f"the {what} has values in '{name}' that are not finite numbers.")
+    return checked
