@@ -35,7 +35,7 @@ from graphquilt.embedders.signals import (
 from graphquilt.embedders.walks import Walk, walk_in
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.kernels import loop_threads
+from graphquilt.kernels import loop_threads, one_blas_thread
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback, report
@@ -159,7 +159,9 @@ class Propagation:
         ``role``, and whether it is ``sampled``; for all there are the reduction of the features, the walk between far
         clusters as tables, and the gain of each membership.
         """
-        return survey_graph(self, graph.undirected(), clusters, cut=cut and clusters is not None and self.far_field)
+        cut = cut and clusters is not None and self.far_field
+        with one_blas_thread():  # products on several threads would have other bits, here and below
+            return survey_graph(self, graph.undirected(), clusters, cut=cut)
 
     @property
     def basis_width(self) -> int:
@@ -171,7 +173,8 @@ class Propagation:
         graph = graph.undirected()
         spreads = any(getattr(self.signal, part) for part in FEATURE_PARTS)
         if spreads and feature_width(graph) > self.basis_width and self._reduced(far) is None:
-            product = round_product(graph, self.start, self.basis_width, restart=self.restart, steps=self.steps)
+            with one_blas_thread():
+                product = round_product(graph, self.start, self.basis_width, restart=self.restart, steps=self.steps)
             return {"product": product}
         stack = self._stack(graph, far)
         n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
@@ -179,7 +182,8 @@ class Propagation:
         if far is not None:
             counted = np.asarray(far.nodes.get("sampled", np.ones(n, dtype=bool)))
             weights = np.where(counted, 1 / np.maximum(far.nodes.get("patches", weights), 1), 0).astype(np.float32)
-        rows, lengths, facts = self._rows(graph, far, stack)
+        with one_blas_thread():
+            rows, lengths, facts = self._rows(graph, far, stack)
         kept = {"rows": rows, "lengths": lengths, "weights": weights}
         if 2 * n_nodes * stack.width > KEPT:
             kept = {name: values[weights > 0] for name, values in kept.items()}
@@ -215,7 +219,8 @@ class Propagation:
         if "product" in total:
             return replace(self, start=after_round(self.start, np.asarray(total["product"]) / UNIT, self.basis_width))
         M = np.asarray(total["moment"], dtype=np.float64) / UNIT
-        values, V = leading(M, self.dim)
+        with one_blas_thread():
+            values, V = leading(M, self.dim)
         start = {name: array for name, array in (self.start or {}).items() if name == "basis"}
         start |= {"directions": V.astype(np.float32), "scale": self.signal.scale(values).astype(np.float32)}
         return replace(self, start={**start, "share": np.array(values.sum() / max(np.trace(M), 1e-300))})
@@ -245,7 +250,8 @@ class Propagation:
             )
         finished = None if kept is None else self.finish(kept)
         if finished is None:
-            finished = self._scaled(*self._projected(graph, far, stack, V, progress))
+            with one_blas_thread():
+                finished = self._scaled(*self._projected(graph, far, stack, V, progress))
         return replace(finished, encoder=BasisEncoder.of(self, far))
 
     def finish(self, kept: Arrays) -> Fit | None:
@@ -255,11 +261,12 @@ class Propagation:
         assert self.start is not None
         V = np.asarray(self.start["directions"], dtype=np.float32)
         Z = np.zeros((len(kept["rows"]), self.dim), dtype=np.float32)
-        for part, columns in enumerate(_parts_of(kept)):
-            product = times(kept["rows"][:, columns], V[columns])
-            product *= kept["lengths"][:, part, None]
-            Z += product
-        return self._scaled(Z, kept["facts"], self._best_share(kept, V))
+        with one_blas_thread():
+            for part, columns in enumerate(_parts_of(kept)):
+                product = times(kept["rows"][:, columns], V[columns])
+                product *= kept["lengths"][:, part, None]
+                Z += product
+            return self._scaled(Z, kept["facts"], self._best_share(kept, V))
 
     def _best_share(self, kept: Arrays, V: Float32Array) -> float:
         """Return about the share of the rows that as many directions of their own would keep; 0 where they are few."""
