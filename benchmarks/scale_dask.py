@@ -26,8 +26,8 @@ import distributed
 import graphquilt as gq
 from graphquilt.files import write_text
 from graphquilt.jobs import Source
-from graphquilt.pipeline.passes import Pass
-from graphquilt.pipeline.patch_data import PatchData
+from graphquilt.jobs.passes import Pass
+from graphquilt.jobs.patch_data import PatchData
 from measuring import machine
 from scale import DIM, cutting
 

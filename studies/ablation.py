@@ -14,9 +14,9 @@ from graphquilt.datasets import catalogue
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions, quality
+from graphquilt.jobs import Cutting, Recipe, Record, cut, embed_patches, stitch
+from graphquilt.jobs.description import plain
 from graphquilt.patches import Fennel, Louvain, Metis, Partitioner
-from graphquilt.pipeline import Cutting, Recipe, Record, cut, embed_patches, stitch
-from graphquilt.pipeline.description import plain
 from studies.cells import Row, cell_seed, read_cells
 from studies.figures import figure_of, markdown_table, save_figure
 from studies.trainings import study_graph

@@ -17,8 +17,7 @@ import numpy as np
 
 import graphquilt
 from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import DirectoryStore
-from graphquilt.pipeline import Record
+from graphquilt.jobs import DirectoryStore, Record
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Cell", "Row", "cell_seed", "cell_store", "check_names", "machine", "read_cells", "run_cells"]

@@ -18,9 +18,9 @@ from graphquilt.embedders import VGAE, Embedder, Propagation
 from graphquilt.errors import OverlapError
 from graphquilt.evaluate import EvaluationOptions, InvariantLogistic, Split, quality, random_splits, reconstruction_auc
 from graphquilt.graph import Graph
+from graphquilt.jobs import Record
+from graphquilt.jobs.description import plain
 from graphquilt.patches import Metis
-from graphquilt.pipeline import Record
-from graphquilt.pipeline.description import plain
 from studies.cells import Row, cell_seed, check_names
 from studies.trainings import PROTOCOL, study_graph
 

@@ -25,10 +25,9 @@ from graphquilt.evaluate import (
 )
 from graphquilt.evaluate.choosing import choose_by_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs import QuiltResult, embed
+from graphquilt.jobs import QuiltResult, Record, embed
 from graphquilt.jobs.choosing import _candidates as signal_candidates
-from graphquilt.pipeline import Record
-from graphquilt.pipeline.description import plain
+from graphquilt.jobs.description import plain
 from studies.cells import Row, check_names
 from studies.npz_graphs import NAMES, hold_out, official_splits, open_graph, without_features
 

@@ -15,9 +15,9 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate import AdamLogistic, EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.evaluate.classify import Classifier
 from graphquilt.graph import Graph
+from graphquilt.jobs import Recipe, Record, stitch
+from graphquilt.jobs.description import plain
 from graphquilt.linalg.motions import Motions
-from graphquilt.pipeline import Recipe, Record, stitch
-from graphquilt.pipeline.description import plain
 from studies.cells import Row, cell_seed, check_names
 from studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
-from graphquilt.jobs import DirectoryStore
-from graphquilt.pipeline import Record
+from graphquilt.jobs import DirectoryStore, Record
 from studies.cells import Row, cell_store, read_cells
 from studies.figures import figure_of, markdown_table, save_figure, umap_plane
 from studies.small_scale_checks import check_study, checks_table

@@ -13,11 +13,10 @@ from graphquilt.datasets import load_dataset
 from graphquilt.embedders import DGI, VGAE, Embedder
 from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
-from graphquilt.jobs import DirectoryStore, Job, JobSettings
+from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, cut
+from graphquilt.jobs.cutting import keep_patch_graph
+from graphquilt.jobs.records import patch_key
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Cutting, Recipe, cut
-from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.records import patch_key
 
 __all__ = ["MODELS", "PROTOCOL", "held_out", "study_graph", "study_patches", "trained", "training_fact"]
 

@@ -479,7 +479,7 @@ def _make_job(folder):
 
 def _forget_the_run(folder):
     """Give a job the same bytes in every process: no seconds, and no lock with the number of the process."""
-    from graphquilt.checksums import sealed_text
+    from graphquilt.files.checksums import sealed_text
 
     (folder / "lock").unlink()
     for path in folder.glob("patches/*/*.json"):
@@ -490,7 +490,7 @@ def _forget_the_run(folder):
 
 def _seal_folder(files):
     """Make right again what markers and descriptions say about data files, and then their own checksums."""
-    from graphquilt.checksums import array_checksum, seal
+    from graphquilt.files.checksums import array_checksum, seal
 
     documents = {}
     for name in files:
@@ -782,7 +782,7 @@ def _make_references(folder):
 
 def _read_reference(folder, path):
     """Open a graph whose features lie elsewhere; the file of the features is where this copy has it."""
-    from graphquilt.checksums import seal
+    from graphquilt.files.checksums import seal
     from graphquilt.graph import Graph
 
     description = folder / "graph" / "graph.json"
@@ -1010,7 +1010,7 @@ def _statistics_checksum(arrays):
 
 
 def _seal_key(files):
-    from graphquilt.checksums import seal
+    from graphquilt.files.checksums import seal
 
     with contextlib.suppress(Exception):
         files["key.json"] = json.dumps(seal(json.loads(files["key.json"]))).encode()

@@ -16,16 +16,16 @@ import pytest
 import scipy.sparse as sp
 
 from graphquilt import SVD, Cutting, Graph
-from graphquilt.checksums import sealed_text
 from graphquilt.cli import main
 from graphquilt.embedders import FarField
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.evaluate import EvaluationOptions
+from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import read_edges
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source, evaluate_job, export_embedding, job_status
 from graphquilt.jobs import source as source_module
-from graphquilt.pipeline.records import graph_of, graph_record
-from graphquilt.pipeline.store import Record
+from graphquilt.jobs.records import graph_of, graph_record
+from graphquilt.jobs.store import Record
 
 
 def write_grid(path, n=8):

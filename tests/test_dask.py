@@ -13,9 +13,8 @@ import pytest
 
 from extras import needs
 from graphquilt.errors import JobError
-from graphquilt.jobs import DirectoryStore, Processes
-from graphquilt.pipeline import embed_patches
-from graphquilt.pipeline.records import patch_key
+from graphquilt.jobs import DirectoryStore, Processes, embed_patches
+from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
 distributed = needs("distributed")

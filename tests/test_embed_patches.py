@@ -25,15 +25,25 @@ from graphquilt.errors import (
 )
 from graphquilt.graph import Graph
 from graphquilt.graph.files import attach
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Processes, Source
+from graphquilt.jobs import (
+    DirectoryStore,
+    Job,
+    JobSettings,
+    Processes,
+    Record,
+    Source,
+    StoredPatches,
+    embed_patches,
+    patch_seed,
+    stored_patch_graph,
+)
+from graphquilt.jobs.calls import perform
+from graphquilt.jobs.cutting import keep_patch_graph
+from graphquilt.jobs.description import describe
+from graphquilt.jobs.passes import Pass
+from graphquilt.jobs.patch_data import PatchData
+from graphquilt.jobs.records import graph_of, patch_key
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Record, StoredPatches, embed_patches, patch_seed, stored_patch_graph
-from graphquilt.pipeline.calls import perform
-from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.description import describe
-from graphquilt.pipeline.passes import Pass
-from graphquilt.pipeline.patch_data import PatchData
-from graphquilt.pipeline.records import graph_of, patch_key
 from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, job_of_patches, ring_of_patches
 
 
@@ -306,7 +316,7 @@ def test_sparse_features_and_weights_come_along(tmp_path):
     import scipy.sparse as sp
 
     from graphquilt.graph import Graph
-    from graphquilt.pipeline.records import graph_record
+    from graphquilt.jobs.records import graph_record
 
     A = sp.csr_array([[0, 2.5, 0], [2.5, 0, 1], [0, 1, 0]])
     graph = Graph(A, sp.csr_array([[0, 1.0], [0, 0], [3, 0]]))

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.checksums import sealed_text
 from graphquilt.evaluate import EvaluationOptions
+from graphquilt.files.checksums import sealed_text
 from graphquilt.jobs import compare_job
 
 SMALL = gq.evaluate.Grid(

@@ -13,10 +13,9 @@ import pytest
 
 from graphquilt.alignment import align, centroid
 from graphquilt.errors import JobError
-from graphquilt.jobs import DirectoryStore
-from graphquilt.locks import folder_lock
-from graphquilt.pipeline import Record, embed_patches, patch_seed
-from graphquilt.pipeline.records import patch_key
+from graphquilt.files.locks import folder_lock
+from graphquilt.jobs import DirectoryStore, Record, embed_patches, patch_seed
+from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, ring_of_patches
 
 N_PATCHES, SECONDS = 240, 0.02

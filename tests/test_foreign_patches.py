@@ -10,11 +10,20 @@ import pytest
 
 from graphquilt.embedders import SVD
 from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, evaluate_job, export_embedding, job_status
+from graphquilt.jobs import (
+    DirectoryStore,
+    Job,
+    JobSettings,
+    Recipe,
+    Record,
+    embed_patches,
+    evaluate_job,
+    export_embedding,
+    job_status,
+)
+from graphquilt.jobs.records import patch_key
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Recipe, Record, embed_patches
-from graphquilt.pipeline.records import patch_key
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 PAGE = Path(__file__).parents[1] / "docs" / "job-format.md"

@@ -9,16 +9,16 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
-from graphquilt.checksums import sealed_text
 from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import Graph, build_csr, checked, references
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
 from graphquilt.graph.reading import outofcore
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
-from graphquilt.pipeline.records import graph_fingerprint
-from graphquilt.pipeline.store import Record
+from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.store import Record
 
 
 def ring(n=40, *, features=True, weighted=False):

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.errors import EmbedderError, InputError
-from graphquilt.pipeline.cutting import default_patches
+from graphquilt.jobs.cutting import default_patches
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]
 WEIGHTS = [1.0, 2.0, 0.5, 4.0]

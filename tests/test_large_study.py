@@ -15,9 +15,8 @@ from extras import needs
 from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
 from graphquilt.evaluate import Grid
-from graphquilt.jobs import Job, JobSettings
+from graphquilt.jobs import Cutting, Job, JobSettings, Recipe
 from graphquilt.patches import Conductance, Fennel
-from graphquilt.pipeline import Cutting, Recipe
 from studies import large_report
 from studies.citations import citation_graph
 from studies.large import LargeStudy, reproduce_large

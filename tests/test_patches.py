@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from graphquilt import Conductance, Fennel, Graph, Limits, Metis, PatchGraph, Resistance, patch_graph, read_edges
 from graphquilt.datasets.loading import block_graph
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
+from graphquilt.jobs.records import patch_graph_fingerprint
 from graphquilt.patches import NodeSets
 from graphquilt.patches.resistance import effective_resistance, projected_resistance
 from graphquilt.patches.sparsify import _descending, conductance, sparsify
-from graphquilt.pipeline.records import patch_graph_fingerprint
 
 
 def ring(n, chords=0, seed=0):

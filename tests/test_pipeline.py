@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
+from graphquilt.jobs import patch_seed
+from graphquilt.jobs.cutting import default_degree, default_overlap
+from graphquilt.jobs.recipe import common_motions
 from graphquilt.patches import smallest_cluster
-from graphquilt.pipeline import patch_seed
-from graphquilt.pipeline.cutting import default_degree, default_overlap
-from graphquilt.pipeline.recipe import common_motions
 from toy_embedders import Toy
 
 

@@ -11,9 +11,8 @@ import pytest
 from graphquilt.cli import main
 from graphquilt.embedders import SVD, Propagation
 from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Sizes, plan, plan_job, plan_sizes
-from graphquilt.pipeline import Recipe, patch_seed
-from graphquilt.pipeline.records import patch_key
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Recipe, Sizes, patch_seed, plan, plan_job, plan_sizes
+from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 

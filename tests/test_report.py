@@ -133,7 +133,7 @@ def test_the_error_of_a_node_is_how_far_its_patches_disagree():
 
 
 def _record(arrays):
-    from graphquilt.pipeline.store import Record
+    from graphquilt.jobs.store import Record
 
     return Record(arrays, {})
 

@@ -16,9 +16,8 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.jobs import Job, compare_job, job_status
+from graphquilt.jobs import Job, compare_job, job_status, patch_seed
 from graphquilt.linalg.procrustes import centred
-from graphquilt.pipeline import patch_seed
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 

@@ -12,8 +12,7 @@ from extras import needs
 from graphquilt import patches
 from graphquilt.embedders import Signal
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
-from graphquilt.pipeline import Record
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Source
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 EMBEDDERS = {

@@ -144,7 +144,7 @@ def encoded(embedder, parts):
 @pytest.fixture(scope="module")
 def started(blocks, blocks_quilt):
     """The embedder after its first round, and the data of the patches."""
-    from graphquilt.pipeline.patch_data import PatchData, surveyed
+    from graphquilt.jobs.patch_data import PatchData, surveyed
 
     embedder = quick(blend=1.0)
     data = PatchData(blocks, blocks_quilt.node_sets, surveyed({}, blocks, embedder, 0, blocks_quilt.node_sets))

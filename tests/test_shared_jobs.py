@@ -17,11 +17,10 @@ import pytest
 import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, export_embedding, job_status
+from graphquilt.files.locks import folder_lock
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, job_status
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg.motions import Motions
-from graphquilt.locks import folder_lock
-from graphquilt.pipeline import Record
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
@@ -265,7 +264,7 @@ def test_a_run_that_is_stopped_after_the_partition_does_not_partition_again(ring
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("graphquilt.pipeline.cutting.patch_graph", stopped)
+        patched.setattr("graphquilt.jobs.cutting.patch_graph", stopped)
         with pytest.raises(KeyboardInterrupt):
             job.cut()
     assert "labels" in job.store
@@ -323,7 +322,7 @@ def test_what_is_stitched_is_not_stitched_again(job, monkeypatch):
         with_recipe(job, refine=1).stitch()
 
 
-@pytest.mark.parametrize("where", ["graphquilt.pipeline.stitching.centroid", "numpy.lib.format.write_array_header_1_0"])
+@pytest.mark.parametrize("where", ["graphquilt.jobs.stitching.centroid", "numpy.lib.format.write_array_header_1_0"])
 def test_what_a_killed_run_leaves_is_removed_by_the_next(ring, job, tmp_path, where):
     module, name = where.rsplit(".", 1)
     path = job.store.path if name == "centroid" else tmp_path / "new"

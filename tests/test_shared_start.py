@@ -19,7 +19,7 @@ from graphquilt.embedders.seeding import add_samples, sample_graph, sample_of
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import DisconnectedError, InputError, JobError
 from graphquilt.jobs import Job, job_status
-from graphquilt.pipeline.store import Record
+from graphquilt.jobs.store import Record
 from toy_embedders import Framed, Toy, job_of_patches, ring_of_patches
 
 

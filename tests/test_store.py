@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from graphquilt.checksums import sealed_text
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files.checksums import sealed_text
+from graphquilt.files.locks import folder_lock
 from graphquilt.graph import checked
-from graphquilt.jobs import DirectoryStore
-from graphquilt.locks import folder_lock
+from graphquilt.jobs import DirectoryStore, Record, stored_patch_graph
+from graphquilt.jobs.cutting import keep_patch_graph
+from graphquilt.jobs.records import patch_graph_fingerprint
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Record, stored_patch_graph
-from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.records import patch_graph_fingerprint
 from graphquilt.testing import check_store
 
 KEY = "patches/00003/graph"
@@ -213,7 +212,7 @@ def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path):
     """Kill a writer that does nothing but rewrite one record: what is there is whole, or is known to be absent."""
     code = (
         "import sys, numpy as np\n"
-        "from graphquilt.jobs import DirectoryStore\nfrom graphquilt.pipeline import Record\n"
+        "from graphquilt.jobs import DirectoryStore\nfrom graphquilt.jobs import Record\n"
         "store = DirectoryStore(sys.argv[1])\n"
         "print('ready', flush=True)\n"
         "n = 0\n"
@@ -243,7 +242,7 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.locks import folder_lock\n"
+        "import sys, time\nfrom graphquilt.files.locks import folder_lock\n"
         "with folder_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:

@@ -11,7 +11,7 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.pipeline import Record
+from graphquilt.jobs import Record
 from studies.cells import cell_seed, cell_store, read_cells, run_cells
 
 

@@ -179,7 +179,7 @@ def ring_of_patches(n_patches, size=12):
 def job_of_patches(store, graph, patch_graph, **settings):
     """Begin a job whose patches are given instead of cut."""
     from graphquilt.jobs import Job, JobSettings
-    from graphquilt.pipeline.cutting import keep_patch_graph
+    from graphquilt.jobs.cutting import keep_patch_graph
 
     job = Job.begin(store, JobSettings(**settings), graph)
     keep_patch_graph(store, patch_graph, graph)
@@ -188,9 +188,8 @@ def job_of_patches(store, graph, patch_graph, **settings):
 
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
-    from graphquilt.jobs import DirectoryStore, Processes
-    from graphquilt.locks import folder_lock
-    from graphquilt.pipeline import embed_patches
+    from graphquilt.files.locks import folder_lock
+    from graphquilt.jobs import DirectoryStore, Processes, embed_patches
 
     graph, patch_graph = ring_of_patches(int(n_patches))
     with folder_lock(job):

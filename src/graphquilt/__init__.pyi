@@ -6,6 +6,8 @@ from . import errors as errors
 from . import evaluate as evaluate
 from . import federated as federated
 from . import graph as graph
+from . import jobs as jobs
+from . import report as report
 from . import temporal as temporal
 from . import testing as testing
 from .alignment import Alignment as Alignment
@@ -31,13 +33,18 @@ from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
 from .graph import Graph as Graph
 from .graph import read_edges as read_edges
+from .jobs import Cutting as Cutting
 from .jobs import DirectoryStore as DirectoryStore
 from .jobs import Job as Job
 from .jobs import JobSettings as JobSettings
 from .jobs import Processes as Processes
 from .jobs import QuiltResult as QuiltResult
+from .jobs import Recipe as Recipe
+from .jobs import cut as cut
 from .jobs import embed as embed
+from .jobs import embed_patches as embed_patches
 from .jobs import neighbours as neighbours
+from .jobs import stitch as stitch
 from .jobs import stitch_files as stitch_files
 from .linalg.motions import Motions as Motions
 from .patches import Conductance as Conductance
@@ -54,10 +61,5 @@ from .patches import Resistance as Resistance
 from .patches import coverage_weights as coverage_weights
 from .patches import merge_small as merge_small
 from .patches import patch_graph as patch_graph
-from .pipeline import Cutting as Cutting
-from .pipeline import Recipe as Recipe
-from .pipeline import cut as cut
-from .pipeline import embed_patches as embed_patches
-from .pipeline import stitch as stitch
 
 __version__: str

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from graphquilt.alignment.archives import check_layout, load_value
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
-from graphquilt.checksums import array_checksum
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import save_arrays, temporary_array
+from graphquilt.files.checksums import array_checksum
 
 __all__ = ["LARGEST", "OverlapStatistics", "checksum", "empty_products", "slack"]
 

@@ -17,7 +17,7 @@ from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
-    from graphquilt.pipeline import Recipe
+    from graphquilt.jobs import Recipe
 
 __all__ = ["changed_embedder", "named_embedder"]
 

@@ -262,7 +262,7 @@ def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: 
 
 def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
     from graphquilt.jobs import Sizes, plan_sizes
-    from graphquilt.pipeline.cutting import default_patches
+    from graphquilt.jobs.cutting import default_patches
 
     settings = job_settings({}, embedder=embedder, recipe=recipe)
     nodes = flags.nodes or 1

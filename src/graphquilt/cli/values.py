@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from graphquilt.embedders import Embedder
-    from graphquilt.jobs import JobSettings, Source
+    from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
     from graphquilt.patches import Partitioner
-    from graphquilt.pipeline import Cutting, Recipe, Store
 
 __all__ = [
     "POSITIVE",
@@ -295,7 +294,7 @@ class RecipeFlags:
 
     def applied(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
-        from graphquilt.pipeline import Recipe
+        from graphquilt.jobs import Recipe
 
         base = recipe if self.recipe is None else Recipe.named(self.recipe)
         return base.changed(**_values(self, "runs", "start", "purpose"))
@@ -312,9 +311,8 @@ def job_settings(
 ) -> JobSettings:
     """Return the settings of the job in the store, or those of a new job, with what the flags change."""
     from graphquilt.embedders import Propagation
-    from graphquilt.jobs import JobSettings
+    from graphquilt.jobs import JobSettings, Recipe
     from graphquilt.jobs.settings import readable_settings
-    from graphquilt.pipeline import Recipe
 
     stored, damage = readable_settings(store)
     if damage is not None and edges is None:

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.checksums import read_sealed, sealed_text
 from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.evaluate.checks import checked_labels
 from graphquilt.evaluate.classify import Split
 from graphquilt.files import explained, write_text
+from graphquilt.files.checksums import read_sealed, sealed_text
 from graphquilt.progress import ProgressCallback, report
 
 if TYPE_CHECKING:

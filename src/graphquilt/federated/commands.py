@@ -99,7 +99,7 @@ def invite(
     from graphquilt import federated
     from graphquilt.cli import changed, named_embedder
     from graphquilt.embedders import free_motions
-    from graphquilt.pipeline import Recipe
+    from graphquilt.jobs import Recipe
 
     if (sample is None) != (start is None):
         raise InputError("--sample and --start go together: the start is made from the sample, and written to a file.")
@@ -148,7 +148,7 @@ def offer(
     """Embed the network of a party, and offer keyed pseudonyms of the nodes that it may share."""
     from graphquilt import federated
     from graphquilt.cli import named_embedder
-    from graphquilt.pipeline import Recipe
+    from graphquilt.jobs import Recipe
 
     agreed = federated.Round.load(round)
     secret = federated.load_key(key, agreed)

@@ -10,11 +10,11 @@ import numpy as np
 
 from graphquilt.alignment import Alignment, AlignOptions, OverlapStatistics, align_statistics, culprits
 from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.checksums import is_size
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.federated.messages import Message, is_party_name, is_share
 from graphquilt.federated.parties import Party
 from graphquilt.federated.rounds import Round
+from graphquilt.files import is_size
 from graphquilt.linalg import Motions, components
 
 __all__ = ["COORDINATOR", "FederatedAlignment", "PairResult", "align", "apply"]

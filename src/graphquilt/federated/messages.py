@@ -19,9 +19,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import array_checksum, is_array_entry, is_checksum, is_size, sealed_content, sealed_text
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained, load_arrays, sync_folder, write_arrays
+from graphquilt.files import (
+    array_checksum,
+    beside,
+    explained,
+    is_array_entry,
+    is_checksum,
+    is_size,
+    load_arrays,
+    sealed_content,
+    sealed_text,
+    sync_folder,
+    write_arrays,
+)
 
 __all__ = [
     "VERSION",

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
-from graphquilt.checksums import is_size
 from graphquilt.embedders import Embedder, SharedStart, checked_fit, with_start
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import intersection
@@ -21,7 +20,7 @@ from graphquilt.federated.pseudonyms import Pseudonyms, checked_pseudonyms, pseu
 from graphquilt.federated.rounds import Round, load_key, save_key
 from graphquilt.federated.sharing import NoiseCost, Sharing, noise_cost, noisy
 from graphquilt.federated.starts import start_checksum
-from graphquilt.files import explained, sync_folder
+from graphquilt.files import explained, is_size, sync_folder
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread
 from graphquilt.progress import ProgressCallback

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import graphquilt
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import is_checksum, is_size, read_sealed, sealed_text
 from graphquilt.embedders import Embedder, free_motions
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.messages import (
@@ -27,10 +26,10 @@ from graphquilt.federated.messages import (
     write_private,
 )
 from graphquilt.federated.starts import sample_start, start_checksum
-from graphquilt.files import explained, sync_folder, write_text
+from graphquilt.files import explained, is_checksum, is_size, read_sealed, sealed_text, sync_folder, write_text
 from graphquilt.graph import Graph
+from graphquilt.jobs import describe, differences, restored
 from graphquilt.linalg import Motions
-from graphquilt.pipeline import describe, differences, restored
 
 __all__ = ["Round", "invite", "load_key", "save_key"]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import array_checksum
 from graphquilt.embedders import Embedder, agree, shares_start
 from graphquilt.errors import InputError
+from graphquilt.files import array_checksum
 from graphquilt.graph import Graph
 
 __all__ = ["sample_start", "start_checksum"]

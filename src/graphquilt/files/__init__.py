@@ -1,4 +1,4 @@
-"""Write files atomically, explain errors of the disk, and read and write arrays."""
+"""Write files atomically, explain errors of the disk, read and write arrays, checksums and locks."""
 
 from graphquilt.files.archives import Archive, open_archive, read_bytes
 from graphquilt.files.array_files import (
@@ -11,22 +11,40 @@ from graphquilt.files.array_files import (
     temporary_array,
     write_arrays,
 )
+from graphquilt.files.checksums import (
+    array_checksum,
+    is_array_entry,
+    is_checksum,
+    is_size,
+    read_sealed,
+    sealed_content,
+    sealed_text,
+)
+from graphquilt.files.locks import folder_lock
 from graphquilt.files.writing import beside, check_disk, check_inside, explained, sync_folder, write_text
 
 __all__ = [
     "Archive",
+    "array_checksum",
     "array_file",
     "beside",
     "check_disk",
     "check_inside",
     "check_values",
     "explained",
+    "folder_lock",
+    "is_array_entry",
+    "is_checksum",
+    "is_size",
     "load_arrays",
     "map_array",
     "map_arrays",
     "open_archive",
     "read_bytes",
+    "read_sealed",
     "save_arrays",
+    "sealed_content",
+    "sealed_text",
     "sync_folder",
     "temporary_array",
     "write_arrays",

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphquilt.checksums import is_checksum, is_settled, read_sealed, sealed_text, stamp
 from graphquilt.errors import FormatError
 from graphquilt.files import write_text
+from graphquilt.files.checksums import is_checksum, is_settled, read_sealed, sealed_text, stamp
 
 __all__ = ["remember", "remember_checked", "remembered"]
 

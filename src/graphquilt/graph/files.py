@@ -31,7 +31,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import (
+from graphquilt.errors import FormatError, InputError
+from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.files.checksums import (
     array_checksum,
     blocks,
     is_array_entry,
@@ -41,8 +43,6 @@ from graphquilt.checksums import (
     sealed_text,
     stamp,
 )
-from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained, map_array, write_text
 from graphquilt.graph.checked import remember, remember_checked, remembered
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
 from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference

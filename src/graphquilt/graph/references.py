@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import is_size
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_array
+from graphquilt.files.checksums import is_size
 
 __all__ = ["check_reference", "is_reference", "large_file", "open_reference", "reference"]
 

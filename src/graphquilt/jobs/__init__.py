@@ -1,13 +1,15 @@
-"""Jobs: settings, the class that owns a job, and what can be done with one.
+"""From a graph to its embedding: the steps, the jobs that keep them, and what can be done with a job.
 
-``settings`` and ``source`` say how a job is made, ``job`` makes it, ``embedding`` holds :func:`embed` and ``foreign``
-:func:`stitch_files`; ``directory``,
-``graphs`` and ``lock`` keep a job in a folder, ``workers`` runs it on processes; ``status``, ``evaluation``, ``plan``,
-``export`` and ``nearest`` look at it.
+``cutting``, ``patch_embedding`` and ``stitching`` hold the steps, and ``recipe`` their options; each takes any
+:class:`Store`, a plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
+``directory`` keeps it in a folder.
 """
 
 from graphquilt.jobs.advice import Advice, fit_advice
+from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.costs import Sizes
+from graphquilt.jobs.cutting import Cutting, cut, stored_patch_graph
+from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
@@ -16,14 +18,20 @@ from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
+from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, StagePlan, plan_job, plan_sizes
+from graphquilt.jobs.recipe import Recipe, common_motions
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobStatus, job_status
+from graphquilt.jobs.stitching import stitch
+from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.stored import StoredPatches
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
     "Advice",
+    "Cutting",
     "DirectoryStore",
     "Evaluation",
     "Job",
@@ -34,12 +42,21 @@ __all__ = [
     "Plan",
     "Processes",
     "QuiltResult",
+    "Recipe",
+    "Record",
     "Sizes",
     "Source",
     "StagePlan",
+    "Store",
+    "StoredPatches",
     "classify_job",
+    "common_motions",
     "compare_job",
+    "cut",
+    "describe",
+    "differences",
     "embed",
+    "embed_patches",
     "evaluate_job",
     "export_embedding",
     "fit_advice",
@@ -49,8 +66,12 @@ __all__ = [
     "job_status",
     "keep_routes",
     "neighbours",
+    "patch_seed",
     "plan_job",
     "plan_sizes",
+    "restored",
+    "stitch",
     "stitch_files",
+    "stored_patch_graph",
     "write_embedding",
 ]

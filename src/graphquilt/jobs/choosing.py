@@ -13,9 +13,9 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.choosing import choose_by_labels
 from graphquilt.graph import Graph
-from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.records import graph_fingerprint
-from graphquilt.pipeline.store import Record, Store, store_name
+from graphquilt.jobs.description import fingerprint
+from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.store import Record, Store, store_name
 
 __all__ = ["choose_signal", "labels_used", "signal_in_words"]
 

@@ -20,7 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 import graphquilt
-from graphquilt.checksums import (
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.files.checksums import (
     file_checksum,
     is_array_entry,
     is_checksum,
@@ -30,11 +32,9 @@ from graphquilt.checksums import (
     sealed_text,
     stamp,
 )
-from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.files.locks import folder_lock
 from graphquilt.graph.checked import remember_checked, remembered
-from graphquilt.locks import folder_lock
-from graphquilt.pipeline.store import Record
+from graphquilt.jobs.store import Record
 
 __all__ = ["JOB", "DirectoryStore"]
 
@@ -92,7 +92,7 @@ class DirectoryStore:
         return hash(self.path)
 
     def lock(self, *, share: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.locks.folder_lock`."""
+        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.files.locks.folder_lock`."""
         return folder_lock(self.path, share=share, wait=wait)
 
     def __repr__(self) -> str:

@@ -18,11 +18,13 @@ from graphquilt.errors import InputError
 from graphquilt.graph import read_edges
 from graphquilt.graph.reading.given import GraphLike
 from graphquilt.jobs.choosing import choose_signal
+from graphquilt.jobs.cutting import Cutting
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
+from graphquilt.jobs.store import Store
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline import Cutting, Recipe, Store
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["QuiltResult", "embed"]

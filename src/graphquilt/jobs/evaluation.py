@@ -26,13 +26,13 @@ from graphquilt.evaluate import (
     quality,
 )
 from graphquilt.graph import Graph
+from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.choosing import labels_used
+from graphquilt.jobs.description import fingerprint, plain
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.settings import Unknown
-from graphquilt.pipeline.calls import patch_seed
-from graphquilt.pipeline.description import fingerprint, plain
-from graphquilt.pipeline.store import Record
+from graphquilt.jobs.store import Record
 from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)

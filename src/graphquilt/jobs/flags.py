@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from graphquilt.errors import FormatError
-from graphquilt.pipeline.store import Record, Store
+from graphquilt.jobs.store import Record, Store
 
 __all__ = ["flag_words", "keep_flags", "kept_flags"]
 

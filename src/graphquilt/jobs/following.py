@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphquilt.errors import FormatError
 from graphquilt.jobs.job import Job
-from graphquilt.pipeline.records import patch_key
+from graphquilt.jobs.records import patch_key
 
 __all__ = ["JobProgress", "follow_job"]
 

@@ -11,16 +11,16 @@ from graphquilt.alignment.named import Numbered, PatchesLike, numbered_patches
 from graphquilt.alignment.patch_edges import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
+from graphquilt.jobs.cutting import keep_patch_graph
+from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.recipe import Recipe
+from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
 from graphquilt.jobs.settings import JobSettings, Unknown
+from graphquilt.jobs.store import Record, Store, locked, store_name
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline import Recipe
-from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.records import patch_graph_fingerprint, patch_key
-from graphquilt.pipeline.store import Record, Store, locked, store_name
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["FOREIGN", "foreign_job", "stitch_files"]

@@ -16,9 +16,9 @@ from graphquilt.graph.files import attach, unverified
 from graphquilt.graph.files import open_graph as open_folder
 from graphquilt.graph.references import large_file
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.source import Source
-from graphquilt.pipeline.records import graph_fingerprint
-from graphquilt.pipeline.store import Record, Store, store_name
+from graphquilt.jobs.store import Record, Store, store_name
 
 __all__ = ["graph_damage", "is_kept", "keep_graph", "node_ids", "open_graph"]
 

@@ -21,8 +21,15 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, check_disk, explained
 from graphquilt.graph import Graph
 from graphquilt.graph.files import with_checksums
+from graphquilt.jobs.cutting import cut, stored_patch_graph
+from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
+from graphquilt.jobs.measurement import measured
+from graphquilt.jobs.passes import share_name
+from graphquilt.jobs.patch_data import PatchData, surveyed
+from graphquilt.jobs.patch_embedding import embed_patches
+from graphquilt.jobs.records import graph_fingerprint, patch_key
 from graphquilt.jobs.settings import (
     JobSettings,
     check_change,
@@ -31,17 +38,10 @@ from graphquilt.jobs.settings import (
     readable_settings,
     stored_settings,
 )
+from graphquilt.jobs.stitching import row_weights, stitch
+from graphquilt.jobs.store import Record, Store, locked, store_name
+from graphquilt.jobs.stored import StoredPatches
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline.cutting import cut, stored_patch_graph
-from graphquilt.pipeline.description import differences, fingerprint
-from graphquilt.pipeline.embedding import embed_patches
-from graphquilt.pipeline.measurement import measured
-from graphquilt.pipeline.passes import share_name
-from graphquilt.pipeline.patch_data import PatchData, surveyed
-from graphquilt.pipeline.records import graph_fingerprint, patch_key
-from graphquilt.pipeline.stitching import row_weights, stitch
-from graphquilt.pipeline.store import Record, Store, locked, store_name
-from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Job", "short_path"]
@@ -66,7 +66,7 @@ class Job:
     --------
     >>> import scipy.sparse as sp
     >>> from graphquilt.embedders import SVD
-    >>> from graphquilt.pipeline import Cutting
+    >>> from graphquilt.jobs import Cutting
     >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
     >>> job = Job.begin({}, JobSettings(embedder=SVD(2), cutting=Cutting(3)), ring)
     >>> job.run()

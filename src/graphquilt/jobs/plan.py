@@ -14,6 +14,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import JobError, counted
 from graphquilt.graph import Graph
+from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.costs import (
     SPARE,
     Sizes,
@@ -25,10 +26,10 @@ from graphquilt.jobs.costs import (
 )
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.measurement import peak_memory
+from graphquilt.jobs.recipe import Recipe
+from graphquilt.jobs.records import graph_of, patch_key
 from graphquilt.jobs.workers import Processes
-from graphquilt.pipeline import Recipe, patch_seed
-from graphquilt.pipeline.measurement import peak_memory
-from graphquilt.pipeline.records import graph_of, patch_key
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["Plan", "StagePlan", "plan_job", "plan_sizes"]

@@ -10,19 +10,19 @@ from typing import NoReturn
 import numpy as np
 
 import graphquilt
-from graphquilt.checksums import is_size
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
+from graphquilt.jobs.cutting import Cutting, stored_patch_graph
+from graphquilt.jobs.description import describe, differences, plain, restored, restored_values
+from graphquilt.jobs.recipe import Recipe, check_recipe, common_motions
+from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import Source
+from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import is_large
-from graphquilt.pipeline.cutting import Cutting, stored_patch_graph
-from graphquilt.pipeline.description import describe, differences, plain, restored, restored_values
-from graphquilt.pipeline.recipe import Recipe, check_recipe, common_motions
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Parameters, Record, Store, store_name
 
 __all__ = [
     "JobSettings",

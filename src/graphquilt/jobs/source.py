@@ -12,14 +12,14 @@ from pathlib import Path
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.checksums import file_checksum, is_checksum, is_settled, stamp
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays, map_array
+from graphquilt.files.checksums import file_checksum, is_checksum, is_settled, stamp
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.references import large_file, reference
 from graphquilt.graph.sparse import saved_sparse
 from graphquilt.jobs.directory import JOB
-from graphquilt.pipeline.records import graph_fingerprint
+from graphquilt.jobs.records import graph_fingerprint
 
 __all__ = ["Source", "read_array", "read_features"]
 

@@ -12,11 +12,11 @@ from graphquilt.alignment.verdict import grade
 from graphquilt.errors import FormatError, JobError
 from graphquilt.jobs.advice import Advice, cut_advice, fit_advice
 from graphquilt.jobs.choosing import signal_in_words
+from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
-from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Store
+from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import Store
 
 __all__ = ["JobStatus", "job_status"]
 

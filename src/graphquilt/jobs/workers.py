@@ -75,7 +75,7 @@ class Processes(Executor):
             raise InputError(f"a pool needs at least one worker, not {n_workers}.")
         self.n_workers = n_workers
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["graphquilt.pipeline"])
+        self._context.set_forkserver_preload(["graphquilt.jobs"])
         self._pool: ProcessPoolExecutor | None = None
         self._closed = False
 

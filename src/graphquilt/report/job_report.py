@@ -18,8 +18,8 @@ from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import explained, write_text
 from graphquilt.jobs import Job, JobStatus, job_status
 from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.records import patch_key
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline.records import patch_key
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.node_map import MapOptions, node_map
 from graphquilt.report.overlap_views import overlap_views

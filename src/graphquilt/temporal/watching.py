@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import sync_folder
-from graphquilt.locks import folder_lock
+from graphquilt.files import folder_lock, sync_folder
 from graphquilt.temporal.incidents import Incidents
 from graphquilt.temporal.logs.blocks import listed_files
 from graphquilt.temporal.logs.events import read_events

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.pipeline import Record, Store
+from graphquilt.jobs import Record, Store
 
 __all__ = ["check_store"]
 

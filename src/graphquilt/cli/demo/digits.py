@@ -20,7 +20,7 @@ from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, keep_routes
 from graphquilt.kernels import one_thread
-from graphquilt.pipeline import Cutting, Recipe, embed_patches
+from graphquilt.jobs import Cutting, Recipe, embed_patches
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["PATCHES", "TITLES", "digits_demo", "digits_graph"]

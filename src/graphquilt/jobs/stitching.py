@@ -12,9 +12,9 @@ from graphquilt.alignment import Alignment, align, align_components, align_hiera
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.jobs.recipe import Recipe
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import Patch, PatchGraph, coverage_weights
-from graphquilt.pipeline.recipe import Recipe
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["row_weights", "stitch"]

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import graphquilt
-from graphquilt.checksums import array_checksum
+from graphquilt.files.checksums import array_checksum
 
 __all__ = ["describe", "differences", "fingerprint", "plain", "restored", "restored_values"]
 

@@ -16,10 +16,10 @@ from graphquilt.embedders.shared_start import FarField, Survey, cut_patch, share
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
+from graphquilt.jobs.description import describe, differences, fingerprint
+from graphquilt.jobs.records import graph_fingerprint, graph_of, graph_record
+from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.patches import CoarseGraph, NodeSets, coarse_graph, fine_clusters, is_large
-from graphquilt.pipeline.description import describe, differences, fingerprint
-from graphquilt.pipeline.records import graph_fingerprint, graph_of, graph_record
-from graphquilt.pipeline.store import Parameters, Record, Store, store_name
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Origin", "PatchData", "StoredSurvey", "far_clusters", "opened_data", "stored_data", "surveyed"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphquilt.errors import JobError
-from graphquilt.files import explained
+from graphquilt.files.writing import explained
 
 __all__ = ["folder_lock"]
 

@@ -12,10 +12,10 @@ from graphquilt.alignment.frames import FrameFit
 from graphquilt.alignment.overlap import checked_patch
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import FormatError, JobError
+from graphquilt.jobs.cutting import stored_patch_graph
+from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import Store, is_shared
 from graphquilt.patches import LazySequence, Patch
-from graphquilt.pipeline.cutting import stored_patch_graph
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Store, is_shared
 
 __all__ = ["StoredPatches"]
 

@@ -13,6 +13,11 @@ import numpy as np
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
+from graphquilt.jobs.description import describe, differences
+from graphquilt.jobs.measurement import measured
+from graphquilt.jobs.patch_data import far_clusters
+from graphquilt.jobs.records import graph_fingerprint, patch_graph_fingerprint
+from graphquilt.jobs.store import Record, Store, store_name
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import (
     Conductance,
@@ -27,11 +32,6 @@ from graphquilt.patches import (
     patch_graph,
     smallest_cluster,
 )
-from graphquilt.pipeline.description import describe, differences
-from graphquilt.pipeline.measurement import measured
-from graphquilt.pipeline.patch_data import far_clusters
-from graphquilt.pipeline.records import graph_fingerprint, patch_graph_fingerprint
-from graphquilt.pipeline.store import Record, Store, store_name
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = [

@@ -9,15 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.checksums import is_size
 from graphquilt.embedders.shared_start import FarField
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
 from graphquilt.graph.files import graph_checksums
+from graphquilt.jobs.description import fingerprint
+from graphquilt.jobs.store import Parameters, Record
 from graphquilt.patches import NodeSets, PatchGraph
-from graphquilt.pipeline.description import fingerprint
-from graphquilt.pipeline.store import Parameters, Record
 
 __all__ = [
     "graph_fingerprint",

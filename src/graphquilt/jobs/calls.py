@@ -18,12 +18,12 @@ from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.embedders.shared_start import Arrays, FarField, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
+from graphquilt.jobs.description import describe
+from graphquilt.jobs.measurement import measured
+from graphquilt.jobs.patch_data import Origin, PatchData, opened_data, stored_data
+from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import Parameters, Record, Store
 from graphquilt.kernels import settle_worker
-from graphquilt.pipeline.description import describe
-from graphquilt.pipeline.measurement import measured
-from graphquilt.pipeline.patch_data import Origin, PatchData, opened_data, stored_data
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Parameters, Record, Store
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Call", "Outcome", "Start", "embedder_of_run", "embedding_parameters", "patch_seed", "perform", "thinned"]

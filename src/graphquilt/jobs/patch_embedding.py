@@ -18,17 +18,17 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import FormatError, InputError, JobError, PatchesFailedError, QuiltError
 from graphquilt.graph import Graph
+from graphquilt.jobs.calls import Start, embedder_of_run, embedding_parameters, patch_seed
+from graphquilt.jobs.cutting import keep_patch_graph
+from graphquilt.jobs.description import describe, differences, fingerprint
+from graphquilt.jobs.passes import Pass, share_name, work_through
+from graphquilt.jobs.patch_data import PatchData, surveyed
+from graphquilt.jobs.recipe import Recipe, check_recipe
+from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
+from graphquilt.jobs.store import Record, Store, is_shared, locked, store_name
+from graphquilt.jobs.stored import StoredPatches
 from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.pipeline.calls import Start, embedder_of_run, embedding_parameters, patch_seed
-from graphquilt.pipeline.cutting import keep_patch_graph
-from graphquilt.pipeline.description import describe, differences, fingerprint
-from graphquilt.pipeline.passes import Pass, share_name, work_through
-from graphquilt.pipeline.patch_data import PatchData, surveyed
-from graphquilt.pipeline.recipe import Recipe, check_recipe
-from graphquilt.pipeline.records import patch_graph_fingerprint, patch_key
-from graphquilt.pipeline.store import Record, Store, is_shared, locked, store_name
-from graphquilt.pipeline.stored import StoredPatches
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["embed_patches"]

@@ -16,8 +16,8 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import free_motions
 from graphquilt.embedders.signals import Signal
 from graphquilt.errors import InputError
+from graphquilt.jobs.description import plain
 from graphquilt.linalg.motions import Motions
-from graphquilt.pipeline.description import plain
 
 __all__ = ["Recipe", "check_recipe", "common_motions"]
 

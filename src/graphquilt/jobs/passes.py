@@ -19,12 +19,12 @@ import numpy as np
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError
+from graphquilt.jobs.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
+from graphquilt.jobs.description import differences, fingerprint
+from graphquilt.jobs.patch_data import PatchData
+from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import Store, is_shared, locked
 from graphquilt.patches import PatchGraph
-from graphquilt.pipeline.calls import Call, Outcome, Start, embedding_parameters, patch_seed, perform
-from graphquilt.pipeline.description import differences, fingerprint
-from graphquilt.pipeline.patch_data import PatchData
-from graphquilt.pipeline.records import patch_key
-from graphquilt.pipeline.store import Store, is_shared, locked
 from graphquilt.progress import ProgressCallback
 
 __all__ = ["Pass", "share_name", "work_through"]
