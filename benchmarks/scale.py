@@ -217,7 +217,7 @@ def end_to_end(row, place, embedder, recipe):
         files = next(folder.glob("**/paper"))
         attach(folder / "graph", features=files / "node_feat.npy", labels=read_mag240m(folder, folder / "graph").labels)
     source = Source(path=str(folder / "graph"))
-    recipe = recipe.changed(precision="float32")
+    recipe = recipe.replace(precision="float32")
     settings = gq.JobSettings(embedder=embedder, cutting=cutting(row["patches"]), recipe=recipe, source=source)
     figures = {"embedder": str(embedder), "recipe": recipe.name}
     with Timed() as timed:

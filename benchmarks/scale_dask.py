@@ -26,8 +26,7 @@ import distributed
 import graphquilt as gq
 from graphquilt.files import write_text
 from graphquilt.jobs import Source
-from graphquilt.jobs.passes import Pass
-from graphquilt.jobs.patch_data import PatchData
+from graphquilt.jobs.sweeps import EmbeddingRun, PatchSweep
 from measuring import machine
 from scale import DIM, cutting
 
@@ -62,7 +61,7 @@ def embedded(folder, n_workers, share, n_patches, *, kill=False):
 
     def watch(event):
         if kill and event.done == share // 3 and not seen:
-            seen.update({path: path.stat().st_mtime_ns for path in job.store.path.glob("patches/*/embedding.json")})
+            seen.update({path: path.stat().st_mtime_ns for path in job.store.folder.glob("patches/*/embedding.json")})
             os.kill(min(pids), signal.SIGKILL)
 
     with (
@@ -81,7 +80,7 @@ def embedded(folder, n_workers, share, n_patches, *, kill=False):
     if kill:
         figures["finished_before_the_kill"] = len(seen)
         figures["of_these_made_again"] = sum(path.stat().st_mtime_ns != when for path, when in seen.items())
-    shutil.rmtree(job.store.path)
+    shutil.rmtree(job.store.folder)
     return figures
 
 
@@ -89,11 +88,10 @@ def call_bytes(folder, n_patches):
     """Return the bytes of one call as Dask sends it, and of its outcome."""
     job = begun(folder, "job dask", n_patches)
     patches = job.patch_graph
-    data = PatchData(job.graph, patches.node_sets)
-    work = Pass("embedding", data, patches, list(job.settings.embedders) * n_patches, 0, job.store, [None])
+    work = PatchSweep(EmbeddingRun(job.graph, patches, job.settings, job.store), "embedding", [None])
     size = len(pickle.dumps(work.call(0)))
     work.lock.close()
-    shutil.rmtree(job.store.path)
+    shutil.rmtree(job.store.folder)
     return size
 
 

@@ -275,7 +275,12 @@ def propagation(n: int = 1_000_000, m: int = 10_000_000, p: int = 100, dim: int 
         f"GiB, of which {before / 2**20:.2f} GiB before, with the graph",
         flush=True,
     )
-    patches = gq.cut(graph, gq.Cutting(p, partitioner=gq.Fennel(p), degree=4, overlap=(256, 1024)), dim=dim)
+    patches = gq.cut(
+        graph,
+        embedder=gq.VGAE(dim),
+        cutting=gq.Cutting(p, partitioner=gq.Fennel(p), degree=4, overlap=(256, 1024)),
+        recipe=gq.Recipe(),
+    )
     walls = []
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder, gq.Processes(workers) as executor:

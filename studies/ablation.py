@@ -97,7 +97,9 @@ class AblationCell:
         """Cut, embed, stitch and measure."""
         graph = study_graph(self.dataset, self.data)
         times = [process_time()]
-        patch_graph = cut(graph, self.cut.cutting(self.seed), dim=self.dim, seed=self.seed)
+        patch_graph = cut(
+            graph, embedder=VGAE(self.dim), cutting=self.cut.cutting(self.seed), recipe=Recipe(), seed=self.seed
+        )
         times.append(process_time())
         seed = cell_seed(self.seed, self.dataset, "vgae", self.dim, self.run_number)
         patches = embed_patches(graph, patch_graph, VGAE(self.dim), seed=seed)

@@ -158,7 +158,7 @@ def _finished(cell: Cell, store: DirectoryStore) -> Row | None:
     changes = sorted(name for name in now if before.get(name) != now[name])
     if changes:
         raise JobError(
-            f"{store.path / cell.name}.json was computed with other values of {', '.join(changes)}: "
+            f"{store.folder / cell.name}.json was computed with other values of {', '.join(changes)}: "
             f"{ {name: before.get(name) for name in changes} } instead of { {name: now[name] for name in changes} }. "
             "Write to another folder, or remove that file."
         )
@@ -173,5 +173,5 @@ def _row(name: str, record: Record) -> Row:
 def read_cells(out: Path) -> list[Row]:
     """Return the results of all cells that are finished in ``out``, by name."""
     store = cell_store(out)
-    names = sorted(path.stem for path in store.path.glob("*.json") if path.stem != "quilt")
+    names = sorted(path.stem for path in store.folder.glob("*.json") if path.stem != "quilt")
     return [_row(name, store[name]) for name in names]

@@ -25,7 +25,7 @@ from graphquilt.evaluate import (
 )
 from graphquilt.evaluate.choosing import choose_by_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs import QuiltResult, Record, embed
+from graphquilt.jobs import Record, Result, embed
 from graphquilt.jobs.choosing import _candidates as signal_candidates
 from graphquilt.jobs.description import plain
 from studies.cells import Row, check_names
@@ -133,7 +133,7 @@ class QualityCell:
             result["roc_aucs"] = _roc_aucs(fit.embedding, y, splits).tolist()
         return Record({}, result)
 
-    def _embedded(self, graph: Graph) -> QuiltResult:
+    def _embedded(self, graph: Graph) -> Result:
         graph = graph if self.features else without_features(graph)
         return embed(graph, self.dim, embedder=self._embedder, n_patches=self.n_patches, seed=self.seed)
 

@@ -72,14 +72,14 @@ class SmallScaleCell:
         graph = study_graph(self.dataset, self.data)
         patch_graph = study_patches(self.dataset, self.data, self.seed)
         recipe = Recipe.paper()
-        embedder = recipe.tuned(MODELS[self.model](self.dim))
+        embedder = recipe.apply_to(MODELS[self.model](self.dim))
         seed = cell_seed(self.seed, self.dataset, self.model, self.dim, self.run_number)
         whole = trained(folder / f"{self.name}-full", graph, None, embedder, seed=seed, recipe=recipe)
         local = trained(folder / f"{self.name}-patches", graph, patch_graph, embedder, seed=seed, recipe=recipe)
         start = process_time()
         local.stitch()
         aligned = process_time()
-        rotation_only = recipe.changed(motions=Motions(translate=False))
+        rotation_only = recipe.replace(motions=Motions(translate=False))
         identity = Alignment.identity(patch_graph.n_patches, self.dim)
         routes: dict[str, FloatArray] = {
             "full": whole.patches[0].coordinates,

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import Int64Array
 from graphquilt.datasets import load_dataset
-from graphquilt.embedders import DGI, VGAE, Embedder
+from graphquilt.embedders import DGI, SVD, VGAE, Embedder
 from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, cut
@@ -50,7 +50,8 @@ def held_out(name: str, data: Path | None, seed: int) -> tuple[Graph, Int64Array
 def study_patches(name: str, data: Path | None, seed: int, *, links: bool = False) -> PatchGraph:
     """Cut a data set as the protocol says; the same for every model, dimension and run."""
     graph = held_out(name, data, seed)[0] if links else study_graph(name, data)
-    return cut(graph, PROTOCOL[name], dim=1, seed=seed)  # whether overlaps suffice for a dimension is seen in training
+    # Whether overlaps suffice for a dimension is seen in training.
+    return cut(graph, embedder=SVD(1), cutting=PROTOCOL[name], recipe=Recipe(), seed=seed)
 
 
 def trained(

@@ -50,7 +50,7 @@ def test_blocks_say_which_nodes_are_missing_and_how_far_they_are(monkeypatch):
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_job_has_the_precision_that_was_asked_for(tmp_path, monkeypatch, precision):
     graph = block_graph(300, 3)
-    recipe = gq.Recipe.shared().changed(precision=precision)
+    recipe = gq.Recipe.shared().replace(precision=precision)
     full = gq.embed(graph, dim=4, n_patches=3, recipe=gq.Recipe.shared(), seed=1)
     memory = gq.embed(graph, dim=4, n_patches=3, recipe=recipe, seed=1)
     in_blocks(monkeypatch, 50, 4)

@@ -214,7 +214,7 @@ def test_damaged_settings_are_not_replaced_by_others(whole, job, change, message
     before = (job / "settings.json").read_bytes()
     now = settings(whole / "edges.csv")
     if change == {"recipe": "robust"}:
-        change = {"recipe": now.recipe.changed(robust=True)}
+        change = {"recipe": now.recipe.replace(robust=True)}
     with pytest.raises(JobError, match=rf"are damaged, and what it has was {message}"):
         Job.begin(DirectoryStore(job), replace(now, **change))
     assert (job / "settings.json").read_bytes() == before

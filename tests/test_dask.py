@@ -110,7 +110,7 @@ def test_the_scheduler_goes_away_and_plain_processes_finish(ring, expected, tmp_
     time.sleep(0.3)  # the worker's own process ends with its nanny
     done = [k for k in range(40) if patch_key(k, "embedding") in store]
     assert 5 <= len(done) < 40
-    stamps = [np.int64((store.path / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns) for k in done]
+    stamps = [np.int64((store.folder / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns) for k in done]
     with Processes(2) as pool:
         assert_same(embed_patches(*ring, toy, seed=7, executor=pool, store=store), expected)
-    assert stamps == [(store.path / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done]
+    assert stamps == [(store.folder / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done]

@@ -27,7 +27,7 @@ import numpy as np, torch_geometric
 from sklearn.decomposition import TruncatedSVD
 import graphquilt as gq
 graph = gq.Graph.open("blocks")
-patch_graph = gq.cut(graph, gq.Cutting(3), dim=32, seed=0)
+patch_graph = gq.cut(graph, 3)
 grown_patch = graph.subgraph(np.arange(300))
 def my_function(graph, seed): return graph.features[:, :8].toarray()
 MyEmbedder = gq.SVD

@@ -27,22 +27,22 @@ from graphquilt.graph import Graph
 from graphquilt.graph.files import attach
 from graphquilt.jobs import (
     DirectoryStore,
+    EmbeddedPatches,
     Job,
     JobSettings,
     Processes,
     Record,
     Source,
-    StoredPatches,
     embed_patches,
     patch_seed,
     stored_patch_graph,
 )
-from graphquilt.jobs.calls import perform
 from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.description import describe
-from graphquilt.jobs.passes import Pass
-from graphquilt.jobs.patch_data import PatchData
+from graphquilt.jobs.patch_inputs import GraphReference
 from graphquilt.jobs.records import graph_of, patch_key
+from graphquilt.jobs.sweeps import EmbeddingRun, PatchSweep
+from graphquilt.jobs.tasks import perform
 from graphquilt.patches import PatchGraph
 from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, job_of_patches, ring_of_patches
 
@@ -102,7 +102,7 @@ def test_order_does_not_matter_and_shares_make_a_whole(ring, expected, tmp_path)
         patches = embed_patches(*ring, Toy(3), seed=7, store=store, only=share)
         assert_same(patches, [expected[k] for k in sorted(share)])
     with pytest.raises(JobError, match="patch 1 is not embedded yet"):
-        StoredPatches(store, ring[1].node_sets)[1]
+        EmbeddedPatches(store, ring[1].node_sets)[1]
     assert_same(embed_patches(*ring, Toy(3), seed=7, store=store), expected)
 
 
@@ -153,10 +153,10 @@ def test_one_patch_fails_and_the_others_finish(ring, expected, tmp_path, workers
     done = [k for k in range(20) if patch_key(k, "embedding") in store]
     assert done == [k for k in range(20) if k not in (6, 13)]
     assert len((tmp_path / "memory").read_text()) == 4  # each was tried twice
-    stamps = {k: (store.path / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done}
+    stamps = {k: (store.folder / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done}
     cured = Failing(3, size=22, times=0, memory=str(tmp_path / "memory"))
     assert_same(embed_patches(*ring, cured, seed=7, store=store), expected)
-    assert stamps == {k: (store.path / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done}
+    assert stamps == {k: (store.folder / (patch_key(k, "embedding") + ".json")).stat().st_mtime_ns for k in done}
 
 
 def test_a_patch_that_fails_once_is_tried_again(ring, expected, tmp_path):
@@ -264,7 +264,7 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     log.unlink()
 
     def file(patch, name):
-        return store.path / "patches" / f"{patch:05d}" / name
+        return store.folder / "patches" / f"{patch:05d}" / name
 
     file(1, "embedding.npy").write_bytes(file(1, "embedding.npy").read_bytes()[:-5])  # truncated
     content = bytearray(file(2, "embedding.npy").read_bytes())
@@ -274,14 +274,14 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     file(5, "embedding.npy").unlink()  # marker without data
     file(6, "embedding.json").unlink()  # data without marker
     file(7, "embedding.json").write_text(file(8, "embedding.json").read_text()[:50])  # torn marker
-    other = DirectoryStore(store.path)
+    other = DirectoryStore(store.folder)
     for k, size in ((0, 16), (9, 18)):
         other[patch_key(k, "embedding")] = Record({"embedding": np.zeros((size, 3))}, {"embedder": "mine", "seed": 1})
     for k in (1, 2):
         other[patch_key(k, "graph")] = Record({"nodes": np.arange(5), "indptr": np.zeros(6)}, {})
         file(k, "graph.npz").write_bytes(b"PK nonsense")  # their input was written, and is damaged
     pool = Processes(workers) if workers else None
-    fresh = DirectoryStore(store.path)
+    fresh = DirectoryStore(store.folder)
     assert_same(embed_patches(*ring, toy, seed=7, store=fresh, executor=pool), expected)
     if pool:
         pool.shutdown()
@@ -303,7 +303,7 @@ def test_a_patch_on_disk_is_self_contained(ring, tmp_path):
     graph, quilt = ring
     store = DirectoryStore(tmp_path / "job")
     job_of_patches(store, *ring, embedder=Toy(3)).write_patches()
-    nodes, cut, _ = graph_of(DirectoryStore(store.path)[patch_key(4, "graph")])
+    nodes, cut, _ = graph_of(DirectoryStore(store.folder)[patch_key(4, "graph")])
     there = graph.subgraph(quilt.node_sets[4])
     assert np.array_equal(nodes, quilt.node_sets[4])
     assert np.array_equal(cut.indptr, there.indptr)
@@ -474,17 +474,17 @@ def test_a_job_on_a_graph_folder_copies_neither_features_nor_subgraphs(ring, exp
     keep_patch_graph(store, ring[1], job.graph)
     with Processes(workers) if workers else nullcontext() as pool:
         assert_same(job.embed(executor=pool), expected)
-    names = {path.name for path in store.path.rglob("*.np*")}
+    names = {path.name for path in store.folder.rglob("*.np*")}
     assert names == {"embedding.npy", "patch_graph.npz"}
 
 
 def test_the_graph_of_a_job_is_what_its_workers_cut_from(ring, expected, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     job = job_of_patches(store, *ring, embedder=Toy(3), seed=7)
-    assert job.graph.folder == str(store.path / "graph")
+    assert job.graph.folder == str(store.folder / "graph")
     with Processes(2) as pool:
         assert_same(job.embed(executor=pool), expected)
-    assert not list(store.path.rglob("patches/*/graph*"))
+    assert not list(store.folder.rglob("patches/*/graph*"))
 
 
 def test_features_that_changed_are_an_error_that_says_so(ring, referring, tmp_path):
@@ -519,8 +519,7 @@ def test_a_call_to_a_worker_is_small(ring, referring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     job = Job.begin(store, JobSettings(embedder=Toy(3), seed=7, source=Source(path=str(referring[0]))))
     keep_patch_graph(store, ring[1], job.graph)
-    data = PatchData(job.graph, ring[1].node_sets)
-    call = Pass("embedding", data, ring[1], [Toy(3)] * 20, 7, store, [None]).call(0)
-    assert call.given is None
-    assert call.source is None
+    run = EmbeddingRun(job.graph, ring[1], job.settings, store)
+    call = PatchSweep(run, "embedding", [None]).task(0)
+    assert call.inputs == GraphReference(str(referring[0]), job.settings.source.fingerprint)
     assert len(pickle.dumps((perform, call))) < 2000

@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_old_record_in_place(tmp_path, monkeypatch, at):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(JobError, match="disk is full"):
         store["embedding"] = Record({"x": np.arange(4)}, {"n": 2})
-    assert not list(store.path.glob("*.part"))
+    assert not list(store.folder.glob("*.part"))
     if at == "data":
         assert store["embedding"].parameters["n"] == 1
     else:
@@ -151,11 +151,11 @@ def test_a_read_only_folder_is_one_clear_error(small_disk):
     graph, quilt = ring_of_patches(4)
     store = DirectoryStore(small_disk / "job")
     embed_patches(graph, quilt, Toy(2), seed=7, store=store, only=range(2))
-    before = markers(store.path)
+    before = markers(store.folder)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(JobError, match=r"it cannot be written to\. Allow writing, or choose another folder"):
         embed_patches(graph, quilt, Toy(2), seed=7, store=store)
     with pytest.raises(JobError, match="it cannot be written to"), folder_lock(small_disk / "other"):
         pass
-    assert markers(store.path) == before
+    assert markers(store.folder) == before
     assert len(embed_patches(graph, quilt, Toy(2), seed=7, store=store, only=range(2))) == 2

@@ -133,17 +133,17 @@ def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, tmp_path, 
     gq.embed(graph, dim=8, n_patches=3, store=store)
     ids = np.random.default_rng(0).permutation(graph.node_ids)
     np.savez(tmp_path / "split.npz", train=ids[:600], valid=ids[600:800], test=ids[800:])
-    code, out, _ = command("evaluate", store.path, "--mlp", "--split", tmp_path / "split.npz", *GRID, "--json")
+    code, out, _ = command("evaluate", store.folder, "--mlp", "--split", tmp_path / "split.npz", *GRID, "--json")
     answer = json.loads(out)
     assert (code, answer["accuracy"] > 0.5, 0.5 < answer["auc"] <= 1) == (0, True, True)
-    kept = json.loads((store.path / "evaluation.json").read_text())["parameters"]
+    kept = json.loads((store.folder / "evaluation.json").read_text())["parameters"]
     assert kept["mlp"]["accuracy"] == answer["accuracy"]
-    assert (store.path / "perceptrons.json").exists()
-    assert command("inspect", store.path, "--verify")[0] == 0
+    assert (store.folder / "perceptrons.json").exists()
+    assert command("inspect", store.folder, "--verify")[0] == 0
     years = np.full(int(graph.node_ids.max()) + 1, 2000)
     years[ids[:600]], years[ids[600:800]], years[ids[800:]] = 2018, 2019, 2020
     np.save(tmp_path / "years.npy", years)
     by_years = json.loads(
-        command("evaluate", store.path, "--mlp", "--years", tmp_path / "years.npy", *GRID, "--json")[1]
+        command("evaluate", store.folder, "--mlp", "--years", tmp_path / "years.npy", *GRID, "--json")[1]
     )
     assert by_years["accuracy"] == answer["accuracy"]

@@ -92,7 +92,7 @@ def test_another_dim_than_that_of_the_settings_is_refused(job):
         job.store[key] = Record({"embedding": record.arrays["embedding"][:, :7]}, record.parameters)
     with pytest.raises(InputError, match=r"patch 0 has 7 dimensions, and the settings of .* say 8"):
         job.stitch()
-    assert not (job.store.path / "alignment.npz").exists()
+    assert not (job.store.folder / "alignment.npz").exists()
 
 
 def test_a_job_of_patches_alone(tmp_path):
@@ -104,10 +104,10 @@ def test_a_job_of_patches_alone(tmp_path):
     ):
         Job.open(store)
     settings = JobSettings(embedder=Toy(2), seed=7)
-    in_memory = Job(store, settings, None)
+    in_memory = Job(store, settings.resolved(None), None)
     in_memory.stitch()
     expected = np.array(in_memory.embedding)
-    assert not (store.path / "settings.json").exists()
+    assert not (store.folder / "settings.json").exists()
     for job in (Job.begin(store, settings), Job.begin(store, settings), Job.open(store)):
         assert job.graph is None
         assert job_status(job).next == "nothing"

@@ -360,10 +360,10 @@ def test_a_job_leaves_large_features_in_their_file(tmp_path, monkeypatch):
     np.save(file, rng.normal(size=(40, 3)))
     settings = JobSettings(embedder=SVD(2), source=Source(path=str(edges), features=str(file)))
     small = Job.begin(DirectoryStore(tmp_path / "small"), settings)
-    assert (small.store.path / "graph" / "features.npy").exists()
+    assert (small.store.folder / "graph" / "features.npy").exists()
     monkeypatch.setattr(references, "LARGE", 8 * 40 * 3)
     job = Job.begin(DirectoryStore(tmp_path / "large"), settings)
-    assert not (job.store.path / "graph" / "features.npy").exists()
+    assert not (job.store.folder / "graph" / "features.npy").exists()
     opened = Job.open(job.store)
     assert opened.graph.features.filename == str(file)
     assert Job.begin(DirectoryStore(tmp_path / "large"), settings).settings == opened.settings
@@ -374,6 +374,6 @@ def test_a_job_leaves_large_features_in_their_file(tmp_path, monkeypatch):
 
 def test_a_job_on_an_open_graph_folder_does_not_copy_it(referring, tmp_path):
     job = Job.begin(DirectoryStore(tmp_path / "job"), JobSettings(embedder=SVD(2)), Graph.open(referring[0]))
-    assert not (job.store.path / "graph").exists()
+    assert not (job.store.folder / "graph").exists()
     assert job.graph.folder == str(referring[0]) == job.settings.source.graph
     assert Graph.open(referring[0]).with_attributes(labels=np.zeros(60, dtype=int)).folder is None

@@ -192,7 +192,7 @@ class Columns:
 def test_functions_and_objects_embed(embedder, dim):
     graph = ring()
     assert gq.embed(graph, dim, embedder=embedder).patches[0].dim == dim
-    patch_graph = gq.cut(graph, gq.Cutting(3, overlap=(8, 16)), dim=dim)
+    patch_graph = gq.cut(graph, cutting=gq.Cutting(3, overlap=(8, 16)), embedder=gq.SVD(dim))
     assert [patch.dim for patch in gq.embed_patches(graph, patch_graph, embedder)] == [dim] * 3
     assert [patch.dim for patch in gq.embed_patches(graph, patch_graph, [embedder] * 3)] == [dim] * 3
 

@@ -426,7 +426,7 @@ def test_no_link_in_a_job_makes_it_write_elsewhere(tmp_path, elsewhere):
     for name, target in (("lock", "letter.txt"), ("patches", ""), ("graph", ""), ("patches.json", "letter.txt")):
         job = tmp_path / f"job-{name}"
         store = gq.jobs.DirectoryStore(job)
-        store.start()
+        store.create()
         (job / name).symlink_to(elsewhere / target)
         read = attempt(lambda store=store: gq.embed(ring, 2, n_patches=3, store=store, embedder=gq.embedders.SVD(2)))
         assert read == (name == "patches.json")  # a link in the place of a file is replaced

@@ -37,7 +37,7 @@ def source(tmp_path_factory):
 
 def study_of(source, out, **changes):
     cutting = Cutting(4, partitioner=Fennel(4), degree=2, overlap=(64, 256), edge_weight=Conductance())
-    recipe = Recipe.paper().changed(precision="float32")
+    recipe = Recipe.paper().replace(precision="float32")
     settings = JobSettings(embedder=Propagation(8), cutting=cutting, recipe=recipe)
     return replace(LargeStudy(source=source, out=out, settings=settings, grid=GRID, map_nodes=0), **changes)
 

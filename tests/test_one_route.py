@@ -67,7 +67,7 @@ CASES = {
             "cutting": gq.Cutting(5),
             "seed": 4,
             "embedder": gq.VGAE(3, max_epochs=6),
-            "recipe": gq.Recipe.shared().changed(runs=2, robust=True, refine=1),
+            "recipe": gq.Recipe.shared().replace(runs=2, robust=True, refine=1),
         },
     ),
 }
@@ -110,7 +110,7 @@ def test_a_folder_gives_the_same_bits_and_partitions_once(case, graph, expected,
     store = gq.DirectoryStore(tmp_path / "job")
     assert np.array_equal(gq.embed(graph, **case[2], store=store).embedding, expected)
     monkeypatch.setattr(gq.Metis, "__call__", None)
-    assert np.array_equal(gq.embed(graph, **case[2], store=gq.DirectoryStore(store.path)).embedding, expected)
+    assert np.array_equal(gq.embed(graph, **case[2], store=gq.DirectoryStore(store.folder)).embedding, expected)
 
 
 def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, expected, tmp_path):
@@ -119,7 +119,7 @@ def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, e
     store = gq.DirectoryStore(tmp_path / "python")
     gq.embed(graph, **case[2], store=store)
     settings = [
-        json.loads((path / "settings.json").read_text())["parameters"] for path in (tmp_path / "job", store.path)
+        json.loads((path / "settings.json").read_text())["parameters"] for path in (tmp_path / "job", store.folder)
     ]
     for one in settings:
         for name in ("path", "checksums", "stamps", "features"):  # the graph of the other one was never a file

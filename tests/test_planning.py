@@ -42,7 +42,7 @@ def with_recipe(job, **changes):
 def test_the_probe_measures_and_leaves_nothing_behind(job):
     stages = plan_job(job, workers=2).stages
     assert all(0 < stage.cpu_seconds < np.inf and 0 < stage.memory < np.inf for stage in stages)
-    assert not list(job.store.path.glob("patches/*/embedding.*"))
+    assert not list(job.store.folder.glob("patches/*/embedding.*"))
 
 
 def test_time_memory_and_disk_follow_from_the_probe(job, probed):

@@ -97,7 +97,7 @@ def test_one_patch_has_no_overlaps_and_still_a_report(blocks, tmp_path):
 
 
 def test_runs_are_patches_of_the_report(blocks, tmp_path):
-    recipe = gq.Recipe.paper().changed(runs=2)
+    recipe = gq.Recipe.paper().replace(runs=2)
     settings = gq.JobSettings(
         embedder=gq.FunctionEmbedder(_noisy, 4), cutting=gq.Cutting(3, overlap=(40, 120)), recipe=recipe
     )

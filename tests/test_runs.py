@@ -81,7 +81,7 @@ def test_more_runs_only_do_the_new_ones(tmp_path):
     fewer = gq.embed_patches(graph, ring, Toy(2, log=str(log)), seed=5, recipe=gq.Recipe(runs=1), store=store)
     assert len(fewer) == 6
     assert len(log.read_text().split()) == 18
-    assert not list((store.path / "patches").glob("0001*/graph*"))  # runs share the data of their patch
+    assert not list((store.folder / "patches").glob("0001*/graph*"))  # runs share the data of their patch
 
 
 def test_runs_on_processes_are_those_of_a_loop(blocks, blocks_quilt, tmp_path):
@@ -189,7 +189,7 @@ def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     job = job_of_patches(store, blocks, blocks_quilt, embedder=quick(), seed=3)
     job.run()
     assert job_status(job).next == "nothing"
-    job = job.revise(replace(job.settings, recipe=gq.Recipe(runs=2)))
+    job = job.revise(replace(job.settings, recipe=gq.Recipe.shared().replace(runs=2)))
     job.embed()
     assert job_status(Job.open(store)).next.startswith("graphquilt align ")
     with pytest.raises(gq.errors.JobError, match=r"aligned with runs 1 \(now 2\); align it again"):
@@ -216,7 +216,7 @@ def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path
     assert max(np.abs(one - other).max() for one, other in zip(weights, exact, strict=True)) <= 2**-16  # as rounded
     expected = gq.align(patches, blocks_quilt.repeat(2).edges, weights=weights)
     assert np.allclose(alignment.rotations, expected.rotations)
-    X = np.load(store.path / "embedding.npy", allow_pickle=False)
+    X = np.load(store.folder / "embedding.npy", allow_pickle=False)
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
     status = job_status(Job.open(store))
     assert (status.embedded, status.next, status.settings["recipe"]["runs"]) == (8, "nothing", 2)
@@ -231,10 +231,10 @@ def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path
 
 
 def test_a_recipe_leaves_alone_what_was_set_by_hand():
-    assert gq.Recipe.reconstruction().tuned(gq.VGAE(8, blend=0.5)).blend == 0.5
-    assert gq.Recipe.reconstruction().tuned(gq.VGAE(8)).blend == 0.75
-    assert gq.Recipe.paper().tuned(gq.VGAE(8)).negatives == 1
-    assert gq.Recipe.paper().tuned(gq.SVD(8)) == gq.SVD(8)
+    assert gq.Recipe.reconstruction().apply_to(gq.VGAE(8, blend=0.5)).blend == 0.5
+    assert gq.Recipe.reconstruction().apply_to(gq.VGAE(8)).blend == 0.75
+    assert gq.Recipe.paper().apply_to(gq.VGAE(8)).negatives == 1
+    assert gq.Recipe.paper().apply_to(gq.SVD(8)) == gq.SVD(8)
 
 
 def test_recipes_are_the_same_by_value_and_by_hand(blocks):
@@ -247,7 +247,7 @@ def test_recipes_are_the_same_by_value_and_by_hand(blocks):
 
 def test_a_recipe_gives_back_an_embedder_that_it_does_not_change():
     odd = Toy(2)
-    assert gq.Recipe.shared().tuned(odd) is odd
+    assert gq.Recipe.shared().apply_to(odd) is odd
 
 
 @pytest.mark.parametrize(

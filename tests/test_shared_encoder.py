@@ -144,11 +144,11 @@ def encoded(embedder, parts):
 @pytest.fixture(scope="module")
 def started(blocks, blocks_quilt):
     """The embedder after its first round, and the data of the patches."""
-    from graphquilt.jobs.patch_data import PatchData, surveyed
+    from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
 
     embedder = quick(blend=1.0)
-    data = PatchData(blocks, blocks_quilt.node_sets, surveyed({}, blocks, embedder, 0, blocks_quilt.node_sets))
-    parts = [data.cut(k)[1:] for k in range(blocks_quilt.n_patches)]
+    data = PatchInputs(blocks, blocks_quilt.node_sets, survey_graph({}, blocks, embedder, 0, blocks_quilt))
+    parts = [data.extract(k)[1:] for k in range(blocks_quilt.n_patches)]
     return encoded(embedder, parts)[1], parts
 
 

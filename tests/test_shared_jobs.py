@@ -50,11 +50,11 @@ def command(capsys, monkeypatch, *words):
 
 
 def files(job):
-    return {path: path.read_bytes() for path in job.store.path.rglob("*") if path.is_file() and path.name != "lock"}
+    return {path: path.read_bytes() for path in job.store.folder.rglob("*") if path.is_file() and path.name != "lock"}
 
 
 def with_recipe(job, **changes):
-    return job.revise(replace(job.settings, recipe=job.settings.recipe.changed(**changes)))
+    return job.revise(replace(job.settings, recipe=job.settings.recipe.replace(**changes)))
 
 
 # Several writers
@@ -63,7 +63,7 @@ def with_recipe(job, **changes):
 def test_shares_that_start_together_all_finish(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     job_of_patches(store, *ring, embedder=gq.SVD(2)).write_patches()
-    words = ["embed", str(store.path), "--refine", "2", "--workers", "1", "--shard"]  # each writes the settings, too
+    words = ["embed", str(store.folder), "--refine", "2", "--workers", "1", "--shard"]  # each writes the settings, too
     shares = [
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
@@ -93,12 +93,12 @@ def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monk
         write_arrays(file, arrays)
         if not begun:
             begun.append(True)
-            DirectoryStore(store.path)["a"] = record
+            DirectoryStore(store.folder)["a"] = record
 
     monkeypatch.setattr("graphquilt.jobs.directory.write_arrays", meanwhile)
     store["a"] = record
     assert store["a"].arrays["x"].tolist() == [0, 1, 2]
-    assert not list(store.path.rglob("*.part"))
+    assert not list(store.folder.rglob("*.part"))
 
 
 def test_a_record_that_is_written_again_as_it_is_never_vanishes(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_record_that_is_written_again_as_it_is_never_vanishes(tmp_path, monkey
     move = os.replace
 
     def watched(source, target):
-        seen.append(all(key in DirectoryStore(store.path) for key in records))
+        seen.append(all(key in DirectoryStore(store.folder) for key in records))
         move(source, target)
 
     monkeypatch.setattr(os, "replace", watched)
@@ -161,7 +161,7 @@ def test_a_share_of_nothing_writes_nothing(ring, tmp_path):
     """Two of them would have one name, and the lock of one would refuse the other."""
     store = DirectoryStore(tmp_path / "job")
     gq.embed_patches(*ring, Toy(2), seed=7, store=store, only=[])
-    assert not store.path.exists()
+    assert not store.folder.exists()
 
 
 # Runs that are refused
@@ -169,7 +169,7 @@ def test_a_share_of_nothing_writes_nothing(ring, tmp_path):
 
 def test_a_refused_run_has_changed_nothing(ring, job):
     before = files(job)
-    with folder_lock(job.store.path), ThreadPoolExecutor(1) as other:
+    with folder_lock(job.store.folder), ThreadPoolExecutor(1) as other:
         refused = [
             other.submit(Job.begin, job.store, replace(SETTINGS, recipe=gq.Recipe(name, runs=runs)), ring[0])
             for name, runs in (("own", 3), ("other", 2), ("own", 1))
@@ -264,20 +264,20 @@ def test_a_run_that_is_stopped_after_the_partition_does_not_partition_again(ring
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("graphquilt.jobs.cutting.patch_graph", stopped)
+        patched.setattr("graphquilt.jobs.steps.patch_graph", stopped)
         with pytest.raises(KeyboardInterrupt):
             job.cut()
     assert "labels" in job.store
     assert "patch_graph" not in job.store
     with pytest.raises(gq.errors.JobError, match="has no patches yet"):
         job.embed()
-    patch_graph = Job.begin(DirectoryStore(job.store.path), job.settings, ring[0]).cut()
+    patch_graph = Job.begin(DirectoryStore(job.store.folder), job.settings, ring[0]).cut()
     assert log.read_text() == "x"
-    assert np.array_equal(patch_graph.edges, gq.cut(ring[0], cutting, dim=2, seed=7).edges)
+    assert np.array_equal(patch_graph.edges, gq.cut(ring[0], cutting=cutting, embedder=Toy(2), seed=7).edges)
     other = gq.Cutting(3, partitioner=Counting(3, str(log)), overlap=(6, 12))  # other labels are not taken for these
     store = DirectoryStore(tmp_path / "other")
     store["labels"] = job.store["labels"]
-    assert gq.cut(ring[0], other, dim=2, seed=7, store=store).n_patches == 3
+    assert gq.cut(ring[0], cutting=other, embedder=Toy(2), seed=7, store=store).n_patches == 3
 
 
 def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_own(job, tmp_path, monkeypatch):
@@ -285,12 +285,16 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
     assert job_status(job).next == "nothing"
     X = np.array(job.embedding)
 
-    def stopped(store, key, record, part):
-        raise KeyboardInterrupt
+    write = DirectoryStore.__setitem__
+
+    def stop(store, key, record):
+        if key == "embedding":
+            raise KeyboardInterrupt
+        write(store, key, record)
 
     still = with_recipe(job, motions=Motions(translate=False))
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "adopt", stopped)
+        patched.setattr(DirectoryStore, "__setitem__", stop)
         with pytest.raises(KeyboardInterrupt):
             still.stitch()
     assert job_status(still).next.startswith("graphquilt align ")
@@ -322,10 +326,10 @@ def test_what_is_stitched_is_not_stitched_again(job, monkeypatch):
         with_recipe(job, refine=1).stitch()
 
 
-@pytest.mark.parametrize("where", ["graphquilt.jobs.stitching.centroid", "numpy.lib.format.write_array_header_1_0"])
+@pytest.mark.parametrize("where", ["graphquilt.jobs.steps.centroid", "numpy.lib.format.write_array_header_1_0"])
 def test_what_a_killed_run_leaves_is_removed_by_the_next(ring, job, tmp_path, where):
     module, name = where.rsplit(".", 1)
-    path = job.store.path if name == "centroid" else tmp_path / "new"
+    path = job.store.folder if name == "centroid" else tmp_path / "new"
     ring[0].save(tmp_path / "graph")
     code = (
         "import os, sys\n"
@@ -364,7 +368,7 @@ def test_the_command_line_goes_on_with_a_job_of_embed(blocks, tmp_path, capsys, 
     assert len((tmp_path / "x.csv").read_text().splitlines()) == blocks.n_nodes + 1
     assert command(capsys, monkeypatch, "embed", path, "--runs", 2, "--workers", 1)[0] == 0
     assert command(capsys, monkeypatch, "align", path, "--coverage", 0, "--workers", 1)[0] == 0
-    options["recipe"] = gq.Recipe.shared().changed(coverage=0.0)
+    options["recipe"] = gq.Recipe.shared().replace(coverage=0.0)
     again = gq.embed(blocks, **options, store=DirectoryStore(path))
     assert np.array_equal(Job.open(path).embedding, again.embedding)
     assert np.abs(gq.embed(blocks, **options).embedding - again.embedding).max() < 1e-9
@@ -388,8 +392,8 @@ def test_a_graph_that_was_saved_is_known_again(ring, tmp_path, kind):
 def test_another_graph_in_the_place_of_the_first_is_refused(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     job_of_patches(store, *ring, embedder=Toy(2))
-    shutil.rmtree(store.path / "graph")
-    ring_of_patches(5)[0].save(store.path / "graph")
+    shutil.rmtree(store.folder / "graph")
+    ring_of_patches(5)[0].save(store.folder / "graph")
     with pytest.raises(gq.errors.JobError, match=r"begun with another graph than the one that is now in .*graph"):
         Job.open(store)
 
@@ -397,18 +401,18 @@ def test_another_graph_in_the_place_of_the_first_is_refused(ring, tmp_path):
 def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_path, capsys, monkeypatch):
     store = DirectoryStore(tmp_path / "job")
     gq.embed_patches(*ring, Toy(2), seed=7, store=store)
-    code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
+    code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
     assert "has patches but no settings" in err
     job = Job.begin(store, JobSettings(embedder=Toy(2), seed=7))
-    code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
+    code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
     assert "has no embedding yet; align it first" in err
     job.stitch()
-    code, _, err = command(capsys, monkeypatch, "evaluate", store.path)
+    code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
     assert "has an embedding but no graph" in err
-    assert command(capsys, monkeypatch, "export", store.path, tmp_path / "x.csv")[0] == 0
+    assert command(capsys, monkeypatch, "export", store.folder, tmp_path / "x.csv")[0] == 0
 
 
 # Patches that travel

@@ -107,7 +107,7 @@ def test_a_loop_a_dict_a_folder_processes_and_shares_give_the_same_bits(tmp_path
     shares = [range(k, 6, 2) for k in range(2)]
     if steps == 2:  # the second step needs what every share has made
         for share in shares[:1]:
-            with pytest.raises(JobError, match=r"3 of them are not done yet\. This share is"):
+            with pytest.raises(JobError, match=r"3 of them are not done yet\. This shard is"):
                 job.embed(only=share)
         job.embed(only=shares[1])
     for share in shares:
@@ -139,8 +139,8 @@ def test_what_is_there_is_not_made_again_and_what_is_damaged_is(tmp_path):
     assert len(log.read_text().split()) == 6
     gq.embed_patches(graph, ring, embedder, store=store)
     assert len(log.read_text().split()) == 6
-    (store.path / "starts" / "0" / "0.npz").write_bytes(b"damaged")
-    (store.path / "patches" / "00003" / "kept0.npy").write_bytes(b"damaged")
+    (store.folder / "starts" / "0" / "0.npz").write_bytes(b"damaged")
+    (store.folder / "patches" / "00003" / "kept0.npy").write_bytes(b"damaged")
     assert same(gq.embed_patches(graph, ring, embedder, store=store), expected)
     assert len(log.read_text().split()) == 7
     other = gq.embed_patches(graph, ring, embedder, store={}, seed=1)
@@ -161,8 +161,8 @@ def forged(folder, key, forgery):
     copy = shutil.copytree(folder, folder / "copy")
     store = gq.DirectoryStore(copy)
     arrays, parameters = store[key].arrays, dict(store[key].parameters)
-    if forgery == "no fingerprint":
-        del parameters["survey" if key == "survey" else "start"]
+    if forgery == "no origin":
+        del parameters["patches"]
     else:
         arrays = {
             name: np.atleast_1d(array)[:1] if forgery == "one row" else array.sum() for name, array in arrays.items()
@@ -176,7 +176,7 @@ def forged(folder, key, forgery):
 
 
 @pytest.mark.parametrize("key", ["survey", "starts/0/0"])
-@pytest.mark.parametrize("forgery", ["one row", "no rows", "no fingerprint"])
+@pytest.mark.parametrize("forgery", ["one row", "no rows", "no origin"])
 def test_a_forged_survey_or_start_is_made_again(tmp_path, key, forgery):
     expected = [np.array(patch.coordinates) for patch in propagated(tmp_path)]
     again = [patch.coordinates for patch in propagated(forged(tmp_path, key, forgery))]

@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,11 +16,7 @@ from hypothesis.extra import numpy as hnp
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import sealed_text
 from graphquilt.files.locks import folder_lock
-from graphquilt.graph import checked
-from graphquilt.jobs import DirectoryStore, Record, stored_patch_graph
-from graphquilt.jobs.cutting import keep_patch_graph
-from graphquilt.jobs.records import patch_graph_fingerprint
-from graphquilt.patches import PatchGraph
+from graphquilt.jobs import DirectoryStore, Record
 from graphquilt.testing import check_store
 
 KEY = "patches/00003/graph"
@@ -51,7 +46,7 @@ ARRAYS = hnp.arrays(
 def test_what_is_kept_comes_back_bit_for_bit(tmp_path_factory, arrays):
     store = DirectoryStore(tmp_path_factory.mktemp("job"))
     store["a/b"] = Record(arrays)
-    back = DirectoryStore(store.path)["a/b"].arrays
+    back = DirectoryStore(store.folder)["a/b"].arrays
     assert list(back) == list(arrays)
     for name, array in arrays.items():
         assert back[name].dtype == array.dtype
@@ -61,8 +56,8 @@ def test_what_is_kept_comes_back_bit_for_bit(tmp_path_factory, arrays):
 
 
 def test_data_files_are_what_numpy_writes(store):
-    assert np.load(store.path / "embedding.npy", allow_pickle=False).sum() == 66
-    with np.load(store.path / (KEY + ".npz"), allow_pickle=False) as archive:
+    assert np.load(store.folder / "embedding.npy", allow_pickle=False).sum() == 66
+    with np.load(store.folder / (KEY + ".npz"), allow_pickle=False) as archive:
         assert archive["nodes"].sum() == 780
 
 
@@ -71,13 +66,13 @@ def test_a_plain_savez_by_another_program_is_read(store):
     import hashlib
 
     for save in (np.savez, np.savez_compressed):
-        data = store.path / (KEY + ".npz")
+        data = store.folder / (KEY + ".npz")
         save(data, nodes=np.arange(40), indptr=np.arange(41, dtype=np.int32))
-        marker_path = store.path / (KEY + ".json")
+        marker_path = store.folder / (KEY + ".json")
         marker = json.loads(marker_path.read_text())
         marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
         marker_path.write_text(sealed_text(marker))
-        assert DirectoryStore(store.path)[KEY].arrays["nodes"].sum() == 780
+        assert DirectoryStore(store.folder)[KEY].arrays["nodes"].sum() == 780
 
 
 def test_arrays_are_memory_mapped_and_read_only(store):
@@ -89,17 +84,17 @@ def test_arrays_are_memory_mapped_and_read_only(store):
 
 @pytest.mark.parametrize("at", [0, 100, -1], ids=["first", "middle", "last"])
 def test_a_flipped_bit_is_found(store, at):
-    data = store.path / (KEY + ".npz")
+    data = store.folder / (KEY + ".npz")
     content = bytearray(data.read_bytes())
     content[at] ^= 1
     data.write_bytes(content)
     with pytest.raises(FormatError, match=r"graph\.npz does not have the SHA-256"):
-        DirectoryStore(store.path)[KEY]
+        DirectoryStore(store.folder)[KEY]
 
 
 def test_a_change_after_the_first_reading_is_found_too(store):
     store[KEY]
-    data = store.path / (KEY + ".npz")
+    data = store.folder / (KEY + ".npz")
     content = bytearray(data.read_bytes())
     content[200] ^= 4
     data.write_bytes(content)
@@ -109,7 +104,7 @@ def test_a_change_after_the_first_reading_is_found_too(store):
 
 
 def test_a_truncated_file_is_found(store):
-    data = store.path / "embedding.npy"
+    data = store.folder / "embedding.npy"
     data.write_bytes(data.read_bytes()[:-8])
     assert "embedding" not in store
     with pytest.raises(FormatError, match="cut short"):
@@ -117,14 +112,14 @@ def test_a_truncated_file_is_found(store):
 
 
 def test_a_marker_without_data(store):
-    (store.path / "embedding.npy").unlink()
+    (store.folder / "embedding.npy").unlink()
     assert "embedding" not in store
     with pytest.raises(FormatError, match="gone but its marker is there"):
         store["embedding"]
 
 
 def test_data_without_a_marker_is_not_a_record(store):
-    (store.path / "embedding.json").unlink()
+    (store.folder / "embedding.json").unlink()
     assert "embedding" not in store
     with pytest.raises(KeyError):
         store["embedding"]
@@ -134,14 +129,14 @@ def test_data_without_a_marker_is_not_a_record(store):
     "text", ["", "{", "[1]", '{"format": 2}', '{"format": 2, "file": "embedding.npy", "parameters": {}}', "[" * 90_000]
 )
 def test_a_torn_or_foreign_marker_is_named(store, text):
-    (store.path / "embedding.json").write_text(text)
+    (store.folder / "embedding.json").write_text(text)
     assert "embedding" not in store
     with pytest.raises(FormatError, match=r"embedding\.json is not"):
         store["embedding"]
 
 
 def test_a_marker_may_not_point_elsewhere(store):
-    path = store.path / "embedding.json"
+    path = store.folder / "embedding.json"
     path.write_text(path.read_text().replace("embedding.npy", "../../secret.npy"))
     with pytest.raises(FormatError, match="not its own data file"):
         store["embedding"]
@@ -152,11 +147,11 @@ def test_python_objects_are_refused_both_ways(store):
         store["x"] = Record({"x": np.array([{}])})
     import hashlib
 
-    data = store.path / "embedding.npy"
+    data = store.folder / "embedding.npy"
     np.save(data, np.array([{"a": 1}] * 4), allow_pickle=True)
-    marker = json.loads((store.path / "embedding.json").read_text())
+    marker = json.loads((store.folder / "embedding.json").read_text())
     marker |= {"bytes": data.stat().st_size, "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
-    (store.path / "embedding.json").write_text(sealed_text(marker))
+    (store.folder / "embedding.json").write_text(sealed_text(marker))
     with pytest.raises(FormatError, match="Python objects"):
         store["embedding"]
 
@@ -168,21 +163,21 @@ def test_keys_stay_inside_the_job(store, key):
 
 
 def test_a_newer_job_is_refused_untouched(store):
-    head = store.path / "quilt.json"
+    head = store.folder / "quilt.json"
     head.write_text('{"format": "graphquilt job", "version": 3}')
     with pytest.raises(JobError, match="job format 3"):
-        DirectoryStore(store.path)
+        DirectoryStore(store.folder)
     assert "3" in head.read_text()
 
 
 def test_an_older_job_is_refused_with_what_to_do(store):
-    (store.path / "quilt.json").write_text('{"format": "graphquilt job", "version": 1}')
+    (store.folder / "quilt.json").write_text('{"format": "graphquilt job", "version": 1}')
     with pytest.raises(JobError, match=r"job format 1, .* Make the job again in another folder, or go on with"):
-        DirectoryStore(store.path)
+        DirectoryStore(store.folder)
 
 
 def test_a_newer_marker_is_refused_not_redone(store):
-    path = store.path / "embedding.json"
+    path = store.folder / "embedding.json"
     path.write_text(path.read_text().replace('"format": 2', '"format": 7'))
     with pytest.raises(JobError, match="job format 7"):
         store["embedding"]
@@ -232,7 +227,7 @@ def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path):
             record = store["a"]
             assert (record.arrays["x"] == record.parameters["n"]).all()
     store["a"] = Record({"x": np.zeros(1)})
-    assert not list(store.path.glob("*.part"))
+    assert not list(store.folder.glob("*.part"))
 
 
 def test_a_store_can_be_sent_to_a_worker(store):
@@ -256,18 +251,18 @@ def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
 
 
 def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
-    def refused(**share):
-        with pytest.raises(JobError, match="worked on by"), folder_lock(tmp_path, **share):
+    def refused(**shard):
+        with pytest.raises(JobError, match="worked on by"), folder_lock(tmp_path, **shard):
             pass
 
-    with folder_lock(tmp_path, share="1-of-3"), ThreadPoolExecutor(1) as other:
+    with folder_lock(tmp_path, shard="1-of-3"), ThreadPoolExecutor(1) as other:
         other.submit(refused).result()
-        other.submit(refused, share="1-of-3").result()
-        with folder_lock(tmp_path, share="anything"):
+        other.submit(refused, shard="1-of-3").result()
+        with folder_lock(tmp_path, shard="anything"):
             pass
 
         def second():
-            with folder_lock(tmp_path, share="2-of-3"):
+            with folder_lock(tmp_path, shard="2-of-3"):
                 return "locked"
 
         assert other.submit(second).result() == "locked"
@@ -276,39 +271,3 @@ def test_shares_go_together_and_a_whole_run_does_not(tmp_path):
 def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):
     with pytest.raises(OSError, match="mine"), folder_lock(tmp_path):
         raise OSError(28, "mine")
-
-
-def test_a_large_patch_graph_is_checked_once_and_not_by_every_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(checked, "_LARGE", 1)
-    quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
-    keep_patch_graph(DirectoryStore(tmp_path / "job"), quilt, None)
-    path = tmp_path / "job" / "patch_graph.npz"
-    time.sleep(0.15)  # until another change would show in the times of the file
-    assert stored_patch_graph(DirectoryStore(tmp_path / "job")).fingerprint is None
-    with monkeypatch.context() as patch:
-        patch.setattr(DirectoryStore, "_verify", None)
-        patch.setattr(PatchGraph, "__post_init__", None)
-        again = stored_patch_graph(DirectoryStore(tmp_path / "job"))
-    assert (again.overlaps.tolist(), again.component.tolist()) == ([2], [0, 0])
-    assert again.fingerprint == patch_graph_fingerprint(quilt)
-    content = bytearray(path.read_bytes())
-    content[200] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(FormatError, match="its bytes have changed"):
-        stored_patch_graph(DirectoryStore(tmp_path / "job"))
-
-
-def test_what_was_checked_is_read_again_where_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(checked, "_LARGE", 1)
-    store = DirectoryStore(tmp_path / "job")
-    store["x"] = Record({"x": np.arange(9)}, {})
-    time.sleep(0.15)
-    store.remember("x")
-    assert store.remembers("x")
-    assert not store.remembers("y")
-    other = DirectoryStore(tmp_path / "job")
-    monkeypatch.setattr(other, "_verify", lambda *_: pytest.fail("read again"))
-    assert other["x"].arrays["x"].sum() == 36
-    other.forget("x")
-    with pytest.raises(pytest.fail.Exception, match="read again"):
-        other["x"]

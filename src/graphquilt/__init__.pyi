@@ -35,11 +35,12 @@ from .graph import Graph as Graph
 from .graph import read_edges as read_edges
 from .jobs import Cutting as Cutting
 from .jobs import DirectoryStore as DirectoryStore
+from .jobs import GraphQuilt as GraphQuilt
 from .jobs import Job as Job
 from .jobs import JobSettings as JobSettings
 from .jobs import Processes as Processes
-from .jobs import QuiltResult as QuiltResult
 from .jobs import Recipe as Recipe
+from .jobs import Result as Result
 from .jobs import cut as cut
 from .jobs import embed as embed
 from .jobs import embed_patches as embed_patches

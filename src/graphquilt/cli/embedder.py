@@ -28,14 +28,14 @@ def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe)
     """Return the embedder of a name, tuned by the recipe, or the one that ``module:factory`` makes."""
     if ":" in word:
         return _from_factory(word, dim, settings)
-    return _with_settings(recipe.tuned(named_class(word, EMBEDDERS, "an embedder")(dim)), word, settings)
+    return _with_settings(recipe.apply_to(named_class(word, EMBEDDERS, "an embedder")(dim)), word, settings)
 
 
 def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, settings: Sequence[str]) -> Embedder:
     """Return the embedder that a job has, with another dimension or other settings."""
-    from graphquilt.jobs.settings import Unknown
+    from graphquilt.jobs.settings import UnavailableEmbedder
 
-    if isinstance(current, tuple | Unknown):
+    if isinstance(current, tuple | UnavailableEmbedder):
         name = f"{len(current)} embedders" if isinstance(current, tuple) else current.description["name"]
         raise InputError(f"--dim and --set cannot change {name}; name the embedder with --embedder.")
     return _with_settings(current, type(current).__name__.lower(), settings, **({} if dim is None else {"dim": dim}))

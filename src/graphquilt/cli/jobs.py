@@ -235,11 +235,11 @@ def stitch(
     from graphquilt.errors import InputError
     from graphquilt.jobs import DirectoryStore, JobSettings, foreign_job
     from graphquilt.jobs.foreign import FOREIGN
-    from graphquilt.jobs.settings import Unknown
+    from graphquilt.jobs.settings import UnavailableEmbedder
 
     if not files:
         raise InputError("FILES are missing; graphquilt stitch --help says what they are.")
-    settings = stitching.applied(JobSettings(embedder=Unknown({"name": "files"}, 1), recipe=FOREIGN))
+    settings = stitching.applied(JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=FOREIGN))
     job = foreign_job(DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:
         job.stitch(executor=pool, progress=progress)

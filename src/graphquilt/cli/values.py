@@ -275,7 +275,7 @@ class StitchingFlags:
         motions = _values(self, "scale", "rotate", "translate")
         if motions:
             changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)
-        return changed(settings, {"recipe": settings.recipe.changed(**changes)})
+        return changed(settings, {"recipe": settings.recipe.replace(**changes)})
 
 
 @Parameter(name="*")
@@ -297,7 +297,7 @@ class RecipeFlags:
         from graphquilt.jobs import Recipe
 
         base = recipe if self.recipe is None else Recipe.named(self.recipe)
-        return base.changed(**_values(self, "runs", "start", "purpose"))
+        return base.replace(**_values(self, "runs", "start", "purpose"))
 
 
 def job_settings(
@@ -323,7 +323,7 @@ def job_settings(
     model = embedder.applied(before, training)
     # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
     by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
-    training = training.changed(
+    training = training.replace(
         **{name: getattr(model, name) for name in by_hand & _values(training, *_TUNED).keys() if hasattr(model, name)}
     )
     settings = JobSettings(

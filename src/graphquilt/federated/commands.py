@@ -104,7 +104,7 @@ def invite(
     if (sample is None) != (start is None):
         raise InputError("--sample and --start go together: the start is made from the sample, and written to a file.")
     _refuse_existing(out, key, start)
-    recipe = Recipe.shared() if sample is not None else Recipe.paper().changed(negatives=None)
+    recipe = Recipe.shared() if sample is not None else Recipe.paper().replace(negatives=None)
     model = named_embedder(embedder.embedder or "propagation", embedder.dim or 64, embedder.set, recipe)
     flags = {word: getattr(agreed, word) for word in ("scale", "rotate", "translate")}
     given = {word: value for word, value in flags.items() if value is not None}

@@ -20,15 +20,15 @@ _locks: set[tuple[str, int]] = set()  # folder and thread of every lock that thi
 
 
 @contextlib.contextmanager
-def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bool = False) -> Iterator[None]:
+def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait: bool = False) -> Iterator[None]:
     """Lock a folder for this thread, so that two runs do not work on it at once.
 
     Parameters
     ----------
     path : path
         It is created if it does not exist.
-    share : str, optional
-        The name of the share of a job that is worked on. Different shares may be worked on at the same time, but the
+    shard : str, optional
+        The name of the shard of a job that is worked on. Different shards may be worked on at the same time, but the
         whole job may not be worked on beside any of them.
     wait : bool
         Wait until the other run has gone, instead of raising an error.
@@ -57,7 +57,7 @@ def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait:
         yield
         return
     with explained(folder):
-        lock = _acquire(folder, share, wait=wait)
+        lock = _acquire(folder, shard, wait=wait)
     _locks.add(own)
     try:
         with lock:
@@ -66,12 +66,12 @@ def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait:
         _locks.discard(own)
 
 
-def _acquire(folder: Path, share: str | None, *, wait: bool) -> contextlib.ExitStack:
+def _acquire(folder: Path, shard: str | None, *, wait: bool) -> contextlib.ExitStack:
     import fcntl
 
     names = [("lock", fcntl.LOCK_EX)]
-    if share is not None:
-        names = [("lock", fcntl.LOCK_SH), (f"lock.{share}", fcntl.LOCK_EX)]
+    if shard is not None:
+        names = [("lock", fcntl.LOCK_SH), (f"lock.{shard}", fcntl.LOCK_EX)]
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         for name, kind in names:

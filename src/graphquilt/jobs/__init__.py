@@ -1,17 +1,18 @@
 """From a graph to its embedding: the steps, the jobs that keep them, and what can be done with a job.
 
-``cutting``, ``patch_embedding`` and ``stitching`` hold the steps, and ``recipe`` their options; each takes any
-:class:`Store`, a plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
+``steps`` has cut() and stitch(), and ``patch_embedding`` the step between them; each takes any :class:`Store`, a
+plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
 ``directory`` keeps it in a folder.
 """
 
 from graphquilt.jobs.advice import Advice, fit_advice
-from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.costs import Sizes
-from graphquilt.jobs.cutting import Cutting, cut, stored_patch_graph
+from graphquilt.jobs.cutting import Cutting, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.embedding import QuiltResult, embed
+from graphquilt.jobs.embedded import EmbeddedPatches
+from graphquilt.jobs.embedding import embed
+from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
@@ -21,19 +22,22 @@ from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.recipe import Recipe, common_motions
+from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobStatus, job_status
-from graphquilt.jobs.stitching import stitch
+from graphquilt.jobs.steps import cut, stitch
 from graphquilt.jobs.store import Record, Store
-from graphquilt.jobs.stored import StoredPatches
+from graphquilt.jobs.tasks import patch_seed
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
     "Advice",
     "Cutting",
     "DirectoryStore",
+    "EmbeddedPatches",
     "Evaluation",
+    "GraphQuilt",
     "Job",
     "JobProgress",
     "JobSettings",
@@ -41,14 +45,13 @@ __all__ = [
     "Neighbours",
     "Plan",
     "Processes",
-    "QuiltResult",
     "Recipe",
     "Record",
+    "Result",
     "Sizes",
     "Source",
     "StagePlan",
     "Store",
-    "StoredPatches",
     "classify_job",
     "common_motions",
     "compare_job",

@@ -13,7 +13,7 @@ from graphquilt.alignment.verdict import GOOD, grade
 from graphquilt.embedders import Propagation
 from graphquilt.jobs.flags import flag_words, kept_flags
 from graphquilt.jobs.job import Job, short_path
-from graphquilt.jobs.settings import JobSettings, Unknown
+from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 
 __all__ = ["Advice", "cut_advice", "fit_advice"]
 
@@ -109,7 +109,7 @@ def _embedder_call(settings: JobSettings, dim: object) -> dict[str, object]:
     embedder = settings.embedders[0]
     if not _embedder_flags(settings):
         return {} if isinstance(embedder, Propagation) else {"embedder": "embedder"}
-    tuned = settings.recipe.tuned(type(embedder)(settings.dim))  # type: ignore[call-arg]
+    tuned = settings.recipe.apply_to(type(embedder)(settings.dim))  # type: ignore[call-arg]
     fields = [field.name for field in dataclasses.fields(embedder) if field.name != "dim"]  # type: ignore[arg-type]
     own = {name: getattr(embedder, name) for name in fields if getattr(embedder, name) != getattr(tuned, name)}
     words = [str(dim), *(f"{name}={value!r}" for name, value in own.items())]
@@ -120,7 +120,7 @@ def _embedder_flags(settings: JobSettings) -> dict[str, object]:
     """Return what the command line calls the embedder; nothing for the default, and for one that it has no word for."""
     embedder = settings.embedders[0]
     name = type(embedder).__name__
-    if isinstance(embedder, Propagation | Unknown) or name not in _EMBEDDERS:
+    if isinstance(embedder, Propagation | UnavailableEmbedder) or name not in _EMBEDDERS:
         return {}
     return {"embedder": name.lower()}
 

@@ -1,4 +1,4 @@
-"""cut(): from a graph to overlapping patches, in two steps that a store keeps: cluster labels, then the patch graph."""
+"""Cutting: how a graph is cut into overlapping patches; and the patch graph in a store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from graphquilt.arrays import Int64Array
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import InputError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.measurement import measured
-from graphquilt.jobs.patch_data import far_clusters
+from graphquilt.jobs.description import differences
 from graphquilt.jobs.records import graph_fingerprint, patch_graph_fingerprint
 from graphquilt.jobs.store import Record, Store, store_name
-from graphquilt.linalg.motions import Motions
 from graphquilt.patches import (
     Conductance,
     Limits,
@@ -27,21 +23,17 @@ from graphquilt.patches import (
     Partitioner,
     PatchGraph,
     Resistance,
-    is_large,
-    merge_small,
-    patch_graph,
-    smallest_cluster,
 )
-from graphquilt.progress import ProgressCallback, report
 
 __all__ = [
     "Cutting",
-    "cut",
+    "check_patch_graph",
     "default_degree",
     "default_overlap",
     "default_patches",
     "keep_patch_graph",
     "stored_patch_graph",
+    "write_patch_graph",
 ]
 
 _log = logging.getLogger(__name__)
@@ -147,6 +139,13 @@ class Cutting:
         if self.overlap is not None:
             object.__setattr__(self, "overlap", (int(self.overlap[0]), int(self.overlap[1])))
 
+    @classmethod
+    def given(cls, n_patches: int | None, cutting: Cutting | None) -> Cutting:
+        """Return the cutting of a call that takes a number of patches or a whole cutting."""
+        if n_patches is not None and cutting is not None:
+            raise InputError(f"give n_patches ({n_patches}) or cutting ({cutting}), not both.")
+        return cls(n_patches) if cutting is None else cutting
+
     def resolved(self, *, dim: int, n_nodes: int, seed: int, free: bool = True, large: bool = False) -> Cutting:
         """Return the same cutting with every default filled in for one graph.
 
@@ -168,144 +167,24 @@ class Cutting:
         )
 
 
-def cut(
-    graph: Graph,
-    cutting: Cutting = Cutting(),
-    *,
-    dim: int,
-    motions: Motions = Motions(),
-    seed: int = 0,
-    store: Store | None = None,
-    progress: ProgressCallback | None = None,
-) -> PatchGraph:
-    """Cut a graph into overlapping patches: partition, merge small clusters, build the patch graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        Connected, unless nothing is free in ``motions``; see :meth:`graphquilt.Graph.largest_component`.
-    cutting : Cutting
-    dim : int
-        The dimension that the patches will be embedded in.
-    motions : Motions
-        The motions that alignment will have to undo. They decide how many nodes overlaps need: dim + 1 where patches
-        are rotated.
-    seed : int
-        Seed of the partition and of the patch graph.
-    store : Store, optional
-        Keeps the cluster labels as soon as they are known, and then the patch graph. What it has is not made again.
-    progress : callable, optional
-
-    Returns
-    -------
-    PatchGraph
-
-    Raises
-    ------
-    JobError
-        The store has patches of another graph, or patches that were cut in another way.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> ring = Graph(sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0)))
-    >>> cut(ring, Cutting(3), dim=2).n_patches
-    3
-    """
-    store = {} if store is None else store
-    cutting = cutting.resolved(dim=dim, n_nodes=graph.n_nodes, seed=seed, free=motions.free, large=is_large(graph))
-    settings = {"cutting": describe(cutting), "seed": seed}
-    if "patch_graph" in store:
-        try:
-            check_patch_graph(store, graph=graph, settings=settings)
-            return stored_patch_graph(store)
-        except FormatError as error:
-            _log.warning("the graph is cut again: %s", error)
-    assert cutting.overlap is not None
-    assert cutting.degree is not None
-    with measured() as cost:
-        _announce_components(graph, cutting, motions)
-        labels = _labels(graph, cutting, settings, store, progress)
-        report(progress, "partition", 1, 1)
-        patches = patch_graph(
-            graph,
-            labels,
-            degree=cutting.degree,
-            overlap=cutting.overlap,
-            edge_weight=cutting.edge_weight,
-            limits=cutting.limits,
-            components="error" if motions.free and cutting.components is None else "each",
-            seed=seed,
-            progress=progress,
-        )
-    if motions.rotate:
-        patches.check_dim(dim)
-    _write_patch_graph(store, patches, graph, {**settings, **cost})
-    return patches
-
-
-def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> None:
-    """Say at once, before the long work, what becomes of a graph in several components, and what else can be done."""
-    sizes = np.bincount(graph.components()) if graph.n_nodes else np.ones(1, dtype=np.int64)
-    if len(sizes) == 1:
-        return
-    if not motions.free or cutting.n_patches == 1:
-        largest = "--largest-component (in Python graph.largest_component())"
-        fate = f"all are embedded in one frame. To keep only the largest: {largest}"
-    elif cutting.components == "each":
-        fate = "each is aligned alone, so that where one lies relative to another is arbitrary"
-    else:
-        fate = (
-            "alignment relates two of them only through a patch that has nodes of both. Keep only the largest "
-            "(--largest-component), align each alone (--each-component), or embed all in one frame "
-            "(--embedder propagation)"
-        )
-    message = "the graph has %d components, and the largest has %d of %d nodes: %s."
-    _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
-
-
-def _labels(
-    graph: Graph, cutting: Cutting, settings: dict[str, object], store: Store, progress: ProgressCallback | None
-) -> Int64Array:
-    """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
-    settings = settings | {"graph": graph_fingerprint(graph)}
-    try:
-        record = store["labels"]
-        if dict(record.parameters) == settings:
-            return np.asarray(record.arrays["labels"])
-    except (KeyError, FormatError):
-        pass
-    assert cutting.partitioner is not None
-    assert not isinstance(cutting.partitioner, type)
-    assert cutting.overlap is not None
-    if isinstance(cutting.partitioner, Multilevel):
-        labels = cutting.partitioner.merge(far_clusters(store, graph, progress))
-    else:
-        options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
-        labels = cutting.partitioner(graph, **options)
-    labels = merge_small(graph, labels, smallest_cluster(cutting.overlap))
-    store["labels"] = Record({"labels": labels}, settings)
-    return labels
-
-
 def keep_patch_graph(
     store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
-    """Keep the patch graph in the store, or refuse if the store has another one."""
+    """Write the patch graph to a store, or refuse if the store has another one."""
     if "patch_graph" in store:
         check_patch_graph(store, graph=graph, patches=patches)
-        return
-    _write_patch_graph(store, patches, graph, settings)
+    else:
+        write_patch_graph(store, patches, graph, settings)
 
 
-def _write_patch_graph(
-    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None
+def write_patch_graph(
+    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
+    """Write the patch graph to a store, in the place of another one."""
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
     store["patch_graph"] = Record(patches.to_arrays(), parameters)
-    _remember(store)
 
 
 def check_patch_graph(
@@ -335,26 +214,11 @@ def check_patch_graph(
 
 
 def stored_patch_graph(store: Store) -> PatchGraph:
-    """Open the patch graph of a store; its node lists stay on disk until they are needed.
-
-    Those of a large one are checked once, and not again by every process that opens the job.
-    """
+    """Open the patch graph of a store; its node lists stay on disk until they are needed."""
     try:
         record = store["patch_graph"]
     except KeyError:
         raise JobError(
             f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run)."
         ) from None
-    remembers, known = getattr(store, "remembers", None), record.parameters.get("patches")
-    if remembers is not None and isinstance(known, str) and remembers("patch_graph"):
-        return PatchGraph.from_arrays(record.arrays, checked=known)
-    patches = PatchGraph.from_arrays(record.arrays)
-    _remember(store)
-    return patches
-
-
-def _remember(store: Store) -> None:
-    """Let a store that can note that its patch graph is valid."""
-    remember = getattr(store, "remember", None)
-    if remember is not None:
-        remember("patch_graph")
+    return PatchGraph.from_arrays(record.arrays)

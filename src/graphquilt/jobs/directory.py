@@ -12,10 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +32,13 @@ from graphquilt.files.checksums import (
     stamp,
 )
 from graphquilt.files.locks import folder_lock
-from graphquilt.graph.checked import remember_checked, remembered
 from graphquilt.jobs.store import Record
 
 __all__ = ["JOB", "DirectoryStore"]
 
 FORMAT = "graphquilt job"
 VERSION = 2
-_NAMES = ("quilt", "checked")  # of files that are no records
+_NAMES = ("quilt",)  # of files that are no records
 JOB = "quilt.json"  # the file that makes a folder a job
 _HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
@@ -50,7 +48,7 @@ class DirectoryStore:
 
     Parameters
     ----------
-    path : path
+    folder : path
         The job's folder; it is made when the first record is kept. A folder that holds other things is refused.
 
     Raises
@@ -74,32 +72,29 @@ class DirectoryStore:
     np.float64(2.0)
     """
 
-    shared: ClassVar[bool] = True  # workers in other processes reach the same folder
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
         self._verified: dict[str, list[int]] = {}
-        self._doubted: set[str] = set()
         self._check_job()
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
-        return type(self), (self.path,)
+        return type(self), (self.folder,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DirectoryStore) and self.path == other.path
+        return isinstance(other, DirectoryStore) and self.folder == other.folder
 
     def __hash__(self) -> int:
-        return hash(self.path)
+        return hash(self.folder)
 
-    def lock(self, *, share: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.files.locks.folder_lock`."""
-        return folder_lock(self.path, share=share, wait=wait)
+    def lock(self, *, shard: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Lock the job, or a shard of it, for this thread; see :func:`graphquilt.files.locks.folder_lock`."""
+        return folder_lock(self.folder, shard=shard, wait=wait)
 
     def __repr__(self) -> str:
-        return f"DirectoryStore({str(self.path)!r})"
+        return f"DirectoryStore({str(self.folder)!r})"
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self.folder)
 
     def __contains__(self, key: object) -> bool:
         try:
@@ -122,8 +117,7 @@ class DirectoryStore:
                     "another file. It has to be made again."
                 )
             if self._verified.get(key) != mark:
-                if not self._is_remembered(key, mark, marker):
-                    self._verify(data, marker)
+                self._verify(data, marker)
                 self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
@@ -135,55 +129,21 @@ class DirectoryStore:
                     f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {noted['dtype']} "
                     f"{tuple(noted['shape'])}. It has to be made again."
                 )
-        return Record(arrays, marker["parameters"])
+        return Record(arrays, marker["parameters"], marker["sha256"])
 
     def __setitem__(self, key: str, record: Record) -> None:
-        self._keep(key, record, None)
-
-    def remember(self, key: str) -> None:
-        """Note that the content of a large record has been checked, for all who open the job after this one."""
-        marker = self._marker(key)
-        data = self._data(key, marker)
-        if data is not None:
-            remember_checked(self.path, {key: stamp(data)}, {key: marker["sha256"]}, time.time_ns())
-
-    def remembers(self, key: str) -> bool:
-        """Return whether the content of a record has been checked, and its file is as it was then."""
-        try:
-            marker = self._marker(key)
-            data = self._data(key, marker)
-            return data is not None and self._is_remembered(key, stamp(data), marker)
-        except (KeyError, FormatError, FileNotFoundError):
-            return False
-
-    def _is_remembered(self, key: str, mark: list[int], marker: Mapping[str, Any]) -> bool:
-        return key not in self._doubted and remembered(self.path, {key: mark}) == {key: marker["sha256"]}
-
-    def forget(self, key: str) -> None:
-        """Read the record again when it is next asked for, whatever has been checked before."""
-        self._verified.pop(key, None)
-        self._doubted.add(key)
-
-    def adopt(self, key: str, record: Record, part: Path) -> None:
-        """Keep a record whose one array, a memory map, is in the file ``part`` of this folder, which is renamed."""
-        for array in record.arrays.values():
-            if isinstance(array, np.memmap):
-                with explained(self.path):
-                    array.flush()
-        self._keep(key, record, part)
-
-    def _keep(self, key: str, record: Record, part: Path | None) -> None:
-        """Write a record, whose data may be in the file ``part`` already."""
+        """Write a record; one array that is mapped from a ``.part`` file of this folder is not copied but renamed."""
         marker_path = self._marker_path(key)
         for name, array in record.arrays.items():
             if np.asanyarray(array).dtype.hasobject:
                 raise InputError(f"array {name} of {key} holds Python objects; a job holds only plain arrays.")
-        self.start()
-        check_inside(marker_path.parent, self.path)
+        self.create()
+        check_inside(marker_path.parent, self.folder)
         content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
-        with explained(self.path):
+        with explained(self.folder):
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             self._verified.pop(key, None)
+            part = _own_file(record, self.folder)
             if part is not None:
                 self._place_data(key, record, content, part)
             elif record.arrays:
@@ -191,12 +151,17 @@ class DirectoryStore:
             write_text(marker_path, sealed_text(content))
             sync_folder(marker_path.parent)
 
-    def start(self) -> None:
+    def digest(self, key: str) -> str:
+        """Return the digest of a record from its marker, without reading its data."""
+        checksum: str | None = self._marker(key).get("sha256")
+        return Record({}, {}, checksum).digest
+
+    def create(self) -> None:
         """Make the folder a job, if it is not one yet."""
-        path = self.path / JOB
+        path = self.folder / JOB
         if not path.exists():
-            with explained(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
+            with explained(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
                 write_text(path, sealed_text(_HEAD))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
@@ -221,7 +186,7 @@ class DirectoryStore:
             name: {"shape": list(array.shape), "dtype": array.dtype.str}
             for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
         }
-        # The old marker must not vouch for new data. Where the data is the same it stays, so that shares of a job
+        # The old marker must not vouch for new data. Where the data is the same it stays, so that shards of a job
         # that write one record at once do not take it from each other.
         if self._recorded_checksum(key) not in (None, content["sha256"]):
             self._marker_path(key).unlink(missing_ok=True)
@@ -239,7 +204,7 @@ class DirectoryStore:
         parts = key.split("/")
         if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key in _NAMES:
             raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, none of {_NAMES}.")
-        return self.path.joinpath(*parts[:-1], parts[-1] + ".json")
+        return self.folder.joinpath(*parts[:-1], parts[-1] + ".json")
 
     def _marker(self, key: str) -> dict[str, Any]:
         path = self._marker_path(key)
@@ -290,19 +255,19 @@ class DirectoryStore:
             )
 
     def _check_job(self) -> None:
-        path = self.path / JOB
-        if self.path.exists() and not self.path.is_dir():
-            raise JobError(f"{self.path} is a file; a job is a folder. Choose another place.")
+        path = self.folder / JOB
+        if self.folder.exists() and not self.folder.is_dir():
+            raise JobError(f"{self.folder} is a file; a job is a folder. Choose another place.")
         # Looked at before quilt.json, which another run may write at this moment and other things after it.
-        others = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+        others = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.is_dir() else []
         others = [name for name in others if not name.startswith("lock") and not name.endswith(".part")]
         try:
             head, whole = read_sealed(path)
         except (FileNotFoundError, NotADirectoryError):
             if others:
                 raise JobError(
-                    f"{self.path} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not a "
-                    "job. Choose a new or an empty folder."
+                    f"{self.folder} has no quilt.json but holds {len(others)} other things ({others[0]}, …): it is not "
+                    "a job. Choose a new or an empty folder."
                 ) from None
             return
         except FormatError:
@@ -327,6 +292,18 @@ def _are_arrays(marker: Mapping[str, Any]) -> bool:
     """Return whether the arrays of a marker have names, shapes and plain types."""
     arrays = marker.get("arrays")
     return isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
+
+
+def _own_file(record: Record, folder: Path) -> Path | None:
+    """Return the file in this folder that the one array of a record is mapped from, if it is."""
+    arrays = list(record.arrays.values())
+    if len(arrays) != 1 or not isinstance(arrays[0], np.memmap):
+        return None
+    part = Path(str(arrays[0].filename))
+    if part.suffix != ".part" or part.parent != folder:
+        return None
+    arrays[0].flush()
+    return part
 
 
 def _refuse_newer(path: Path, version: int) -> None:

@@ -26,13 +26,12 @@ from graphquilt.evaluate import (
     quality,
 )
 from graphquilt.graph import Graph
-from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.choosing import labels_used
 from graphquilt.jobs.description import fingerprint, plain
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.settings import Unknown
-from graphquilt.jobs.store import Record
+from graphquilt.jobs.settings import UnavailableEmbedder
+from graphquilt.jobs.store import Record, store_folder
+from graphquilt.jobs.tasks import patch_seed
 from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
@@ -177,7 +176,8 @@ def classify_job(
     if ids is not None and ids.dtype.kind in "iu":
         parts = {name: np.flatnonzero(np.isin(ids, nodes)) for name, nodes in parts.items()}
     split = fixed_split(parts, labels, seed=seed)
-    keep = job.store.path / "perceptrons.json" if isinstance(job.store, DirectoryStore) else None
+    folder = store_folder(job.store)
+    keep = None if folder is None else folder / "perceptrons.json"
     result = mlp_grid(X, labels, split, seed=seed, grid=grid, keep=keep, progress=progress)
     _keep(job, {"mlp": {"accuracy": result.accuracy, "perceptron": asdict(result.best)}})
     return result
@@ -211,7 +211,7 @@ def _one_encoder(job: Job, graph: Graph) -> FloatArray | None:
     patch = int(job.patch_graph.sizes.argmax())
     embedders = job.settings.embedders
     embedder = embedders[patch] if len(embedders) > 1 else embedders[0]
-    if isinstance(embedder, Unknown):
+    if isinstance(embedder, UnavailableEmbedder):
         return None
     seed = patch_seed(job.settings.seed, patch)
     try:

@@ -14,9 +14,9 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.files import array_file, beside, explained
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.store import store_folder
 
 __all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
 
@@ -130,7 +130,7 @@ def write_embedding(
 
 def job_ids(job: Job, n_nodes: int) -> AnyArray:
     """Return the ids that the nodes of a job came with, (n,)."""
-    kept = isinstance(job.store, DirectoryStore) and job.settings.source.graph is not None
+    kept = store_folder(job.store) is not None and job.settings.source.graph is not None
     if kept or "node_ids" in job.store:
         return node_ids(job.store, n_nodes)
     ids = None if job.graph is None else job.graph.node_ids

@@ -13,11 +13,11 @@ from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
-from graphquilt.jobs.settings import JobSettings, Unknown
+from graphquilt.jobs.result import Result
+from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
@@ -35,7 +35,7 @@ def stitch_files(
     store: Store | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
-) -> QuiltResult:
+) -> Result:
     """Stitch embeddings that exist already, from files or from memory, into one; ``graphquilt stitch`` does the same.
 
     Parameters
@@ -53,7 +53,7 @@ def stitch_files(
 
     Returns
     -------
-    QuiltResult
+    Result
         One row per id, and the ids in ``node_ids``.
 
     Examples
@@ -67,7 +67,7 @@ def stitch_files(
     job = foreign_job({} if store is None else store, patches, recipe)
     alignment = job.stitch(executor=executor, progress=progress)
     ids = job.store["node_ids"].arrays["node_ids"]
-    return QuiltResult(job.embedding, job.patch_graph, job.patches, alignment, np.asarray(ids))
+    return Result(job.embedding, job.patch_graph, job.patches, alignment, np.asarray(ids))
 
 
 def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) -> Job:
@@ -88,9 +88,12 @@ def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) ->
         _check_same(store, patch_graph)
         keep_patch_graph(store, patch_graph, None)
         store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
+        parameters = {"embedder": described, "seed": 0, "patches": patch_graph_fingerprint(patch_graph)}
         for k, patch in enumerate(numbered.patches):
-            _keep_embedding(store, k, np.asarray(patch.coordinates)[np.argsort(patch.nodes)], described)
-    return Job.begin(store, JobSettings(embedder=Unknown(described, dim, Motions(scale=True)), recipe=recipe))
+            _keep_embedding(store, k, np.asarray(patch.coordinates)[np.argsort(patch.nodes)], parameters)
+    return Job.begin(
+        store, JobSettings(embedder=UnavailableEmbedder(described, dim, Motions(scale=True)), recipe=recipe)
+    )
 
 
 def _edges(numbered: Numbered, dim: int) -> Sequence[Sequence[int]]:
@@ -113,8 +116,8 @@ def _check_same(store: Store, patch_graph: PatchGraph) -> None:
             )
 
 
-def _keep_embedding(store: Store, patch: int, X: FloatArray, described: dict[str, object]) -> None:
-    key, parameters = patch_key(patch, "embedding"), {"embedder": described, "seed": 0}
+def _keep_embedding(store: Store, patch: int, X: FloatArray, parameters: dict[str, object]) -> None:
+    key = patch_key(patch, "embedding")
     if key in store:
         if fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
             raise JobError(f"{store_name(store)} has other coordinates for patch {patch}. Use another folder.")

@@ -18,7 +18,7 @@ from graphquilt.graph.references import large_file
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.store import Record, Store, store_name
+from graphquilt.jobs.store import Record, Store, store_folder, store_name
 
 __all__ = ["graph_damage", "is_kept", "keep_graph", "node_ids", "open_graph"]
 
@@ -27,17 +27,19 @@ _IDS = "node_ids"
 _log = logging.getLogger(__name__)
 
 
-def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
+def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
     """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
-    store.start()  # first: a folder with a graph and nothing else in it is not known as a job
+    job = store_folder(store)
+    assert job is not None
+    DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
     folder = "graph"
-    with explained(store.path):
-        if graph.folder is not None and Path(graph.folder) != store.path / "graph":
+    with explained(job):
+        if graph.folder is not None and Path(graph.folder) != job / "graph":
             folder = graph.folder
         else:
-            check_inside(store.path / "graph", store.path)
+            check_inside(job / "graph", job)
             file = large_file(graph.features)
-            graph.save(store.path / "graph") if file is None else _save_referring(graph, store.path / "graph", file)
+            graph.save(job / "graph") if file is None else _save_referring(graph, job / "graph", file)
     ids = graph.node_ids
     arrays = {} if ids is None else {_IDS: ids.astype(str) if ids.dtype.hasobject else ids}
     store[_IDS] = Record(arrays, {"n_nodes": graph.n_nodes, "ids": "0..n-1" if ids is None else "given"})
@@ -52,7 +54,7 @@ def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
     attach(folder, features=features)
 
 
-def is_kept(store: DirectoryStore, source: Source, graph: Graph) -> bool:
+def is_kept(store: Store, source: Source, graph: Graph) -> bool:
     """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
     what = "node ids are"
     try:
@@ -101,9 +103,8 @@ def graph_damage(store: Store, source: Source) -> tuple[list[str], list[str]]:
 
 
 def _folder(store: Store, source: Source) -> Path | None:
-    if source.graph is None or not isinstance(store, DirectoryStore):
-        return None
-    return store.path / source.graph
+    folder = store_folder(store)
+    return None if source.graph is None or folder is None else folder / source.graph
 
 
 def node_ids(store: Store, n_nodes: int) -> AnyArray:

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +20,27 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import beside, check_disk, explained
 from graphquilt.graph import Graph
 from graphquilt.graph.files import with_checksums
-from graphquilt.jobs.cutting import cut, stored_patch_graph
+from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
-from graphquilt.jobs.measurement import measured
-from graphquilt.jobs.passes import share_name
-from graphquilt.jobs.patch_data import PatchData, surveyed
+from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_embedding import embed_patches
+from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
 from graphquilt.jobs.records import graph_fingerprint, patch_key
 from graphquilt.jobs.settings import (
     JobSettings,
-    check_change,
-    check_made,
+    check_compatible,
+    check_matches_records,
     keep_settings,
     readable_settings,
     stored_settings,
 )
-from graphquilt.jobs.stitching import row_weights, stitch
-from graphquilt.jobs.store import Record, Store, locked, store_name
-from graphquilt.jobs.stored import StoredPatches
+from graphquilt.jobs.source import Source
+from graphquilt.jobs.steps import cut_graph, row_weights, stitch
+from graphquilt.jobs.store import Record, Store, combined_digest, locked, store_folder, store_name
+from graphquilt.jobs.sweeps import shard_name
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -87,26 +87,51 @@ class Job:
 
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Begin a job, or go on with the one that the store has.
+        """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
+        stored, damage = readable_settings(store)
+        start = cls.create if stored is None and damage is None else cls.resume
+        return start(store, settings, graph)
+
+    @classmethod
+    def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
+        """Create a job.
 
         Parameters
         ----------
         store : Store
-            A :class:`graphquilt.DirectoryStore` also gets a copy of the graph and the ids of its nodes.
+            One in a folder also gets a copy of the graph and the ids of its nodes.
         settings : JobSettings
             Defaults are filled in for the graph.
         graph : Graph, optional
-            Without it, the graph is read from ``settings.source``, or opened where the store has it already. A store
-            with patches and neither is a job without a graph: its patches can be embedded and stitched.
+            Without it, the graph is read from ``settings.source``. A store with patches and neither is a job without a
+            graph: its patches can be embedded and stitched.
+        """
+        source = settings.source
+        if graph is None:
+            source = source.identified()
+            if source.path is not None or "patch_graph" not in store:
+                graph = source.read()
+        return cls._with_graph(store, settings, source, graph, keep=True)
+
+    @classmethod
+    def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
+        """Resume the job of a store, perhaps with settings that keep what has been made.
+
+        Parameters
+        ----------
+        store : Store
+        settings : JobSettings
+        graph : Graph, optional
+            Without it, the graph is opened where the store has it, or read from ``settings.source`` if that has
+            changed.
 
         Raises
         ------
         JobError
             The store has a job with other input, or one that was cut or embedded in another way.
         """
-        source = settings.source
-        given = graph is not None or source.path is not None
         stored, damage = readable_settings(store)
+        source, given = settings.source, graph is not None or settings.source.path is not None
         if damage is not None and not given and "patch_graph" in store:
             raise damage
         keep = stored is None
@@ -123,6 +148,22 @@ class Job:
                     keep = True
             if graph is None and (source.path is not None or "patch_graph" not in store):
                 graph = source.read()
+        return cls._with_graph(store, settings, source, graph, keep=keep, stored=stored, damage=damage, given=given)
+
+    @classmethod
+    def _with_graph(
+        cls,
+        store: Store,
+        settings: JobSettings,
+        source: Source,
+        graph: Graph | None,
+        *,
+        keep: bool,
+        stored: JobSettings | None = None,
+        damage: FormatError | None = None,
+        given: bool = False,
+    ) -> Job:
+        """Return the job of a graph; ``keep`` writes the graph to the folder of the store, if it has one."""
         graph = None if graph is None else with_checksums(graph)
         source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
         settings = replace(settings, source=source).resolved(graph)
@@ -139,13 +180,14 @@ class Job:
         if stored is not None:
             settings = replace(settings, source=stored.source)
         if damage is not None:
-            check_made(store, settings)
+            check_matches_records(store, settings)
             _log.warning("the settings are written again: %s", damage)
-        if graph is not None and isinstance(store, DirectoryStore):
+        folder = store_folder(store)
+        if graph is not None and folder is not None:
             if keep or (given and not is_kept(store, settings.source, graph)):
                 with locked(store):
                     settings = replace(settings, source=keep_graph(store, settings.source, graph))
-            graph = with_checksums(graph, str(store.path / str(settings.source.graph)))
+            graph = with_checksums(graph, str(folder / str(settings.source.graph)))
         job = cls(store, settings, graph)
         job._revise(stored, settings, None)
         return job
@@ -166,7 +208,8 @@ class Job:
                 f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
-        if isinstance(store, DirectoryStore) and not store.path.exists():
+        folder = store_folder(store)
+        if folder is not None and not folder.exists():
             raise JobError(f"{store_name(store)} does not exist; check the path, or make a job there (graphquilt run).")
         if settings is None:
             raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run).")
@@ -195,10 +238,10 @@ class Job:
             return
         if only is not None and len(only) == 0:
             return  # a share of no patches writes nothing, and two of them do not stop each other
-        with locked(self.store, share_name(only)):
+        with locked(self.store, shard_name(only)):
             stored, _ = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
-                check_change(self.store, stored, settings)
+                check_compatible(self.store, stored, settings)
             keep_settings(self.store, settings)
 
     def choose(self, labels: npt.ArrayLike) -> Job:
@@ -229,11 +272,11 @@ class Job:
         return stored_patch_graph(self.store)
 
     @property
-    def patches(self) -> StoredPatches:
+    def patches(self) -> EmbeddedPatches:
         """The embedded patches of all runs, each opened when needed."""
         recipe = self.settings.recipe
         node_sets = self.patch_graph.repeat(recipe.runs).node_sets
-        return StoredPatches(self.store, node_sets)
+        return EmbeddedPatches(self.store, node_sets, settings=self.settings, graph=self.graph)
 
     @property
     def weights(self) -> Sequence[Float64Array] | None:
@@ -253,9 +296,14 @@ class Job:
         if "alignment" not in self.store:
             raise JobError(f"{self.name} is not aligned yet; {self._next_step('align it first')}")
         record = self.store["alignment"]
-        changes = differences(record.parameters, self.settings.stitching)
+        wanted = self.settings.stitching
+        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
         if changes:
             raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('align it again')}")
+        if record.parameters.get("embeddings") != self._embeddings_digest():
+            raise JobError(
+                f"patches of {self.name} were embedded again after it was aligned; {self._next_step('align it again')}"
+            )
         return Alignment.from_arrays(record.arrays)
 
     @property
@@ -294,22 +342,13 @@ class Job:
 
     def cut(self, *, progress: ProgressCallback | None = None) -> PatchGraph:
         """Cut the graph into patches, or open the patches that were cut; see :func:`graphquilt.cut`."""
-        settings = self.settings
         try:
             whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
         except FormatError:
             whole = False
         lock = contextlib.nullcontext() if whole else locked(self.store)
         with lock:
-            return cut(
-                self._need_graph(),
-                settings.cutting,
-                dim=settings.dim,
-                motions=settings.motions,
-                seed=settings.seed,
-                store=self.store,
-                progress=progress,
-            )
+            return cut_graph(self._need_graph(), self.settings, self.store, progress)
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
         """Write the data of every patch, so that each can be embedded on a machine that does not have the graph.
@@ -319,10 +358,11 @@ class Job:
         settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
         embedder, start = settings.embedders[0], settings.recipe.start
         with locked(self.store):
-            survey = (
-                surveyed(self.store, graph, embedder, settings.seed, node_sets, progress=progress) if start else None
-            )
-            data = PatchData(graph, node_sets, survey)
+            survey = None
+            if start:
+                patches = self.patch_graph
+                survey = survey_graph(self.store, graph, embedder, settings.seed, patches, progress=progress)
+            data = PatchInputs(graph, node_sets, survey)
             for k in range(len(node_sets)):
                 key = patch_key(k, "graph")
                 if key not in self.store or not data.suits(self.store[key].parameters):
@@ -356,7 +396,7 @@ class Job:
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:
-            check_change(self.store, stored, settings)  # another share may have begun with other settings meanwhile
+            check_compatible(self.store, stored, settings)  # another share may have begun with other settings meanwhile
         return patches
 
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
@@ -369,28 +409,31 @@ class Job:
             _ = self.embedding
             return self.alignment
         self._check_embedded()
-        with locked(self.store), self._room((patch_graph.n_nodes, settings.dim)) as out:
-            with measured() as cost:
+        with locked(self.store), self._open_output((patch_graph.n_nodes, settings.dim)) as out:
+            with resource_usage() as cost:
                 alignment, X = stitch(
                     patch_graph,
                     self.patches,
-                    motions=settings.motions,
-                    recipe=settings.recipe,
-                    graph=self.graph,
                     executor=executor,
                     progress=progress,
                     out=out,
                 )
-            record = Record(alignment.to_arrays(), settings.stitching)
+            made_from = {"embeddings": self._embeddings_digest()}
+            record = Record(alignment.to_arrays(), {**settings.stitching, **made_from})
             self.store["alignment"] = record
             parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
-            embedding = Record({"embedding": X}, {**parameters, **cost})
-            if isinstance(self.store, DirectoryStore):
-                self.store.adopt("embedding", embedding, Path(str(getattr(X, "filename"))))  # noqa: B009
-            else:
-                self.store["embedding"] = embedding
+            self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
         report(progress, "embedding", 1, 1)
         return alignment
+
+    def _embeddings_digest(self) -> str | None:
+        """Return the digest of all embedded patches with their nodes, or None if some are missing or damaged."""
+        n_patches = self.settings.recipe.runs * self.patch_graph.n_patches
+        keys = ["patch_graph", *(patch_key(k, "embedding") for k in range(n_patches))]
+        try:
+            return combined_digest(self.store, keys)
+        except (KeyError, FormatError):
+            return None
 
     def _next_step(self, alignment: str) -> str:
         """Return the command that leads to an embedding: patches come before the alignment."""
@@ -401,7 +444,7 @@ class Job:
 
     def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job where it has one."""
-        if not isinstance(self.store, DirectoryStore):
+        if store_folder(self.store) is None:
             return shlex.join(["graphquilt", word, "JOB", *flags])
         return shlex.join(["graphquilt", word, short_path(self.name), *flags])
 
@@ -449,12 +492,12 @@ class Job:
         return self.graph
 
     @contextlib.contextmanager
-    def _room(self, shape: tuple[int, int]) -> Iterator[FloatArray | None]:
+    def _open_output(self, shape: tuple[int, int]) -> Iterator[FloatArray | None]:
         """Lend an array in a file, because the embedding of a large graph does not fit into memory."""
-        if not isinstance(self.store, DirectoryStore):
+        folder, kind = store_folder(self.store), np.dtype(self.settings.recipe.precision)
+        if folder is None:
             yield None
             return
-        folder, kind = self.store.path, np.dtype(self.settings.recipe.precision)
         check_disk(folder, shape[0] * shape[1] * kind.itemsize, "the embedding")
         with beside(folder / "embedding.npy") as part:
             with explained(folder):

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-__all__ = ["measured", "peak_memory"]
+__all__ = ["peak_memory", "resource_usage"]
 
 
 def peak_memory() -> int:
@@ -18,12 +18,12 @@ def peak_memory() -> int:
 
 
 @contextlib.contextmanager
-def measured() -> Iterator[dict[str, float]]:
+def resource_usage() -> Iterator[dict[str, float]]:
     """Measure the block: the dict has its ``seconds``, ``cpu_seconds`` and ``peak_memory`` of the process at its end.
 
     Examples
     --------
-    >>> with measured() as cost:
+    >>> with resource_usage() as cost:
     ...     pass
     >>> sorted(cost)
     ['cpu_seconds', 'peak_memory', 'seconds']

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.jobs.embedding import QuiltResult
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.result import Result
 
 __all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
 
@@ -49,7 +49,7 @@ class Neighbours:
 
 
 def neighbours(
-    embedding: npt.ArrayLike | QuiltResult | Job,
+    embedding: npt.ArrayLike | Result | Job,
     node: int | str,
     *,
     k: int = 10,
@@ -60,7 +60,7 @@ def neighbours(
 
     Parameters
     ----------
-    embedding : float array (n, d), QuiltResult or Job
+    embedding : float array (n, d), Result or Job
         An array may be a memory map.
     node : int or str
         The id of a node; a number of the row where there are no ids.
@@ -94,11 +94,11 @@ def neighbours(
 
 
 def _rows_and_ids(
-    embedding: npt.ArrayLike | QuiltResult | Job, ids: npt.ArrayLike | None
+    embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None
 ) -> tuple[AnyArray, AnyArray | None]:
-    if isinstance(embedding, Job | QuiltResult):
+    if isinstance(embedding, Job | Result):
         X = embedding.embedding
-        own = embedding.node_ids if isinstance(embedding, QuiltResult) else job_ids(embedding, len(X))
+        own = embedding.node_ids if isinstance(embedding, Result) else job_ids(embedding, len(X))
         return X, own if ids is None else np.asarray(ids)
     X = np.asanyarray(embedding)
     if X.ndim != 2 or X.dtype.kind not in "fiu":

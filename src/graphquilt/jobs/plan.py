@@ -14,7 +14,6 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.errors import JobError, counted
 from graphquilt.graph import Graph
-from graphquilt.jobs.calls import patch_seed
 from graphquilt.jobs.costs import (
     SPARE,
     Sizes,
@@ -24,11 +23,12 @@ from graphquilt.jobs.costs import (
     graph_plans,
     stitching_plans,
 )
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.measurement import peak_memory
 from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.records import graph_of, patch_key
+from graphquilt.jobs.store import store_folder
+from graphquilt.jobs.tasks import patch_seed
 from graphquilt.jobs.workers import Processes
 from graphquilt.progress import ProgressCallback, report
 
@@ -136,7 +136,7 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
         n_patch_edges=len(repeated.edges),
         overlap=float(patch_graph.overlaps.mean()) if len(patch_graph.edges) else 0.0,
     )
-    folder = job.store.path if isinstance(job.store, DirectoryStore) else Path()
+    folder = store_folder(job.store) or Path()
     return _plan((embedding, *_stitching(measured, recipe, lanes)), memory, folder)
 
 

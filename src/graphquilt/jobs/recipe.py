@@ -60,7 +60,7 @@ class Recipe:
         Whether patches get a shared start, where the embedder has one; see :class:`graphquilt.embedders.Embedder`.
     coverage : float
         Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
-        power; 0 counts all rows alike.
+        power; 0 counts all rows alike, and so does the default in a job without a graph.
     refine : int
         Sweeps of generalised Procrustes analysis after synchronization; see :func:`graphquilt.refine`.
     robust : bool
@@ -80,11 +80,11 @@ class Recipe:
     Examples
     --------
     >>> from graphquilt.embedders import SVD
-    >>> Recipe.shared().tuned(SVD(8)) == SVD(8)
+    >>> Recipe.shared().apply_to(SVD(8)) == SVD(8)
     True
     """
 
-    name: str = "own"
+    name: str = "custom"
     _: KW_ONLY
     runs: int = 1
     start: bool = True
@@ -148,28 +148,28 @@ class Recipe:
             raise InputError(f"'{name}' is not a recipe; choose one of {', '.join(known)}.")
         return known[name]
 
-    def changed(self, **changes: object) -> Recipe:
+    def replace(self, **changes: object) -> Recipe:
         """Return the recipe with other values; its name then says that it was changed.
 
         Examples
         --------
-        >>> Recipe.paper().changed(runs=3).runs, Recipe.paper().changed() == Recipe.paper()
+        >>> Recipe.paper().replace(runs=3).runs, Recipe.paper().replace() == Recipe.paper()
         (3, True)
         """
         differing = {name: value for name, value in changes.items() if getattr(self, name) != value}
         if not differing:
             return self
-        name = self.name if self.name == "own" else f"{self.name.removesuffix(', changed')}, changed"
+        name = self.name if self.name == "custom" else f"{self.name.removesuffix(', changed')}, changed"
         return dataclasses.replace(self, **{"name": name, **differing})  # type: ignore[arg-type]
 
-    def tuned(self, embedder: E) -> E:
+    def apply_to(self, embedder: E) -> E:
         """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.
 
         Examples
         --------
         >>> from graphquilt.embedders import VGAE
-        >>> recipe = Recipe("own", negatives=1)
-        >>> recipe.tuned(VGAE(8)).negatives, recipe.tuned(VGAE(8, negatives=3)).negatives
+        >>> recipe = Recipe("custom", negatives=1)
+        >>> recipe.apply_to(VGAE(8)).negatives, recipe.apply_to(VGAE(8, negatives=3)).negatives
         (1, 3)
         """
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
@@ -196,7 +196,7 @@ class Recipe:
             return self
         name = type(embedders[0]).__name__
         _log.warning("%s does not depend on the seed, so %d runs would be equal: one is made", name, self.runs)
-        return self.changed(runs=1)
+        return self.replace(runs=1)
 
     def align_options(self, free: Motions) -> AlignOptions:
         """Return the options of alignment for embeddings with these free motions."""
@@ -216,5 +216,5 @@ def check_recipe(recipe: object) -> None:
     if not isinstance(recipe, Recipe):
         raise InputError(
             f"recipe is a Recipe, not {recipe!r}: pass Recipe.shared(), Recipe.reconstruction(), Recipe.paper() or "
-            "one of your own."
+            "your own Recipe(...)."
         )

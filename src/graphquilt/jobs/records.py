@@ -47,8 +47,6 @@ def graph_fingerprint(graph: Graph) -> str:
 
 def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
     """Return the fingerprint of node sets and patch edges, whatever the type of the node ids."""
-    if patch_graph.fingerprint is not None:
-        return patch_graph.fingerprint
     sets = patch_graph.node_sets
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)

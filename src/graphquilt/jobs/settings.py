@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
 import graphquilt
+from graphquilt.embedders import Propagation
+from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
@@ -26,20 +28,24 @@ from graphquilt.patches import is_large
 
 __all__ = [
     "JobSettings",
-    "Unknown",
-    "check_change",
-    "check_made",
+    "UnavailableEmbedder",
+    "check_compatible",
+    "check_matches_records",
+    "default_embedders",
     "keep_settings",
     "readable_settings",
+    "resolve_recipe",
     "stored_settings",
 ]
 
 VERSION = 1
+DIM = 64  # dimensions, unless others are asked for
+Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, or one for each
 _KEY = "settings"
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnavailableEmbedder:
     """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
 
     It is compared by its description, so that a job goes on with the object that it was begun with.
@@ -72,9 +78,9 @@ class JobSettings:
     source : Source
     """
 
-    embedder: Embedder | tuple[Embedder, ...]
+    embedder: Embedders
     cutting: Cutting = Cutting()
-    recipe: Recipe = Recipe()
+    recipe: Recipe = Recipe.shared()
     seed: int = 0
     source: Source = Source()
 
@@ -114,18 +120,16 @@ class JobSettings:
 
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
-        tuned = tuple(self.recipe.tuned(embedder) for embedder in self.embedders)
-        cutting, recipe = self.cutting, self.recipe.without_copies(tuned)
+        embedders, recipe = resolve_recipe(self.embedders, self.recipe, graph)
+        cutting = self.cutting
         if graph is not None:
-            if any(shares_start(embedder) and not shares_start(embedder, graph) for embedder in tuned):
-                recipe = dataclasses.replace(recipe, start=False)
-            free = common_motions(tuned, start=recipe.start).free
+            free = common_motions(embedders, start=recipe.start).free
             cutting = cutting.resolved(
                 dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed, free=free, large=is_large(graph)
             )
         return dataclasses.replace(
             self,
-            embedder=tuned if isinstance(self.embedder, tuple) else tuned[0],
+            embedder=embedders if isinstance(self.embedder, tuple) else embedders[0],
             cutting=cutting,
             recipe=recipe,
         )
@@ -162,25 +166,45 @@ class JobSettings:
                 f"versions up to {VERSION}. Use the newer graphquilt that made it."
             )
         try:
-            motions = Motions(**restored_values(parameters["motions"], Unknown))  # type: ignore[arg-type]
+            motions = Motions(**restored_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
                 raise ValueError(f"dim {dim!r} and seed {seed!r} are not both whole numbers from 0")
 
             def embedder(description: object) -> Embedder:
-                return restored(description, lambda text: Unknown(text, dim, motions))  # type: ignore[return-value]
+                return restored(description, lambda text: UnavailableEmbedder(text, dim, motions))  # type: ignore[return-value]
 
             described = parameters["embedder"]
             several = isinstance(described, list)
             return cls(
                 embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
-                cutting=Cutting(**restored_values(parameters["cutting"], Unknown)),  # type: ignore[arg-type]
-                recipe=Recipe(**restored_values(parameters["recipe"], Unknown)),  # type: ignore[arg-type]
+                cutting=Cutting(**restored_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
+                recipe=Recipe(**restored_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
                 seed=seed,
-                source=Source(**restored_values(parameters["source"], Unknown)),  # type: ignore[arg-type]
+                source=Source(**restored_values(parameters["source"], UnavailableEmbedder)),  # type: ignore[arg-type]
             )
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error
+
+
+def default_embedders(given: EmbedderLike | Sequence[EmbedderLike] | None, dim: int | None = None) -> Embedders:
+    """Return what was given as one embedder, or as one for each patch; by default Propagation."""
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return tuple(as_embedder(one, dim) for one in given)
+    return Propagation(DIM if dim is None else dim) if given is None else as_embedder(given, dim)
+
+
+def resolve_recipe(
+    embedders: tuple[Embedder, ...], recipe: Recipe, graph: Graph | None
+) -> tuple[tuple[Embedder, ...], Recipe]:
+    """Return the embedders as the recipe sets them, and the recipe as far as they and the graph allow it."""
+    tuned = tuple(recipe.apply_to(embedder) for embedder in embedders)
+    recipe = recipe.without_copies(tuned)
+    if graph is None:  # the default counts rows by coverage, which takes a graph
+        return tuned, dataclasses.replace(recipe, coverage=0.0) if recipe == Recipe.shared() else recipe
+    if any(shares_start(one) and not shares_start(one, graph) for one in tuned):
+        recipe = dataclasses.replace(recipe, start=False)
+    return tuned, recipe
 
 
 def stored_settings(store: Store) -> JobSettings | None:
@@ -211,7 +235,7 @@ def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | N
         return None, error
 
 
-def check_made(store: Store, now: JobSettings) -> None:
+def check_matches_records(store: Store, now: JobSettings) -> None:
     """Refuse settings in the place of damaged ones if the records that were made show that they were others."""
     if "patch_graph" not in store:
         return
@@ -228,7 +252,8 @@ def check_made(store: Store, now: JobSettings) -> None:
     if patch_key(recipe.runs * n_patches, "embedding") in store:
         before["runs"], asked["runs"] = f"over {recipe.runs}", recipe.runs
     if "alignment" in store:
-        before["stitching"], asked["stitching"] = dict(store["alignment"].parameters), now.stitching
+        made = store["alignment"].parameters
+        before["stitching"], asked["stitching"] = {name: made.get(name) for name in now.stitching}, now.stitching
     changes = differences(before, asked)
     if changes:
         raise JobError(
@@ -242,7 +267,7 @@ def keep_settings(store: Store, settings: JobSettings) -> None:
     store[_KEY] = Record({}, settings.to_parameters())
 
 
-def check_change(store: Store, before: JobSettings, now: JobSettings) -> None:
+def check_compatible(store: Store, before: JobSettings, now: JobSettings) -> None:
     """Refuse settings that do not go with what has been made."""
     if "patch_graph" not in store:
         return

@@ -13,10 +13,11 @@ from graphquilt.errors import FormatError, JobError
 from graphquilt.jobs.advice import Advice, cut_advice, fit_advice
 from graphquilt.jobs.choosing import signal_in_words
 from graphquilt.jobs.description import fingerprint
+from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import graph_damage
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.store import Store
+from graphquilt.jobs.store import Store, store_folder
 
 __all__ = ["JobStatus", "job_status"]
 
@@ -96,6 +97,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
     if not whole:
         advice = cut_advice(job)
     damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
+    folder = store_folder(job.store)
+    unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -107,7 +110,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
-        damaged=damaged + [text for key in _keys(job, whole) for text in _damage(job.store, key)] if verify else None,
+        damaged=damaged + [text for key in _keys(job, whole) for text in _damage(unread, key)] if verify else None,
         unverified=unverified if verify else None,
         next=_next(job) if whole else _cut(job, advice),
     )
@@ -146,9 +149,6 @@ def _keys(job: Job, cut: bool) -> Iterator[str]:
 
 
 def _damage(store: Store, key: str) -> Iterator[str]:
-    forget = getattr(store, "forget", None)
-    if forget is not None:
-        forget(key)
     try:
         store[key]
     except KeyError:

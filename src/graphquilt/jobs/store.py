@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
-from graphquilt.arrays import AnyArray
+import numpy as np
 
-__all__ = ["Parameters", "Record", "Store", "is_shared", "locked", "store_name"]
+from graphquilt.arrays import AnyArray
+from graphquilt.jobs.description import fingerprint
+
+__all__ = ["Parameters", "Record", "Store", "combined_digest", "locked", "record_digest", "store_folder", "store_name"]
 
 Parameters = Mapping[str, object]
 
@@ -24,6 +30,8 @@ class Record:
         Numbers, booleans or fixed-width text; never Python objects.
     parameters : mapping
         Anything that JSON can hold. Parameters are compared by value when a job is resumed.
+    checksum : str, optional
+        That of the arrays, where the store knows it.
 
     Examples
     --------
@@ -34,15 +42,22 @@ class Record:
 
     arrays: Mapping[str, AnyArray]
     parameters: Parameters = field(default_factory=dict)
+    checksum: str | None = None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What records that are made from this one name: the same for the same arrays, and another for others."""
+        if self.checksum is not None:
+            return self.checksum[:16]
+        return fingerprint(*(np.atleast_1d(array) for _, array in sorted(self.arrays.items())))
 
 
 class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
-    A store may also have ``shared = True``, which says that a pickled copy of it in another process reaches the same
-    records; workers then read and write it themselves. It may have ``lock(share=None, wait=False)``, a context
-    manager that keeps other runs away; with ``wait`` it waits until they have gone. And it may have ``remember(key)``
-    and ``remembers(key)``, so that a large record is checked once and not in every process.
+    A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
+    copy of the store and read and write it themselves. And it may have ``lock(shard=None, wait=False)``, a context
+    manager that keeps other runs away; with ``wait`` it waits until they have gone.
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -58,15 +73,15 @@ class Store(Protocol):
         ...
 
 
-def is_shared(store: Store) -> bool:
-    """Return whether workers in other processes reach the same records.
+def store_folder(store: Store) -> Path | None:
+    """Return the folder of a store, or None where its records are in memory.
 
     Examples
     --------
-    >>> is_shared({})
-    False
+    >>> store_folder({}) is None
+    True
     """
-    return bool(getattr(store, "shared", False))
+    return getattr(store, "folder", None)
 
 
 def store_name(store: Store) -> str:
@@ -74,7 +89,18 @@ def store_name(store: Store) -> str:
     return "this store" if isinstance(store, dict) else str(store)
 
 
-def locked(store: Store, share: str | None = None, *, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Lock a store for this run, or one share of it; stores without a lock are left as they are."""
+def locked(store: Store, shard: str | None = None, *, wait: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Lock a store for this run, or one shard of it; stores without a lock are left as they are."""
     lock = getattr(store, "lock", None)
-    return contextlib.nullcontext() if lock is None else lock(share=share, wait=wait)
+    return contextlib.nullcontext() if lock is None else lock(shard=shard, wait=wait)
+
+
+def record_digest(store: Store, key: str) -> str:
+    """Return the digest of a record; a store in a folder knows it without reading the arrays."""
+    known = getattr(store, "digest", None)
+    return store[key].digest if known is None else known(key)
+
+
+def combined_digest(store: Store, keys: Iterable[str]) -> str:
+    """Return the digest of several records together."""
+    return hashlib.sha256("".join(record_digest(store, key) for key in keys).encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,8 +50,8 @@ class PatchGraph:
         Number of nodes that the two patches of each edge share.
     component : int array (p,)
         The component of each patch.
-    fingerprint : str or None
-        That of node sets and edges, where a store knows it.
+    settings : object
+        The settings that it was cut for, where :func:`graphquilt.cut` made it: the defaults of the next steps.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class PatchGraph:
     report: dict[str, Any] = field(default_factory=dict)
     overlaps: Int64Array = field(init=False)
     component: Int64Array = field(init=False)
-    fingerprint: str | None = field(init=False, default=None)
+    settings: object = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
@@ -216,11 +217,8 @@ class PatchGraph:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, AnyArray], *, checked: str | None = None) -> PatchGraph:
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
         """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
-
-        ``checked`` is the fingerprint of arrays that have been a valid patch graph before: these are taken as they are,
-        and the node lists are not read.
 
         Examples
         --------
@@ -244,15 +242,13 @@ class PatchGraph:
         except (ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"this is not a patch graph: its report is not JSON ({error}).") from error
         sets = NodeSets(arrays["nodes"], arrays["starts"])
-        if checked is None or "overlaps" not in arrays:
-            return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
-        taken = cls.__new__(cls)
-        values = {"node_sets": sets, "edges": np.array(edges), "n_nodes": int(n_nodes), "components": components}
-        values |= {"report": report, "overlaps": np.array(arrays["overlaps"]), "fingerprint": checked}
-        for name, value in values.items():
-            object.__setattr__(taken, name, value)
-        object.__setattr__(taken, "component", connected_parts(taken.edges, len(sets)))
-        return taken
+        return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
+
+    def with_settings(self, settings: object) -> PatchGraph:
+        """Return the patch graph with the settings it was cut for, which the next steps take as their defaults."""
+        carrying = copy.copy(self)
+        object.__setattr__(carrying, "settings", settings)
+        return carrying
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""

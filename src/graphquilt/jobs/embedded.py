@@ -12,15 +12,17 @@ from graphquilt.alignment.frames import FrameFit
 from graphquilt.alignment.overlap import checked_patch
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import FormatError, JobError
+from graphquilt.graph import Graph
 from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.store import Store, is_shared
+from graphquilt.jobs.settings import JobSettings
+from graphquilt.jobs.store import Store, store_folder
 from graphquilt.patches import LazySequence, Patch
 
-__all__ = ["StoredPatches"]
+__all__ = ["EmbeddedPatches"]
 
 
-class StoredPatches(LazySequence[Patch]):
+class EmbeddedPatches(LazySequence[Patch]):
     """The embedded patches of a store, each opened whenever it is asked for.
 
     Parameters
@@ -30,6 +32,9 @@ class StoredPatches(LazySequence[Patch]):
         Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
     which : sequence of int, optional
         The numbers of the patches; by default all of them in order.
+    settings : JobSettings, optional
+        How they were embedded: the defaults of :func:`graphquilt.stitch`.
+    graph : Graph, optional
     """
 
     def __init__(
@@ -38,14 +43,17 @@ class StoredPatches(LazySequence[Patch]):
         node_sets: Sequence[IntArray],
         *,
         which: Sequence[int] | None = None,
+        settings: JobSettings | None = None,
+        graph: Graph | None = None,
     ) -> None:
         self._store, self._node_sets = store, node_sets
+        self.settings, self.graph = settings, graph
         self._which = range(len(node_sets)) if which is None else which
 
     def __reduce__(self) -> tuple[Callable[..., Sequence[Patch]], tuple[object, ...]]:
-        if not is_shared(self._store):
+        if store_folder(self._store) is None:
             return list, (list(self),)
-        # The node lists are in the store as well: a worker opens them there, so that they do not travel.
+        # The node lists are in the store as well: a worker opens them there, and they do not travel.
         record = self._store["patch_graph"]
         runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
         which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
@@ -97,9 +105,9 @@ class StoredPatches(LazySequence[Patch]):
         return arrays["embedding"]
 
 
-def _reopen(store: Store, version: str, runs: int, which: tuple[int, ...] | None) -> StoredPatches:
+def _reopen(store: Store, version: str, runs: int, which: tuple[int, ...] | None) -> EmbeddedPatches:
     opened, node_sets = _opened(cast(Hashable, store), version, runs)
-    return StoredPatches(opened, node_sets, which=which)
+    return EmbeddedPatches(opened, node_sets, which=which)
 
 
 @functools.lru_cache(maxsize=2)

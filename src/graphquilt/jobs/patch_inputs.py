@@ -6,7 +6,7 @@ import functools
 import socket
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -16,19 +16,29 @@ from graphquilt.embedders.shared_start import FarField, Survey, cut_patch, share
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.records import graph_fingerprint, graph_of, graph_record
-from graphquilt.jobs.store import Parameters, Record, Store, store_name
-from graphquilt.patches import CoarseGraph, NodeSets, coarse_graph, fine_clusters, is_large
+from graphquilt.jobs.description import describe, differences
+from graphquilt.jobs.records import graph_fingerprint, graph_of, graph_record, patch_graph_fingerprint
+from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name
+from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["Origin", "PatchData", "StoredSurvey", "far_clusters", "opened_data", "stored_data", "surveyed"]
+__all__ = [
+    "GraphReference",
+    "PatchInput",
+    "PatchInputs",
+    "StoredSurvey",
+    "far_clusters",
+    "open_inputs",
+    "stored_input",
+    "survey_graph",
+]
 
+PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 PER_NODE, FOR_ALL = "node_", "shared_"  # how the arrays of a survey are named in its record
 
 
 @dataclass(frozen=True)
-class Origin:
+class GraphReference:
     """What a worker in another process cuts patches from; only these few words travel with a call.
 
     Attributes
@@ -38,7 +48,7 @@ class Origin:
     graph : str
         The fingerprint of the graph.
     survey : str, optional
-        The fingerprint of the survey in the store.
+        The digest of the survey in the store.
     """
 
     folder: str
@@ -48,10 +58,10 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class StoredSurvey:
-    """The survey of an embedder, and its fingerprint."""
+    """The survey of an embedder, and the digest of its record."""
 
     content: Survey
-    fingerprint: str
+    digest: str
 
 
 def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
@@ -68,55 +78,54 @@ def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None =
     return coarse
 
 
-def surveyed(
+def survey_graph(
     store: Store,
     graph: Graph | None,
     embedder: Embedder,
     seed: int,
-    node_sets: Sequence[IntArray],
+    patch_graph: PatchGraph,
     *,
     progress: ProgressCallback | None = None,
 ) -> StoredSurvey | None:
     """Survey the whole graph once for all patches, or open the survey that the store has.
 
-    The survey also has ``patches``, the number of patches that each node is in. None where the embedder makes none, or
-    where there is neither a graph nor a survey of it.
+    The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
+    survey, or if there is neither a graph nor a survey of it.
     """
     if not shares_start(embedder):
         return None
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed, "cut": len(node_sets) > 1}
+    several = patch_graph.n_patches > 1
+    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
+    parameters["patches"] = patch_graph_fingerprint(patch_graph)
+    clusters = None
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
+        # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
+        if several or is_large(graph):
+            clusters = far_clusters(store, graph, progress)
+            parameters["clusters"] = record_digest(store, "clusters")
     try:
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
-        found = stored_survey(record)
-        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in found.content.nodes.values())
+        survey = stored_survey(record)
+        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.content.nodes.values())
         if not changes and fits:
-            return found
+            return survey
     except (KeyError, FormatError):
         pass
     if graph is None:
         return None
-    # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
-    needed = len(node_sets) > 1 or is_large(graph)
-    clusters = far_clusters(store, graph, progress) if needed else None
-    survey = embedder.survey(graph, seed, clusters=clusters, cut=len(node_sets) > 1)
-    nodes = {**survey.nodes, "patches": _counts(node_sets, graph.n_nodes)}
+    made = embedder.survey(graph, seed, clusters=clusters, cut=several)
+    nodes = {**made.nodes, "patches": _counts(patch_graph.node_sets, graph.n_nodes)}
     arrays = {f"{PER_NODE}{name}": array for name, array in sorted(nodes.items())}
-    arrays |= {f"{FOR_ALL}{name}": array for name, array in sorted(survey.shared.items())}
-    digest = fingerprint(*map(np.atleast_1d, arrays.values()))
-    record = Record(arrays, {**parameters, "survey": digest})
-    store["survey"] = record
-    return stored_survey(record)
+    arrays |= {f"{FOR_ALL}{name}": array for name, array in sorted(made.shared.items())}
+    store["survey"] = Record(arrays, parameters)
+    return stored_survey(store["survey"])
 
 
 def stored_survey(record: Record) -> StoredSurvey:
     """Return the survey that a record has."""
-    digest = record.parameters.get("survey")
-    if not isinstance(digest, str):
-        raise FormatError("the record of a survey does not have its fingerprint; it has to be made again.")
-    return StoredSurvey(Survey(_named(record.arrays, PER_NODE), _named(record.arrays, FOR_ALL)), digest)
+    return StoredSurvey(Survey(_named(record.arrays, PER_NODE), _named(record.arrays, FOR_ALL)), record.digest)
 
 
 def _named(arrays: Mapping[str, AnyArray], prefix: str) -> dict[str, AnyArray]:
@@ -132,7 +141,7 @@ def _counts(node_sets: Sequence[IntArray], n_nodes: int) -> AnyArray:
 
 
 @dataclass(frozen=True, eq=False)
-class PatchData:
+class PatchInputs:
     """Cuts the data of patches from the graph.
 
     Attributes
@@ -148,7 +157,7 @@ class PatchData:
     node_sets: Sequence[IntArray]
     survey: StoredSurvey | None = None
 
-    def cut(self, patch: int) -> tuple[IntArray, Graph, FarField | None]:
+    def extract(self, patch: int) -> PatchInput:
         """Return the nodes of a patch, their subgraph, and what is known of the rest.
 
         With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
@@ -168,18 +177,18 @@ class PatchData:
         return nodes
 
     @functools.cached_property
-    def origin(self) -> Origin | None:
+    def reference(self) -> GraphReference | None:
         """What workers cut the same data from; None where the graph is not in a folder."""
         if self.graph is None or self.graph.folder is None:
             return None
-        survey = None if self.survey is None else self.survey.fingerprint
-        return Origin(self.graph.folder, graph_fingerprint(self.graph), survey)
+        survey = None if self.survey is None else self.survey.digest
+        return GraphReference(self.graph.folder, graph_fingerprint(self.graph), survey)
 
     def record(self, patch: int) -> Record:
         """Return the data of a patch as a store keeps it."""
         nodes = np.asarray(self.node_sets[patch], dtype=np.int64)  # ascending, as other programs expect them
         if self.survey is None:
-            record = graph_record(*self.cut(patch))
+            record = graph_record(*self.extract(patch))
         else:
             assert self.graph is not None
             record = graph_record(nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content))
@@ -191,10 +200,10 @@ class PatchData:
 
     @property
     def _parameters(self) -> dict[str, object]:
-        return {} if self.survey is None else {"survey": self.survey.fingerprint}
+        return {} if self.survey is None else {"survey": self.survey.digest}
 
 
-def opened_data(store: Store, origin: Origin) -> PatchData:
+def open_inputs(store: Store, reference: GraphReference) -> PatchInputs:
     """Open what a worker cuts patches from: the graph folder, and node lists and survey in the store.
 
     They stay open for the next call, until a file of the graph has changed.
@@ -205,7 +214,7 @@ def opened_data(store: Store, origin: Origin) -> PatchData:
         The graph cannot be opened here, or is not the one that the job is about.
     """
     try:
-        return _opened_data(cast(Hashable, store), origin, folder_version(origin.folder))
+        return _open_inputs(cast(Hashable, store), reference, folder_version(reference.folder))
     except FormatError as error:
         raise JobError(
             f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
@@ -215,25 +224,25 @@ def opened_data(store: Store, origin: Origin) -> PatchData:
 
 
 @functools.lru_cache(maxsize=2)
-def _opened_data(store: Hashable, origin: Origin, version: object) -> PatchData:  # noqa: ARG001
-    graph, records = Graph.open(origin.folder), cast(Store, store)
-    if graph_fingerprint(graph) != origin.graph:
+def _open_inputs(store: Hashable, reference: GraphReference, version: object) -> PatchInputs:  # noqa: ARG001
+    graph, records = Graph.open(reference.folder), cast(Store, store)
+    if graph_fingerprint(graph) != reference.graph:
         raise FormatError(
-            f"the graph in {origin.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun with "
-            f"{origin.graph}."
+            f"the graph in {reference.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun "
+            f"with {reference.graph}."
         )
     patches = records["patch_graph"].arrays
     survey = None
-    if origin.survey is not None:
+    if reference.survey is not None:
         survey = stored_survey(records["survey"])
-        if survey.fingerprint != origin.survey:
+        if survey.digest != reference.survey:
             raise FormatError("the survey of the graph was made again meanwhile; run again.")
-    return PatchData(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
+    return PatchInputs(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
 
 
-def stored_data(store: Store, key: str, *, surveyed: bool) -> tuple[IntArray, Graph, FarField | None]:
+def stored_input(store: Store, key: str, *, far_field: bool) -> PatchInput:
     """Return the nodes and the graph of a patch from a store, and with a survey what it knows of the rest."""
     nodes, graph, far = graph_of(store[key])
-    if not surveyed or far is None:
+    if not far_field or far is None:
         return nodes, graph, None
     return nodes, graph, replace(far, shared=stored_survey(store["survey"]).content.shared)

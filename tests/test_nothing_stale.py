@@ -1,0 +1,103 @@
+"""What was made from something that has changed is made again, whichever record changed and whoever wrote it."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.errors import JobError
+from graphquilt.jobs import Record, job_status
+from graphquilt.jobs.records import patch_key
+from toy_embedders import Toy, ring_of_patches
+
+SHARED = {"embedder": gq.Propagation(3), "cutting": gq.Cutting(4, overlap=(8, 16))}
+APART = {"embedder": Toy(2), "cutting": gq.Cutting(4, overlap=(8, 16))}
+
+
+def settings(given, seed=0):
+    return gq.JobSettings(**given, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return ring_of_patches(20)[0]
+
+
+@pytest.fixture(scope="module", params=[SHARED, APART], ids=["shared start", "apart"])
+def made(request, graph, tmp_path_factory):
+    """A finished job, and its settings."""
+    folder = tmp_path_factory.mktemp("made") / "job"
+    gq.Job.begin(gq.DirectoryStore(folder), settings(request.param), graph).run()
+    return folder, request.param
+
+
+def rerun(folder, given, graph, seed=0):
+    job = gq.Job.begin(gq.DirectoryStore(folder), settings(given, seed), graph)
+    job.run()
+    return np.array(job.embedding)
+
+
+def change(store, key):
+    """Write a record again with other arrays that are as valid, and with the same parameters."""
+    record = store[key]
+    arrays = {name: np.array(array) for name, array in record.arrays.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and array.size:
+            arrays[name] = array * 2
+    if key == "labels":
+        arrays = {"labels": np.roll(arrays["labels"], 7)}
+    store[key] = Record(arrays, record.parameters)
+
+
+def test_a_patch_that_was_embedded_again_is_stitched_again(made, graph, tmp_path):
+    folder, _ = made
+    store = gq.DirectoryStore(shutil.copytree(folder, tmp_path / "job"))
+    before = np.array(gq.Job.open(store).embedding)
+    change(store, patch_key(1, "embedding"))
+    job = gq.Job.open(store)
+    assert job_status(job).next.startswith("graphquilt ")
+    with pytest.raises(JobError, match="were embedded again after it was aligned"):
+        _ = job.embedding
+    job.stitch()
+    assert not np.array_equal(job.embedding, before)
+    # The same by another way: all patches as they are now, stitched in a job that never had an alignment.
+    without = shutil.ignore_patterns("alignment.*", "embedding.*")
+    fresh = gq.DirectoryStore(shutil.copytree(store.folder, tmp_path / "fresh", ignore=without))
+    for k in range(job.patch_graph.n_patches):
+        fresh[patch_key(k, "embedding")] = store[patch_key(k, "embedding")]
+    again = gq.Job.open(fresh)
+    again.stitch()
+    assert np.array_equal(again.embedding, job.embedding)
+
+
+@pytest.mark.parametrize("key", ["labels", "survey", "patches/00001/kept0", "starts/0/0", "alignment"])
+def test_a_changed_record_is_noticed_by_all_that_was_made_from_it(made, graph, tmp_path, key):
+    """The record in question stays; everything later is what a job gives in which nothing later was ever made."""
+    folder, given = made
+    one = gq.DirectoryStore(shutil.copytree(folder, tmp_path / "one"))
+    if key not in one:
+        pytest.skip(f"this job has no {key}")
+    change(one, key)
+    other = shutil.copytree(one.folder, tmp_path / "other")
+    order = ["labels", "patch_graph", "clusters", "survey", "patches/*/kept*", "starts/0/*", "patches/*/embedding"]
+    stage = "patches/*/kept*" if key.startswith("patches/") else "starts/0/*" if key.startswith("starts") else key
+    later = [*order, "alignment", "embedding"]
+    for pattern in later[later.index(stage) + 1 :]:
+        for path in other.glob(f"{pattern}.*"):
+            path.unlink()
+    assert np.array_equal(rerun(one.folder, given, graph), rerun(other, given, graph))
+
+
+def test_two_jobs_cannot_stand_in_for_each_other(graph, tmp_path):
+    """Alignments that move nothing are equal; the embeddings that were made with them are not."""
+    folders = [tmp_path / f"seed{seed}" for seed in (0, 5)]
+    for seed, folder in zip((0, 5), folders, strict=True):
+        rerun(folder, SHARED, graph, seed)
+    one, other = (gq.DirectoryStore(folder) for folder in folders)
+    expected = np.array(gq.Job.open(one).embedding)
+    one["embedding"] = other["embedding"]
+    if not np.array_equal(other["embedding"].arrays["embedding"], expected):
+        with pytest.raises(JobError, match="does not belong to its alignment"):
+            _ = gq.Job.open(one).embedding
+    assert np.array_equal(rerun(folders[0], SHARED, graph), expected)
