@@ -46,19 +46,19 @@ class EmbeddedPatches(LazySequence[Patch]):
         settings: JobSettings | None = None,
         graph: Graph | None = None,
     ) -> None:
-        self._store, self._node_sets = store, node_sets
+        self.store, self._node_sets = store, node_sets
         self.settings, self.graph = settings, graph
         self._which = range(len(node_sets)) if which is None else which
 
     def __reduce__(self) -> tuple[Callable[..., Sequence[Patch]], tuple[object, ...]]:
-        if store_folder(self._store) is None:
+        if store_folder(self.store) is None:
             return list, (list(self),)
         # The node lists are in the store as well: a worker opens them there, and they do not travel.
-        record = self._store["patch_graph"]
+        record = self.store["patch_graph"]
         runs = len(self._node_sets) // (len(record.arrays["starts"]) - 1)
         which = None if self._which == range(len(self._node_sets)) else tuple(self._which)
         version = record.parameters["patches"]
-        return _reopen, (self._store, version, runs, which)
+        return _reopen, (self.store, version, runs, which)
 
     def __len__(self) -> int:
         return len(self._which)
@@ -84,20 +84,20 @@ class EmbeddedPatches(LazySequence[Patch]):
         """How well the common frame suits each patch, as far as their records say; None where they do not."""
         columns: list[list[float]] = []
         for k in self._which:
-            facts = self._store[patch_key(k, "embedding")].parameters
+            facts = self.store[patch_key(k, "embedding")].parameters
             values = [facts.get(name) for name in ("share", "best", "unseen")]
             if not all(isinstance(value, int | float) for value in values):
                 return None
             columns.append([float(cast(float, value)) for value in values])
         growth = 0.0
-        if "survey" in self._store:
-            growth = float(np.asarray(self._store["survey"].arrays.get("shared_feature_growth", 0.0)))
+        if "survey" in self.store:
+            growth = float(np.asarray(self.store["survey"].arrays.get("shared_feature_growth", 0.0)))
         shares, best, unseen = np.array(columns).reshape(-1, 3).T
         return FrameFit(shares, np.where(best > 0, best, np.nan), unseen, growth) if columns else None
 
     def _coordinates(self, k: int) -> AnyArray:
         try:
-            arrays = self._store[patch_key(k, "embedding")].arrays
+            arrays = self.store[patch_key(k, "embedding")].arrays
         except KeyError:
             raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
         if "embedding" not in arrays:

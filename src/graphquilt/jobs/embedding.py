@@ -12,14 +12,17 @@ from graphquilt.embedders.adapters import EmbedderLike
 from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
 from graphquilt.graph import read_edges
+from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.given import GraphLike
 from graphquilt.jobs.choosing import choose_signal
 from graphquilt.jobs.cutting import Cutting
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
+from graphquilt.jobs.steps import cut_graph, stitch
 from graphquilt.jobs.store import Store
 from graphquilt.progress import ProgressCallback
 
@@ -42,8 +45,8 @@ def embed(
 ) -> Result:
     """Embed a graph from patches: cut it, embed every patch, stitch.
 
-    It runs a :class:`graphquilt.Job`, as ``graphquilt run`` does. To change what lies between the steps, call
-    :func:`graphquilt.cut`, :func:`graphquilt.embed_patches` and :func:`graphquilt.stitch` yourself.
+    These are :func:`graphquilt.cut`, :func:`graphquilt.embed_patches` and :func:`graphquilt.stitch`: call them yourself
+    to change what lies between. With a store they run as a :class:`graphquilt.Job`, as ``graphquilt embed`` does.
 
     Parameters
     ----------
@@ -86,13 +89,13 @@ def embed(
     (90, 2)
     """
     in_file = isinstance(graph, str | os.PathLike)
-    store = {} if store is None else store
+    records: Store = {} if store is None else store
     embedders = default_embedders(embedder, dim)
     if choose_by is not None:
         graph, in_file = read_edges(graph), False
         if isinstance(embedders, tuple):
             raise InputError("labels choose the signal of one embedder for all patches; there is one for each.")
-        embedders = choose_signal(store, graph, embedders, choose_by, seed=seed)
+        embedders = choose_signal(records, graph, embedders, choose_by, seed=seed)
     settings = JobSettings(
         embedder=embedders,
         cutting=Cutting.given(n_patches, cutting),
@@ -103,6 +106,14 @@ def embed(
     if dim is not None and settings.dim != dim:
         name = embedder_name(settings.embedders[0])
         raise InputError(f"dim is {dim}, and {name} embeds in {settings.dim} dimensions; make them equal.")
-    job = Job.begin(store, settings, None if in_file else read_edges(graph))
-    job.run(executor=executor, progress=progress)
-    return Result.of(job)
+    if store is not None:
+        job = Job.begin(store, settings, None if in_file else read_edges(graph))
+        job.run(executor=executor, progress=progress)
+        return Result.of(job)
+    whole = with_checksums(settings.source.read() if in_file else read_edges(graph))
+    patch_graph = cut_graph(whole, settings.resolved(whole), records, progress)
+    patches = embed_patches(whole, patch_graph, executor=executor, store=records, progress=progress)
+    alignment, X = stitch(patch_graph, patches, executor=executor, progress=progress)
+    return Result(
+        X, patch_graph.repeat(alignment.n_patches // patch_graph.n_patches), patches, alignment, whole.node_ids
+    )

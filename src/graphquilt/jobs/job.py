@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -411,20 +411,17 @@ class Job:
         self._check_embedded()
         with locked(self.store), self._open_output((patch_graph.n_nodes, settings.dim)) as out:
             with resource_usage() as cost:
-                alignment, X = stitch(
-                    patch_graph,
-                    self.patches,
-                    executor=executor,
-                    progress=progress,
-                    out=out,
-                )
-            made_from = {"embeddings": self._embeddings_digest()}
-            record = Record(alignment.to_arrays(), {**settings.stitching, **made_from})
-            self.store["alignment"] = record
-            parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
-            self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
+                alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
+            self.keep(alignment, X, cost)
         report(progress, "embedding", 1, 1)
         return alignment
+
+    def keep(self, alignment: Alignment, X: FloatArray, cost: Mapping[str, float]) -> None:
+        """Write the alignment of the patches to the store, and then the embedding that was made with it."""
+        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
+        self.store["alignment"] = record
+        parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
+        self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
 
     def _embeddings_digest(self) -> str | None:
         """Return the digest of all embedded patches with their nodes, or None if some are missing or damaged."""

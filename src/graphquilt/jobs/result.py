@@ -15,6 +15,7 @@ import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import InputError
+from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.job import Job
 from graphquilt.patches import Patch, PatchGraph
 
@@ -46,7 +47,7 @@ class Result:
     node_ids : array (n,) or None
         The ids that the nodes came with, in the order of the rows; None if they are 0..n-1.
     job : Job, optional
-        The job that made it.
+        The job that made it, if it has a store.
     """
 
     embedding: FloatArray
@@ -90,9 +91,13 @@ class Result:
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the map, the patches and the quality of the fit; return its path."""
-        if self.job is None:
-            raise InputError("this result has no job to report on; gq.embed and gq.align_files return one that has.")
-        return Path(graphquilt.report.write_job_report(self.job, Path(path)))
+        job = self.job
+        if job is None:
+            if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
+                raise InputError("only the result of gq.embed or gq.align_files knows what a page shows.")
+            job = Job(self.patches.store, self.patches.settings, self.patches.graph)
+            job.keep(self.alignment, self.embedding, {})
+        return Path(graphquilt.report.write_job_report(job, Path(path)))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a few facts, the verdict, and the two main directions of the embedding."""
@@ -112,7 +117,7 @@ class Result:
         places[:, : min(2, len(directions))] = X @ directions[:2].T
         span = np.abs(places).max() or 1.0
         at = (_SIDE / 2 * (1 + 0.95 * places / span)).round(1)
-        graph = None if self.job is None else self.job.graph
+        graph = getattr(self.patches, "graph", None)
         labels = np.zeros(len(rows), dtype=np.int64) if graph is None or graph.labels is None else graph.labels[rows]
         dots = [
             f'<circle cx="{x}" cy="{y}" r="2" fill="{_COLOURS[int(label) % len(_COLOURS)] if label >= 0 else "#bbb"}"/>'
