@@ -126,7 +126,7 @@ def _read_edge_array(folder, path):
 
 
 def _make_vectors(folder):
-    from test_stitch_files import make_files
+    from test_align_files import make_files
 
     ids = np.array([f"wörd{k}" for k in range(12)])
     make_files(folder, ids, np.random.default_rng(0).standard_normal((12, 3)))
@@ -427,7 +427,7 @@ def _read_config(folder, path):
         edges[0].write_text("\n".join(f"{k} {(k + 1) % 24}" for k in range(24)), encoding="utf-8")
     try:
         if path.name == "run.toml":
-            tokens = ["run", str(edges[0]), "--out", "job", "--config", str(path)]
+            tokens = ["embed", str(edges[0]), "--out", "job", "--config", str(path)]
             app.config = (config._toml(str(path)),)
             _, bound, *_ = app.parse_args(tokens, print_error=False, exit_on_error=False)
             flags = {type(value): value for value in bound.arguments.values()}

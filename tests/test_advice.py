@@ -34,19 +34,20 @@ def friends(tmp_path):
 
 
 def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
-    words = ["run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1]
+    words = ["embed", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1]
     code, out, err = command(*words, "--out", "job", "--json", "--strict")
     result = json.loads(out)
     assert result["weighted"] is True
     assert result["verdict"] in ("bad", "doubtful")
     assert (code, f"the fit is {result['verdict']}, which --strict does not accept" in err) == (3, True)
     assert command(*words, "--out", "job")[0] == 0
-    code, out, _ = command("align", "job", "--workers", 1, "--strict")
+    code, out, _ = command("stitch", "job", "--workers", 1, "--strict")
     assert code == 3
     assert {one["command"] for one in result["advice"]} <= {line.strip() for line in out.splitlines()}
     fixed = [one["command"] for one in result["advice"] if "--embedder propagation" in one["command"]]
     assert fixed == [
-        "graphquilt run 'my friends.csv' --embedder propagation --dim 24 --patches 6 --workers 1 --out job-propagation"
+        "graphquilt embed 'my friends.csv' --embedder propagation --dim 24 --patches 6 --workers 1 "
+        "--out job-propagation"
     ]
     code, out, _ = command(*shlex.split(fixed[0])[1:], "--strict", "--json")
     assert (code, json.loads(out)["advice"]) == (0, [])
@@ -55,24 +56,24 @@ def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
 
 def test_advice_keeps_what_the_job_was_made_with(friends, command, tmp_path):
     flags = ["--dim", 24, "--patches", 6, "--columns", "person,friend", "--largest-component", "--seed", 3]
-    words = ["run", friends, "-e", "toy_embedders:Toy", *flags, "--workers", 1]
+    words = ["embed", friends, "-e", "toy_embedders:Toy", *flags, "--workers", 1]
     assert command(*words, "--out", "job")[0] == 0
     advice = fit_advice(Job.open("job"))
     fewer = next(one.command for one in advice if one.why == "Cut fewer, larger patches")
     assert fewer == (
-        "graphquilt run 'my friends.csv' --columns person,friend --largest-component --embedder toy_embedders:Toy "
+        "graphquilt embed 'my friends.csv' --columns person,friend --largest-component --embedder toy_embedders:Toy "
         "--dim 24 --patches 3 --seed 3 --workers 1 --out job-3-patches"
     )
 
 
 def test_advice_keeps_settings_recipe_and_what_a_later_command_changed(friends, command):
     words = ["--set", "tol=0.01", "--recipe", "paper", "--dim", 24, "--patches", 6, "--workers", 1]
-    assert command("run", friends, "-e", "svd", "--overlap", "60:240", *words, "--out", "job")[0] == 0
-    assert command("run", friends, "--out", "job", "--coverage", 1, "--no-translate")[0] == 0
+    assert command("embed", friends, "-e", "svd", "--overlap", "60:240", *words, "--out", "job")[0] == 0
+    assert command("embed", friends, "--out", "job", "--coverage", 1, "--no-translate")[0] == 0
     advice = {one.why: one.command for one in fit_advice(Job.open("job"))}
     fewer = advice["Cut fewer, larger patches"]
     assert fewer == (
-        "graphquilt run 'my friends.csv' --embedder svd --dim 24 --set tol=0.01 --patches 3 --overlap 60:240 "
+        "graphquilt embed 'my friends.csv' --embedder svd --dim 24 --set tol=0.01 --patches 3 --overlap 60:240 "
         "--recipe paper --workers 1 --no-translate --coverage 1.0 --out job-3-patches"
     )
     assert command(*shlex.split(fewer)[1:])[0] == 0
@@ -139,7 +140,7 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
     with pytest.raises(DisconnectedError, match=r"--largest-component\); or .*--each-component"):
         gq.embed(rings, 2, embedder=gq.SVD(2), n_patches=4)
     assert "align each alone (--each-component), or embed all in one frame" in caplog.text
-    words = ["run", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
+    words = ["embed", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
     assert command(*words, "--out", "whole")[0] == 2
     out = " ".join(command("inspect", "whole")[1].split())
     assert "the graph is not cut into patches" in out
@@ -156,7 +157,7 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
 
 
 def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
-    assert command("run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
+    assert command("embed", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
     assert command("evaluate", "job", "--max-edges", 200)[0] == 0
     code, out, _ = command("inspect", "job", "--verify")
     lines = out.splitlines()
@@ -206,7 +207,7 @@ def test_follow_says_how_to_go_on_where_nobody_works(tmp_path, command, monkeypa
     code, out, err = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.count("0 of 8 patches, 0 workers")) == (0, 4)
     assert err.count("no patch was finished in 10 seconds") == 1
-    assert "go on with it: graphquilt embed job." in err
+    assert "resume it: graphquilt embed-patches job." in err
 
 
 def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):

@@ -137,13 +137,13 @@ def test_control_characters_of_ids_do_not_reach_the_terminal():
 def test_a_job_without_an_embedding_names_the_command_that_makes_one(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "edges.txt").write_text("".join(f"{k} {(k + 1) % 50}\n" for k in range(50)))
-    assert command("patch", "edges.txt", "--dim", 2, "--out", "my job")[0] == 0
+    assert command("cut", "edges.txt", "--dim", 2, "--out", "my job")[0] == 0
     code, _, err = command("neighbours", "my job", 3)
     assert code == 2
-    assert "(0 of 1 are), then align it: graphquilt embed 'my job'" in err
-    assert command("embed", "my job", "--workers", 1)[0] == 0
-    assert "align it first: graphquilt align 'my job'" in command("neighbours", "my job", 3)[2]
-    assert command("align", "my job", "--workers", 1)[0] == 0
+    assert "(0 of 1 are), then stitch it: graphquilt embed-patches 'my job'" in err
+    assert command("embed-patches", "my job", "--workers", 1)[0] == 0
+    assert "stitch it first: graphquilt stitch 'my job'" in command("neighbours", "my job", 3)[2]
+    assert command("stitch", "my job", "--workers", 1)[0] == 0
     assert command("neighbours", "my job", 3)[0] == 0
 
 

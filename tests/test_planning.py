@@ -124,7 +124,7 @@ def test_what_cannot_be_planned_is_said():
         Sizes(n_nodes=5, n_edges=3, n_patches=6, dim=2)
     with pytest.raises(InputError, match="dim of a plan is at least 1, not 0"):
         Sizes(n_nodes=5, n_edges=3, n_patches=2, dim=0)
-    with pytest.raises(InputError, match=r"what Toy costs is not known .*graphquilt patch"):
+    with pytest.raises(InputError, match=r"what Toy costs is not known .*graphquilt cut"):
         plan_sizes(PAPER, Toy(128))
 
 

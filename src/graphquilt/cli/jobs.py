@@ -1,4 +1,4 @@
-"""The commands that do the work: run, patch, embed, align, stitch."""
+"""The commands that do the work: embed, or cut, embed-patches and stitch; and align."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def _show_fit(result: dict[str, object], job: Job, *, strict: bool, output: Outp
         raise SystemExit(3)
 
 
-@app.command(help_epilogue="Example: graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job")
-def run(
+@app.command(help_epilogue="Example: graphquilt embed edges.csv --features x.npy --dim 64 --patches 10 --out job")
+def embed(
     edges: Edges,
     *,
     out: OutFolder = Path("job"),
@@ -118,7 +118,7 @@ def run(
     strict: Strict = False,
     output: Output = Output(),
 ) -> None:
-    """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
+    """Go from edges to an embedding: cut, embed-patches, stitch. Run it again to resume."""
     from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.flags import keep_flags
 
@@ -144,8 +144,8 @@ def run(
     _show_fit({"job": str(out), **facts, "runs": training.runs}, job, strict=strict, output=output)
 
 
-@app.command(help_epilogue="Example: graphquilt patch graph --patches 10000 --partition fennel --overlap 512:2048")
-def patch(
+@app.command(help_epilogue="Example: graphquilt cut graph --patches 10000 --partition fennel --overlap 512:2048")
+def cut(
     edges: Edges,
     *,
     out: OutFolder = Path("job"),
@@ -163,8 +163,8 @@ def patch(
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 
-@app.command(help_epilogue="Example: graphquilt embed job --embedder dgi --dim 128 --shard $SLURM_ARRAY_TASK_ID/200")
-def embed(
+@app.command(help_epilogue="Example: graphquilt embed-patches job --embedder dgi --shard $SLURM_ARRAY_TASK_ID/200")
+def embed_patches(
     job: JobFolder,
     *,
     embedder: EmbedderFlags = EmbedderFlags(),
@@ -193,8 +193,8 @@ def embed(
     show({"job": str(job), **counts}, as_json=output.json)
 
 
-@app.command(help_epilogue="Example: graphquilt align job --robust")
-def align(
+@app.command(help_epilogue="Example: graphquilt stitch job --robust")
+def stitch(
     job: JobFolder,
     *,
     stitching: StitchingFlags = StitchingFlags(),
@@ -214,8 +214,8 @@ def align(
     _show_fit({"job": str(job)}, opened, strict=strict, output=output)
 
 
-@app.command(help_epilogue="Example: graphquilt stitch a.vec b.parquet c.npz --out job")
-def stitch(
+@app.command(help_epilogue="Example: graphquilt align a.vec b.parquet c.npz --out job")
+def align(
     files: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -231,14 +231,14 @@ def stitch(
     strict: Strict = False,
     output: Output = Output(),
 ) -> None:
-    """Stitch embeddings that exist already, with any ids, into one: a job like any other."""
+    """Align embeddings that exist already, with any ids, and average them into one: a job like any other."""
     from graphquilt.errors import InputError
     from graphquilt.jobs import DirectoryStore, JobSettings, foreign_job
     from graphquilt.jobs.foreign import FOREIGN
     from graphquilt.jobs.settings import Unknown
 
     if not files:
-        raise InputError("FILES are missing; graphquilt stitch --help says what they are.")
+        raise InputError("FILES are missing; graphquilt align --help says what they are.")
     settings = stitching.applied(JobSettings(embedder=Unknown({"name": "files"}, 1), recipe=FOREIGN))
     job = foreign_job(DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:

@@ -76,8 +76,8 @@ def _follow(job: Job) -> None:
         if k * interval == quiet and now.workers == 0 and now.done < now.wanted:
             print(
                 ("\n" if terminal else "")
-                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If no run is at "
-                f"work on this job, go on with it: {job.command('embed')}. Until then this waits; Ctrl-C stops it.",
+                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If nobody is working "
+                f"on this job, resume it: {job.command('embed-patches')}. This keeps waiting; Ctrl-C stops it.",
                 file=sys.stderr,
             )
     if terminal:

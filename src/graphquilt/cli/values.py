@@ -255,15 +255,15 @@ class StitchingFlags:
     robust: bool | None = None
     """Doubt overlaps that contradict the others."""
     scale: bool | None = None
-    """Undo scales. [default: as the embedder needs; stitch always does]"""
+    """Undo scales. [default: as the embedder needs; align always does]"""
     rotate: bool | None = None
-    """Undo rotations. [default: as the embedder needs; stitch always does]"""
+    """Undo rotations. [default: as the embedder needs; align always does]"""
     translate: bool | None = None
-    """Undo shifts. [default: as the embedder needs; stitch always does]"""
+    """Undo shifts. [default: as the embedder needs; align always does]"""
     coverage: float | None = None
-    """Power of coverage as the weight of each row. [default: the recipe's, 0 for stitch]"""
+    """Power of coverage as the weight of each row. [default: the recipe's, 0 for align]"""
     refine: int | None = None
-    """Sweeps of Procrustes analysis. [default: the recipe's, 0 for stitch]"""
+    """Sweeps of Procrustes analysis. [default: the recipe's, 0 for align]"""
     branching: int | None = None
     """Align level by level, this many patches at a time. [default: all at once]"""
     precision: Literal["float64", "float32", "float16"] | None = None

@@ -15,7 +15,7 @@ from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
-from graphquilt.jobs.foreign import foreign_job, stitch_files
+from graphquilt.jobs.foreign import align_files, foreign_job
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.patch_embedding import embed_patches
@@ -49,6 +49,7 @@ __all__ = [
     "StagePlan",
     "Store",
     "StoredPatches",
+    "align_files",
     "classify_job",
     "common_motions",
     "compare_job",
@@ -71,7 +72,6 @@ __all__ = [
     "plan_sizes",
     "restored",
     "stitch",
-    "stitch_files",
     "stored_patch_graph",
     "write_embedding",
 ]

@@ -38,7 +38,7 @@ def fit_advice(job: Job) -> list[Advice]:
     advice = []
     some_agree = bool(np.median(alignment.edge_errors) < GOOD)  # else there is nothing to believe instead
     if some_agree and not alignment.robust and not alignment.moves_nothing:
-        advice.append(Advice("Doubt the overlaps that contradict the others", job.command("align", "--robust")))
+        advice.append(Advice("Doubt the overlaps that contradict the others", job.command("stitch", "--robust")))
     if job.graph is None:
         return advice
     if not alignment.moves_nothing and not isinstance(settings.embedders[0], Propagation):
@@ -88,7 +88,7 @@ def _run(job: Job, changes: Mapping[str, object], out: str, *, without: Collecti
         flags = {"dim": settings.dim, "patches": settings.cutting.n_patches, **_embedder_flags(settings)}
         flags |= {"seed": settings.seed} if settings.seed else {}
     flags = {name: value for name, value in flags.items() if name not in without} | dict(changes)
-    words = ["graphquilt", "run", short_path(settings.source.path), *_source_flags(settings), *flag_words(flags)]
+    words = ["graphquilt", "embed", short_path(settings.source.path), *_source_flags(settings), *flag_words(flags)]
     return shlex.join([*words, "--out", out])
 
 

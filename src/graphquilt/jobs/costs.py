@@ -137,7 +137,7 @@ def embedding_plan(sizes: Sizes, embedder: Embedder, *, runs: int = 1, workers: 
     }.get(word)
     if per_row is None:
         raise InputError(
-            f"what {word} costs is not known without patches: make them (graphquilt patch), and then plan that job."
+            f"what {word} costs is not known without patches: make them (graphquilt cut), and then plan that job."
         )
     size = sizes.rows / sizes.n_patches * 1.5  # of a large patch
     one = size * (16 * f + 64 * d) + SPARE

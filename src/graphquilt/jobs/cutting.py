@@ -343,7 +343,7 @@ def stored_patch_graph(store: Store) -> PatchGraph:
         record = store["patch_graph"]
     except KeyError:
         raise JobError(
-            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run)."
+            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
         ) from None
     remembers, known = getattr(store, "remembers", None), record.parameters.get("patches")
     if remembers is not None and isinstance(known, str) and remembers("patch_graph"):

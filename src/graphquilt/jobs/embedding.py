@@ -74,7 +74,7 @@ def embed(
 ) -> QuiltResult:
     """Embed a graph from patches: cut it, embed every patch, stitch.
 
-    It runs a :class:`graphquilt.Job`, as ``graphquilt run`` does. To change what lies between the steps, call
+    It runs a :class:`graphquilt.Job`, as ``graphquilt embed`` does. To change what lies between the steps, call
     :func:`graphquilt.cut`, :func:`graphquilt.embed_patches` and :func:`graphquilt.stitch` yourself.
 
     Parameters

@@ -23,12 +23,12 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["FOREIGN", "foreign_job", "stitch_files"]
+__all__ = ["FOREIGN", "align_files", "foreign_job"]
 
-FOREIGN = Recipe("stitch", start=False, motions=Motions(scale=True))  # nothing is known of how they were embedded
+FOREIGN = Recipe("align", start=False, motions=Motions(scale=True))  # nothing is known of how they were embedded
 
 
-def stitch_files(
+def align_files(
     patches: PatchesLike,
     *,
     recipe: Recipe = FOREIGN,
@@ -36,7 +36,7 @@ def stitch_files(
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> QuiltResult:
-    """Stitch embeddings that exist already, from files or from memory, into one; ``graphquilt stitch`` does the same.
+    """Align embeddings that exist already, from files or memory, and average them, as ``graphquilt align`` does.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def stitch_files(
     --------
     >>> one = {"ann": [0.0, 0.0], "bob": [1.0, 0.0], "eve": [0.0, 2.0], "joe": [3.0, 3.0]}
     >>> two = {name: [5 - 2 * y, 2 * x] for name, (x, y) in one.items() if name != "joe"} | {"kim": [9.0, 9.0]}
-    >>> result = stitch_files([one, two])
+    >>> result = align_files([one, two])
     >>> result.node_ids.tolist(), result.embedding.shape
     (['ann', 'bob', 'eve', 'joe', 'kim'], (5, 2))
     """

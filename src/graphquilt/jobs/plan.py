@@ -242,7 +242,7 @@ def _advice(stages: tuple[StagePlan, ...], memory: Float64Array, available: floa
     if alignment.memory * _MARGIN > available:
         sentences.append(
             f"aligning all patches at once needs {_amount(alignment.memory)} and {_amount(available)} are free: align "
-            "level by level (graphquilt align --branching 100), or embed in fewer dimensions."
+            "level by level (graphquilt stitch --branching 100), or embed in fewer dimensions."
         )
     for stage in stages:
         if stage not in (embedding, alignment) and stage.memory * _MARGIN > available:

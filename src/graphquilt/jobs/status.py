@@ -163,9 +163,9 @@ def _cut(job: Job, advice: list[Advice]) -> str:
 
 def _next(job: Job) -> str:
     if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
-        return job.command("embed")
+        return job.command("embed-patches")
     try:
         _ = job.embedding
     except (JobError, FormatError):
-        return job.command("align")
+        return job.command("stitch")
     return "nothing"
