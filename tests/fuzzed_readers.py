@@ -416,7 +416,8 @@ def _read_config(folder, path):
     """Run a command with the flags of the file; how it ends is what its user would see."""
     from cyclopts import CycloptsError
 
-    from graphquilt.cli import app, config
+    from graphquilt import cli
+    from graphquilt.cli import app
     from graphquilt.cli.values import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
     from graphquilt.errors import InputError
 
@@ -428,7 +429,7 @@ def _read_config(folder, path):
     try:
         if path.name == "run.toml":
             tokens = ["embed", str(edges[0]), "--out", "job", "--config", str(path)]
-            app.config = (config._toml(str(path)),)
+            app.config = (cli._read_toml(str(path)),)
             _, bound, *_ = app.parse_args(tokens, print_error=False, exit_on_error=False)
             flags = {type(value): value for value in bound.arguments.values()}
             settings = job_settings(
@@ -441,9 +442,9 @@ def _read_config(folder, path):
             settings.resolved(_graph()).to_parameters()
             return
         with _emptied(folder.parent / "out") as out, contextlib.redirect_stdout(io.StringIO()):
-            config.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
+            cli.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
     except CycloptsError as error:
-        raise InputError(config.sentence(error, "graphquilt")) from error
+        raise InputError(cli._explain(error, "graphquilt")) from error
 
 
 # Folders

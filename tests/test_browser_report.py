@@ -207,7 +207,7 @@ def test_a_job_that_is_not_cut_names_the_runs_that_go_on(browser, command, tmp_p
 def test_the_map_alone_is_a_page_with_the_labels_of_a_file(browser, job, tmp_path):
     labels = tmp_path / "labels.csv"
     labels.write_text("id,team\n" + "".join(f"host-{k:04d}.example,<i>team {k % 3}\n" for k in range(1, 200)))
-    drawn = write_map(job, tmp_path / "map.html", options=MapOptions(color=labels))
+    drawn = write_map(job, tmp_path / "map.html", options=MapOptions(colour=labels))
     assert not drawn.is_sample
     with opened(browser, tmp_path / "map.html") as result:
         legend = result.page.locator(".legend").inner_text()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -315,7 +316,7 @@ def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, comma
     code, printed, err = command(*words)
     assert code == 0, err
     assert {key: json.loads(printed)[key] for key in ("runs", "dim")} == {"runs": 2, "dim": 2}
-    assert "goes on with its own settings" in err
+    assert "resuming " in err
     assert len(err.splitlines()) == 1
     assert inspected(command, tmp_path / "job")["settings"] == before
     assert json.loads(command(*words, "--runs", 1)[1])["runs"] == 1
@@ -393,17 +394,18 @@ def known(edges, job, tmp_path, monkeypatch):
     [
         (("embed", "nowhere.csv"), "nowhere.csv does not exist"),
         (("embed", "EDGES", "--embedder", "word2vec"), "choose one of propagation, svd, vgae, gae, dgi"),
-        (("embed", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of propagation"),
-        (("embed", "EDGES", "--overlap", "many"), "two numbers with a colon"),
+        (("embed", "EDGES", "--set", "epoch=3"), "'epoch' is not a setting of propagation"),
+        (("embed", "EDGES", "--overlap", "many"), "two integers with a colon"),
         (("embed", "EDGES", "--partition", "spectral"), "choose one of metis"),
-        (("embed", "EDGES", "--dim", "many"), 'Invalid value for --dim: unable to convert "many" into int.'),
+        (("embed", "EDGES", "--dim", "many"), "--dim takes an integer, not 'many'."),
         (("embed", "EDGES", "--dmi", "3"), "Unknown option: --dmi. Did you mean --dim?"),
         (("embde", "EDGES"), 'Did you mean "embed"?'),
-        (("embed",), "EDGES is missing; graphquilt embed --help says what it is."),
+        (("embed",), "EDGES is missing; see graphquilt embed --help."),
         (("embed", "EDGES", "-e", "nowhere:Mine"), "--embedder nowhere:Mine cannot be imported"),
         (("embed", "EDGES", "-e", "toy_embedders:Toy", "--set", "size=1"), "cannot be called with dim 64"),
         (("embed", "EDGES", "--workers", "0", "--out", "none"), 'Invalid value "0" for --workers. Must be >= 1.'),
         (("embed", "EDGES", "--dim", "0"), "for --dim. Must be >= 1."),
+        (("embed", "EDGES", "--dim", "2.7"), "--dim takes an integer, not '2.7'."),
         (("ingest", "EDGES", "g", "--ids", "names"), 'Invalid value "names" for --ids. Choose from'),
         (("embed", "EDGES", "--features", "EDGES"), "cannot be read as features"),
         (("embed", "EDGES", "--features", "none.npy"), "none.npy cannot be read as features: it does not exist."),
@@ -415,8 +417,8 @@ def known(edges, job, tmp_path, monkeypatch):
         (("inspect", "none"), "none does not exist; check the path"),
         (("report", "none"), "none does not exist; check the path"),
         (("neighbours", "EMPTY", "n3.4"), "has no patches yet"),
-        (("embed-patches", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
-        (("embed-patches", "JOB", "--shard", "one"), "two numbers with a slash"),
+        (("embed-patches", "JOB", "--shard", "4/3"), "shards are numbered 1/3 to 3/3"),
+        (("embed-patches", "JOB", "--shard", "one"), "two integers with a slash"),
         (("embed", "EDGES", "--recipe", "secret"), "choose one of shared, reconstruction, paper"),
         (("embed-patches", "JOB", "--seed", "9"), "Unknown option: --seed"),
         (("embed", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
@@ -531,7 +533,7 @@ def test_weights_are_read_where_asked_and_merged_patches_are_reported(command, e
         tmp_path / "job",
     )
     assert code == 0
-    assert "100 patches were asked for" in err
+    assert "patches instead of 100" in err
     assert "compared on" in out
     assert graphquilt.Graph.open(tmp_path / "job" / "graph").weights is not None
 
@@ -559,7 +561,7 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "to go on: graphquilt embed" in err
+    assert "to resume: graphquilt embed" in err
     assert "Traceback" not in err
     done = {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}
     assert 2 <= len(done) < 8
@@ -594,8 +596,17 @@ def test_help_is_the_same_in_every_command(words, command):
     if len(words) == 1:
         assert f"Example: graphquilt {words[0]}" in text
     assert "--json Print the result as JSON." in text
-    assert "--config PATH Take flags from this TOML file" in text
-    assert "--save-config PATH Write the flags of this call" in text
+    assert "--config PATH Read flags from this TOML file" in text
+    assert "--save-config PATH Only write the flags of this call" in text
+
+
+@pytest.mark.parametrize("name", ["embed", "cut", "embed-patches", "stitch", "align", "plan", "report", "map"])
+def test_help_begins_with_few_flags_and_has_no_broken_lines(name, command):
+    """The other flags stand in named groups below; no default in brackets is broken by a line of the source."""
+    first = command(name, "--help")[1].partition("─╮\n")[2].partition("╰─")[0]
+    assert 1 <= len(re.findall(r"^│ \*? *(?:[A-Z]+ )?--[a-z]", first, re.M)) <= 14
+    arguments = app[name].assemble_argument_collection()
+    assert not [argument.name for argument in arguments if "\n" in (argument.parameter.help or "")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -633,10 +644,11 @@ POSITIONS = {
 
 
 def test_commands_that_are_imported_late_are_listed_with_their_own_words():
-    """The list of commands must not import an application, so that it repeats what its functions say."""
-    for name in ("anomaly", "watch"):
+    """The list of commands must not import them, so it repeats what their functions say."""
+    packages = {"anomaly": "graphquilt.temporal", "watch": "graphquilt.temporal", "demo": "graphquilt.cli"}
+    for name, package in packages.items():
         function = app[name].default_command
-        assert function.__module__.startswith("graphquilt.temporal")
+        assert function.__module__.startswith(package)
         assert app[name].help == function.__doc__
     from graphquilt.federated.commands import federate_app
 
@@ -762,4 +774,4 @@ def test_a_lack_of_memory_is_one_sentence(command, edges, tmp_path, monkeypatch)
     monkeypatch.setattr("graphquilt.jobs.Job.begin", refuse)
     code, _, said = command("embed", edges, "--out", tmp_path / "job")
     assert (code, said.count("\n")) == (2, 1)
-    assert said.startswith("graphquilt: there is not enough memory. What is finished is kept")
+    assert said.startswith("graphquilt: out of memory. Finished work is kept")

@@ -155,7 +155,7 @@ def test_a_map_as_a_picture(job, tmp_path):
     np.save(labels, np.linspace(0, 1, 1200))
     for name, options in {
         "a.png": MapOptions(),
-        "b.svg": MapOptions(color=labels),
+        "b.svg": MapOptions(colour=labels),
         "c.png": MapOptions(limit=50),
     }.items():
         write_map(job, tmp_path / name, options=options)

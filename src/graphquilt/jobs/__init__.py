@@ -5,25 +5,22 @@
 ``directory`` keeps it in a folder.
 """
 
-from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.calls import patch_seed
-from graphquilt.jobs.costs import Sizes
 from graphquilt.jobs.cutting import Cutting, cut, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
-from graphquilt.jobs.following import JobProgress, follow_job
-from graphquilt.jobs.foreign import align_files, foreign_job
+from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.patch_embedding import embed_patches
-from graphquilt.jobs.plan import Plan, StagePlan, plan_job, plan_sizes
+from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.recipe import Recipe, common_motions
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.status import JobStatus, job_status
+from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.stored import StoredPatches
@@ -62,8 +59,8 @@ __all__ = [
     "export_embedding",
     "fit_advice",
     "follow_job",
-    "foreign_job",
     "format_of",
+    "import_patches",
     "job_status",
     "keep_routes",
     "neighbours",
