@@ -19,7 +19,7 @@ from graphquilt.evaluate import Grid, fixed_split, mlp_grid, reconstruction_auc,
 from graphquilt.files import beside, check_disk, explained, map_array
 from graphquilt.graph import Graph, attach
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source, classify_job
-from graphquilt.jobs.costs import graph_plans, stitching_plans
+from graphquilt.jobs.plan import graph_plans, stitching_plans
 from graphquilt.progress import ProgressCallback
 from studies.cells import Row, run_cells
 from studies.large_report import draw_map, write_large_report

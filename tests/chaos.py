@@ -142,32 +142,41 @@ def alerts(folder):
 
 
 CUT = "--dim 3 --patches 5 --seed 4"
-RUN = f"run {{folder}}/edges.npy --features {{folder}}/x.npy {CUT} --out {{folder}}/job"
+EMBED_ALL = f"embed {{folder}}/edges.npy --features {{folder}}/x.npy {CUT} --out {{folder}}/job"
 VGAE = "-e vgae --set max_epochs=5"
-PATCH = RUN.replace("run", "patch", 1)
-EMBED = "embed {folder}/job"
-ALIGN = "align {folder}/job --workers 1"
+CUTTING = EMBED_ALL.replace("embed", "cut", 1)
+EMBED_PATCHES = "embed-patches {folder}/job"
+STITCH = "stitch {folder}/job --workers 1"
 WATCH = "watch {folder}/inbox --state {folder}/state --idle 0 --dim 3 --lags 1,7 --min-observations 5 --quantile 0.99"
 BUILD = "ingest {folder}/edges.npy {folder}/graph --features {folder}/x.npy"
 
 CASES = {
     case.name: case
     for case in (
-        Case("run, shared start", write_edges, (f"{RUN} --workers 1",), embedding, share=25, short=True),
-        Case("run, SVD", write_edges, (f"{RUN} -e svd --workers 1",), embedding, share=20),
-        Case("run, VGAE", write_edges, (f"{RUN} {VGAE} --workers 1",), embedding, share=20, package="torch"),
-        Case("run, two workers", write_edges, (f"{RUN} --workers 2",), embedding, roles=("worker", "group"), share=30),
-        Case("embed", write_edges, (f"{EMBED} --workers 1",), embedding, (PATCH,), (ALIGN,), share=15),
+        Case("embed, shared start", write_edges, (f"{EMBED_ALL} --workers 1",), embedding, share=25, short=True),
+        Case("embed, SVD", write_edges, (f"{EMBED_ALL} -e svd --workers 1",), embedding, share=20),
+        Case("embed, VGAE", write_edges, (f"{EMBED_ALL} {VGAE} --workers 1",), embedding, share=20, package="torch"),
         Case(
-            "embed, shards",
+            "embed, two workers",
             write_edges,
-            (f"{EMBED} --shard 1/2 --workers 1", f"{EMBED} --shard 2/2 --workers 1"),
+            (f"{EMBED_ALL} --workers 2",),
             embedding,
-            (PATCH,),
-            (ALIGN,),
+            roles=("worker", "group"),
+            share=30,
+        ),
+        Case(
+            "embed-patches", write_edges, (f"{EMBED_PATCHES} --workers 1",), embedding, (CUTTING,), (STITCH,), share=15
+        ),
+        Case(
+            "embed-patches, shards",
+            write_edges,
+            (f"{EMBED_PATCHES} --shard 1/2 --workers 1", f"{EMBED_PATCHES} --shard 2/2 --workers 1"),
+            embedding,
+            (CUTTING,),
+            (STITCH,),
             share=15,
         ),
-        Case("align", write_edges, (ALIGN,), embedding, (PATCH, f"{EMBED} --workers 1"), share=10),
+        Case("stitch", write_edges, (STITCH,), embedding, (CUTTING, f"{EMBED_PATCHES} --workers 1"), share=10),
         Case("watch", write_flows, (WATCH,), alerts, share=25, short=True),
         Case(
             "ingest, out of core",
@@ -179,23 +188,23 @@ CASES = {
         ),
         Case("ingest, in memory", write_edges, (BUILD,), graph_folder, share=10),
         Case(
-            "embed, Dask worker",
+            "embed-patches, Dask worker",
             write_edges,
-            (f"{EMBED} --dask {{dask}}",),
+            (f"{EMBED_PATCHES} --dask {{dask}}",),
             embedding,
-            (PATCH,),
-            (ALIGN,),
+            (CUTTING,),
+            (STITCH,),
             roles=("dask worker",),
             share=10,
             package="distributed",
         ),
         Case(
-            "embed, Dask scheduler",
+            "embed-patches, Dask scheduler",
             write_edges,
-            (f"{EMBED} --dask {{dask}}",),
+            (f"{EMBED_PATCHES} --dask {{dask}}",),
             embedding,
-            (PATCH,),
-            (ALIGN,),
+            (CUTTING,),
+            (STITCH,),
             roles=("dask scheduler",),
             share=10,
             package="distributed",
@@ -593,12 +602,12 @@ def few_open_files(killer):
 
 
 MANY = Case(
-    "run, 500 patches",
+    "embed, 500 patches",
     lambda folder: write_edges(folder, (90, 100)),
-    (f"{RUN.replace('--patches 5', '--patches 500')} --overlap 4:16 --workers 1",),
+    (f"{EMBED_ALL.replace('--patches 5', '--patches 500')} --overlap 4:16 --workers 1",),
     embedding,
 )
-SINGLE = ("run, shared start", "watch", "ingest, out of core")
+SINGLE = ("embed, shared start", "watch", "ingest, out of core")
 CIRCUMSTANCES = {
     "full disk": (full_disk, (*SINGLE, "ingest, in memory"), 12),
     "little memory": (little_memory, SINGLE, 12),
@@ -661,7 +670,7 @@ def main():
     chosen = options.case or choices
     names = available([name for name in CASES if name in chosen])
     end = time.monotonic() + options.seconds
-    zygote = Zygote([*MODULES, *(["torch"] if "run, VGAE" in names else [])])
+    zygote = Zygote([*MODULES, *(["torch"] if "embed, VGAE" in names else [])])
     try:
         tallies = kill(names, kills=options.kills, seed=options.seed, end=end, zygote=zygote)
         others = [name for name in CIRCUMSTANCES if name in chosen]

@@ -126,7 +126,7 @@ def _read_edge_array(folder, path):
 
 
 def _make_vectors(folder):
-    from test_stitch_files import make_files
+    from test_align_files import make_files
 
     ids = np.array([f"wörd{k}" for k in range(12)])
     make_files(folder, ids, np.random.default_rng(0).standard_normal((12, 3)))
@@ -416,7 +416,8 @@ def _read_config(folder, path):
     """Run a command with the flags of the file; how it ends is what its user would see."""
     from cyclopts import CycloptsError
 
-    from graphquilt.cli import app, config
+    from graphquilt import cli
+    from graphquilt.cli import app
     from graphquilt.cli.values import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
     from graphquilt.errors import InputError
 
@@ -427,8 +428,8 @@ def _read_config(folder, path):
         edges[0].write_text("\n".join(f"{k} {(k + 1) % 24}" for k in range(24)), encoding="utf-8")
     try:
         if path.name == "run.toml":
-            tokens = ["run", str(edges[0]), "--out", "job", "--config", str(path)]
-            app.config = (config._toml(str(path)),)
+            tokens = ["embed", str(edges[0]), "--out", "job", "--config", str(path)]
+            app.config = (cli._read_toml(str(path)),)
             _, bound, *_ = app.parse_args(tokens, print_error=False, exit_on_error=False)
             flags = {type(value): value for value in bound.arguments.values()}
             settings = job_settings(
@@ -441,9 +442,9 @@ def _read_config(folder, path):
             settings.resolved(_graph()).to_parameters()
             return
         with _emptied(folder.parent / "out") as out, contextlib.redirect_stdout(io.StringIO()):
-            config.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
+            cli.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
     except CycloptsError as error:
-        raise InputError(config.sentence(error, "graphquilt")) from error
+        raise InputError(cli._explain(error, "graphquilt")) from error
 
 
 # Folders

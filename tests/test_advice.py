@@ -12,9 +12,7 @@ import graphquilt as gq
 from graphquilt.alignment.verdict import grade
 from graphquilt.cli import display, results
 from graphquilt.errors import DisconnectedError
-from graphquilt.jobs import Job, JobSettings, fit_advice, follow_job, job_status
-from graphquilt.jobs.advice import _call
-from graphquilt.jobs.following import JobProgress
+from graphquilt.jobs import Job, JobProgress, fit_advice, follow_job, job_status
 from graphquilt.progress import Progress
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -34,52 +32,39 @@ def friends(tmp_path):
 
 
 def test_a_bad_fit_says_what_to_do_and_strict_leaves_with_3(friends, command):
-    words = ["run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1]
+    words = ["embed", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1]
     code, out, err = command(*words, "--out", "job", "--json", "--strict")
     result = json.loads(out)
     assert result["weighted"] is True
     assert result["verdict"] in ("bad", "doubtful")
     assert (code, f"the fit is {result['verdict']}, which --strict does not accept" in err) == (3, True)
     assert command(*words, "--out", "job")[0] == 0
-    code, out, _ = command("align", "job", "--workers", 1, "--strict")
+    code, out, _ = command("stitch", "job", "--workers", 1, "--strict")
     assert code == 3
     assert {one["command"] for one in result["advice"]} <= {line.strip() for line in out.splitlines()}
     fixed = [one["command"] for one in result["advice"] if "--embedder propagation" in one["command"]]
-    assert fixed == [
-        "graphquilt run 'my friends.csv' --embedder propagation --dim 24 --patches 6 --workers 1 --out job-propagation"
-    ]
-    code, out, _ = command(*shlex.split(fixed[0])[1:], "--strict", "--json")
+    assert fixed == ["graphquilt embed 'my friends.csv' … --embedder propagation --out job-propagation"]
+    code, out, _ = command(*words, *added(fixed[0]), "--strict", "--json")
     assert (code, json.loads(out)["advice"]) == (0, [])
     assert json.loads(out)["verdict"] in ("good", "fair")
 
 
-def test_advice_keeps_what_the_job_was_made_with(friends, command, tmp_path):
-    flags = ["--dim", 24, "--patches", 6, "--columns", "person,friend", "--largest-component", "--seed", 3]
-    words = ["run", friends, "-e", "toy_embedders:Toy", *flags, "--workers", 1]
+def added(advised):
+    """The flags that advice adds to those of the command that made the job."""
+    return shlex.split(advised.partition(" … ")[2])
+
+
+def test_advice_can_be_followed(friends, command):
+    words = ["embed", friends, "-e", "svd", "--recipe", "paper", "--dim", 24, "--patches", 6]
+    words += ["--overlap", "30:120", "--workers", 1]
     assert command(*words, "--out", "job")[0] == 0
-    advice = fit_advice(Job.open("job"))
-    fewer = next(one.command for one in advice if one.why == "Cut fewer, larger patches")
-    assert fewer == (
-        "graphquilt run 'my friends.csv' --columns person,friend --largest-component --embedder toy_embedders:Toy "
-        "--dim 24 --patches 3 --seed 3 --workers 1 --out job-3-patches"
-    )
-
-
-def test_advice_keeps_settings_recipe_and_what_a_later_command_changed(friends, command):
-    words = ["--set", "tol=0.01", "--recipe", "paper", "--dim", 24, "--patches", 6, "--workers", 1]
-    assert command("run", friends, "-e", "svd", "--overlap", "60:240", *words, "--out", "job")[0] == 0
-    assert command("run", friends, "--out", "job", "--coverage", 1, "--no-translate")[0] == 0
-    advice = {one.why: one.command for one in fit_advice(Job.open("job"))}
-    fewer = advice["Cut fewer, larger patches"]
-    assert fewer == (
-        "graphquilt run 'my friends.csv' --embedder svd --dim 24 --set tol=0.01 --patches 3 --overlap 60:240 "
-        "--recipe paper --workers 1 --no-translate --coverage 1.0 --out job-3-patches"
-    )
-    assert command(*shlex.split(fewer)[1:])[0] == 0
-    assert "--overlap" not in advice["Let patches overlap as much as they do by default"]
-    assert "tol" not in advice["Use an embedder that gives all patches one frame"]
-    assert "paper" not in advice["Use an embedder that gives all patches one frame"]
-    assert not fit_advice(Job.open("job-3-patches")) or Job.open("job-3-patches").settings.recipe.coverage == 1
+    advice = {one.why: added(one.command) for one in fit_advice(Job.open("job"))}
+    assert advice["Cut fewer, larger patches"] == ["--patches", "3", "--out", "job-3-patches"]
+    assert advice["Embed in fewer dimensions"] == ["--dim", "12", "--out", "job-dim-12"]
+    least = gq.jobs.cutting.default_overlap(24, 500, 6)
+    assert advice["Let patches overlap as much as by default"][:2] == ["--overlap", f"{least[0]}:{least[1]}"]
+    for flags in advice.values():
+        assert command(*words, *flags)[0] == 0
 
 
 def test_in_memory_the_advice_is_a_call():
@@ -90,12 +75,8 @@ def test_in_memory_the_advice_is_a_call():
     job = Job.open(store)
     job.graph = gq.read_edges(edges)
     calls = [one.command for one in fit_advice(job)]
-    assert "gq.embed(graph, dim=16, n_patches=2, embedder=embedder)" in calls
-    assert "gq.embed(graph, dim=16, n_patches=4)" in calls
-    settings = JobSettings(embedder=gq.SVD(16, tol=0.01), recipe=gq.Recipe.paper(), cutting=gq.Cutting(4), seed=7)
-    assert _call(settings, {"patches": 2}) == (
-        "gq.embed(graph, dim=16, n_patches=2, embedder=gq.SVD(16, tol=0.01), recipe=gq.Recipe.paper(), seed=7)"
-    )
+    assert "gq.embed(graph, …, n_patches=2)" in calls
+    assert "gq.embed(graph, …, embedder=gq.Propagation(16))" in calls
 
 
 def test_the_grade_is_the_first_word_of_the_verdict():
@@ -139,7 +120,7 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
     with pytest.raises(DisconnectedError, match=r"--largest-component\); or .*--each-component"):
         gq.embed(rings, 2, embedder=gq.SVD(2), n_patches=4)
     assert "align each alone (--each-component), or embed all in one frame" in caplog.text
-    words = ["run", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
+    words = ["embed", rings, "--dim", 2, "--patches", 4, "-e", "svd", "--workers", 1]
     assert command(*words, "--out", "whole")[0] == 2
     out = " ".join(command("inspect", "whole")[1].split())
     assert "the graph is not cut into patches" in out
@@ -156,7 +137,7 @@ def test_components_that_cannot_be_aligned_name_the_flags(rings, command, caplog
 
 
 def test_inspect_fits_on_a_screen_with_the_verdict_first(friends, command):
-    assert command("run", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
+    assert command("embed", friends, "--dim", 24, "--patches", 6, "-e", "svd", "--workers", 1, "--out", "job")[0] == 0
     assert command("evaluate", "job", "--max-edges", 200)[0] == 0
     code, out, _ = command("inspect", "job", "--verify")
     lines = out.splitlines()
@@ -206,7 +187,7 @@ def test_follow_says_how_to_go_on_where_nobody_works(tmp_path, command, monkeypa
     code, out, err = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.count("0 of 8 patches, 0 workers")) == (0, 4)
     assert err.count("no patch was finished in 10 seconds") == 1
-    assert "go on with it: graphquilt embed job." in err
+    assert "resume it: graphquilt embed-patches job." in err
 
 
 def test_long_work_leaves_lines_where_there_is_no_terminal(capsys, monkeypatch):

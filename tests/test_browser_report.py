@@ -186,7 +186,7 @@ def test_a_job_that_is_still_running_shows_what_is_there(browser, blocks, tmp_pa
         words = result.page.locator("#words").inner_text()
         assert "Not finished yet" in words
         assert "2 of 4 patches are embedded" in words
-        assert f"graphquilt embed {job.name}" in words
+        assert f"graphquilt embed-patches {job.name}" in words
         assert result.page.locator("#quilt canvas").count() == 1
         assert result.page.locator("#map canvas").count() == 0
         result.picture("report-running")
@@ -196,7 +196,7 @@ def test_a_job_that_is_not_cut_names_the_runs_that_go_on(browser, command, tmp_p
     monkeypatch.chdir(tmp_path)
     rings = [f"{c}{k},{c}{(k + step) % 60}" for c in "ab" for k in range(60) for step in (1, 2)]
     (tmp_path / "rings.csv").write_text("\n".join(rings))
-    assert command("run", "rings.csv", "-e", "svd", "--dim", 2, "--patches", 4, "--out", "job")[0] == 2
+    assert command("embed", "rings.csv", "-e", "svd", "--dim", 2, "--patches", 4, "--out", "job")[0] == 2
     with opened(browser, write_job_report(gq.Job.open("job"))) as result:
         words = result.page.locator("#words").inner_text()
         assert "Align each of the 2 components alone:" in words
@@ -207,7 +207,7 @@ def test_a_job_that_is_not_cut_names_the_runs_that_go_on(browser, command, tmp_p
 def test_the_map_alone_is_a_page_with_the_labels_of_a_file(browser, job, tmp_path):
     labels = tmp_path / "labels.csv"
     labels.write_text("id,team\n" + "".join(f"host-{k:04d}.example,<i>team {k % 3}\n" for k in range(1, 200)))
-    drawn = write_map(job, tmp_path / "map.html", options=MapOptions(color=labels))
+    drawn = write_map(job, tmp_path / "map.html", options=MapOptions(colour=labels))
     assert not drawn.is_sample
     with opened(browser, tmp_path / "map.html") as result:
         legend = result.page.locator(".legend").inner_text()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,11 +35,11 @@ def edges(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(edges, tmp_path_factory):
-    path = tmp_path_factory.mktemp("run") / "job"
+    path = tmp_path_factory.mktemp("embed") / "job"
     done = subprocess.run(
         [
             *COMMAND,
-            "run",
+            "embed",
             edges,
             *["--dim", "2", "--patches", "4", "-e", "svd", "--workers", "1", "--json", "--out"],
             path,
@@ -64,7 +65,7 @@ def test_run_leaves_what_people_use(job):
 def test_run_again_changes_nothing(job, edges, command):
     before = {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
     X = np.load(job / "embedding.npy")
-    code, out, _ = command("run", edges, "--dim", 2, "--patches", 4, "--out", job, "--workers", 1)
+    code, out, _ = command("embed", edges, "--dim", 2, "--patches", 4, "--out", job, "--workers", 1)
     assert code == 0
     assert "embedding.npy" in out
     assert before == {path: path.stat().st_mtime_ns for path in job.glob("patches/*/*")}
@@ -73,18 +74,18 @@ def test_run_again_changes_nothing(job, edges, command):
 
 def test_the_stages_give_the_same_as_run(job, edges, command, tmp_path):
     steps = tmp_path / "steps"
-    assert command("patch", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", steps)[0] == 0
+    assert command("cut", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", steps)[0] == 0
     for share in ("2/3", "1/3", "3/3"):
-        code, out, _ = command("embed", steps, "--shard", share, "--workers", 1, "--json")
+        code, out, _ = command("embed-patches", steps, "--shard", share, "--workers", 1, "--json")
         assert code == 0
     assert json.loads(out)["patches"] == 4
-    assert command("align", steps, "--workers", 1)[0] == 0
+    assert command("stitch", steps, "--workers", 1)[0] == 0
     assert np.abs(np.load(steps / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
 def test_two_workers_give_the_same(job, edges, command, tmp_path):
     other = tmp_path / "job"
-    assert command("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, "--workers", 2)[0] == 0
+    assert command("embed", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, "--workers", 2)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
@@ -94,7 +95,7 @@ def test_a_dask_cluster_gives_the_same(job, edges, command, tmp_path):
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "resources": {"GPU": 1}}
     with distributed.LocalCluster(**options) as cluster:
         workers = ("--dask", cluster.scheduler_address, "--dask-resource", "GPU=1")
-        assert command("run", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, *workers)[0] == 0
+        assert command("embed", edges, "--dim", 2, "--patches", 4, "-e", "svd", "--out", other, *workers)[0] == 0
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
@@ -131,18 +132,18 @@ def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_pat
     shutil.copytree(job, other)
     assert command("evaluate", other)[0] == 0
     assert "earlier" not in command("inspect", other)[1]
-    assert command("align", other, "--no-translate")[0] == 0
+    assert command("stitch", other, "--no-translate")[0] == 0
     assert "of an earlier embedding" in " ".join(command("inspect", other)[1].split())
 
 
 def test_another_graph_in_the_folder_of_the_job_is_found(edges, command, tmp_path):
     file, graph, out = tmp_path / "edges.csv", tmp_path / "graph", tmp_path / "job"
     assert command("ingest", edges, graph)[0] == 0
-    assert command("run", graph, "--dim", 2, "--patches", 4, "--out", out, "--workers", 1)[0] == 0
+    assert command("embed", graph, "--dim", 2, "--patches", 4, "--out", out, "--workers", 1)[0] == 0
     file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
     shutil.rmtree(graph)
     assert command("ingest", file, graph)[0] == 0
-    for words in (("evaluate", out), ("align", out, "--coverage", 2), ("embed", out)):
+    for words in (("evaluate", out), ("stitch", out, "--coverage", 2), ("embed-patches", out)):
         code, _, err = command(*words)
         assert code == 2
         assert f"begun with another graph than the one that is now in {graph}" in err
@@ -188,7 +189,7 @@ def test_inspect_prints_the_fields_of_a_status(job, command):
 
 def test_every_flag_goes_through_a_config_file(edges, command, tmp_path, job):
     file, out = tmp_path / "job.toml", tmp_path / "job"
-    words = ("run", edges, "--dim", 2, "--patches", 4, "--overlap", "90:400", "--out", out, "--workers", 1)
+    words = ("embed", edges, "--dim", 2, "--patches", 4, "--overlap", "90:400", "--out", out, "--workers", 1)
     words += ("--no-largest-component", "--set", "tol=1e-7", "--set", "tol=1e-6")
     code, printed, _ = command(*words, "--embedder", "svd", "--robust", "--save-config", file)
     assert (code, printed.strip()) == (0, str(file))
@@ -197,20 +198,20 @@ def test_every_flag_goes_through_a_config_file(edges, command, tmp_path, job):
     lines = ('overlap = "90:400"', "robust = true", "dim = 2", f'edges = "{edges}"', "largest-component = false")
     for line in (*lines, 'set = ["tol=1e-7", "tol=1e-6"]'):
         assert line in content
-    assert command("run", "--config", file)[0] == 0
+    assert command("embed", "--config", file)[0] == 0
     status = inspected(command, out)
     assert status["settings"]["cutting"]["overlap"] == [90, 400]
     assert status["settings"]["embedder"]["tol"] == 1e-6
     assert status["records"]["alignment"]["robust"] is True
-    code, _, err = command("run", "--config", file, "--overlap", "80:400")  # the command line wins
+    code, _, err = command("embed", "--config", file, "--overlap", "80:400")  # the command line wins
     assert code == 2
     assert "were cut with overlap 90 (now 80)" in err
     file.write_text("dimm = 3\n")
-    code, _, err = command("run", edges, "--config", file)
+    code, _, err = command("embed", edges, "--config", file)
     assert code == 2
     assert f'"[dimm]" from {file}' in err
     file.write_text("dim = [3\n")
-    code, _, err = command("run", edges, "--config", file)
+    code, _, err = command("embed", edges, "--config", file)
     assert code == 2
     assert "cannot be read as TOML" in err
 
@@ -218,7 +219,21 @@ def test_every_flag_goes_through_a_config_file(edges, command, tmp_path, job):
 def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
-    words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "vgae", "--set", "max_epochs=5", "--workers", 1, "--json")
+    words = (
+        "embed",
+        edges,
+        "--dim",
+        2,
+        "--patches",
+        4,
+        "-e",
+        "vgae",
+        "--set",
+        "max_epochs=5",
+        "--workers",
+        1,
+        "--json",
+    )
     code, printed, _ = command(*words, "--out", out, "--recipe", "reconstruction", "--runs", 2)
     assert code == 0
     result = json.loads(printed)
@@ -228,20 +243,20 @@ def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_pat
     assert status["settings"]["embedder"]["blend"] == 0.75
     assert status["settings"]["recipe"]["name"] == "reconstruction, changed"
     assert status["records"]["alignment"]["coverage"] == 2.0
-    more = ("embed", out, "--runs", 3, "--workers", 1)
+    more = ("embed-patches", out, "--runs", 3, "--workers", 1)
     assert command(*more, "--shard", "1/2")[0] == 0
-    assert inspected(command, out)["next"] == f"graphquilt embed {out}"
+    assert inspected(command, out)["next"] == f"graphquilt embed-patches {out}"
     assert command(*more, "--shard", "2/2")[0] == 0
     status = inspected(command, out)
-    assert (status["next"], status["settings"]["recipe"]["coverage"]) == (f"graphquilt align {out}", 2.0)
+    assert (status["next"], status["settings"]["recipe"]["coverage"]) == (f"graphquilt stitch {out}", 2.0)
     code, _, err = command("evaluate", out, "--diagnose")
     assert code == 2
-    assert "was aligned with runs 2 (now 3); align it again" in err
-    assert command("align", out, "--workers", 1)[0] == 0
+    assert "was aligned with runs 2 (now 3); stitch it again" in err
+    assert command("stitch", out, "--workers", 1)[0] == 0
     assert inspected(command, out)["records"]["alignment"]["coverage"] == 2.0
     assert command(*words, "--out", out, "--runs", 3)[0] == 0
     assert inspected(command, out)["embedded"] == 12
-    assert command("align", out, "--coverage", 0, "--workers", 1)[0] == 0
+    assert command("stitch", out, "--coverage", 0, "--workers", 1)[0] == 0
     assert inspected(command, out)["settings"]["recipe"]["coverage"] == 0
     code, _, err = command(*words, "--recipe", "paper", "--set", "negatives=3", "--out", tmp_path / "other")
     assert code == 0, err
@@ -260,7 +275,7 @@ def test_a_function_of_a_graph_and_a_seed_is_an_embedder_too(edges, command, tmp
         "import numpy as np\n\n\ndef corner(graph, seed):\n    return np.outer(graph.degrees, [1.0, 2.0])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    words = ("run", edges, "--dim", 2, "--patches", 4, "-e", "my_functions:corner", "--workers", 1)
+    words = ("embed", edges, "--dim", 2, "--patches", 4, "-e", "my_functions:corner", "--workers", 1)
     code, _, err = command(*words, "--out", tmp_path / "job")
     assert code == 0, err
 
@@ -268,25 +283,25 @@ def test_a_function_of_a_graph_and_a_seed_is_an_embedder_too(edges, command, tmp
 def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
-    assert command("patch", edges, "--dim", 2, "--patches", 4, "--seed", 5, "--out", out)[0] == 0
-    begun = ("embed", out, "-e", "gae", "--set", "max_epochs=4", "--recipe", "paper", "--runs", 2)
+    assert command("cut", edges, "--dim", 2, "--patches", 4, "--seed", 5, "--out", out)[0] == 0
+    begun = ("embed-patches", out, "-e", "gae", "--set", "max_epochs=4", "--recipe", "paper", "--runs", 2)
     assert command(*begun, "--robust", "--workers", 1, "--shard", "1/2")[0] == 0
     before = inspected(command, out)["settings"]
     assert (before["seed"], before["recipe"]["robust"], before["embedder"]["max_epochs"]) == (5, True, 4)
-    code, printed, err = command("embed", out, "--workers", 1, "--json")
+    code, printed, err = command("embed-patches", out, "--workers", 1, "--json")
     assert code == 0, err
     assert json.loads(printed)["patches"] == 8
     status = inspected(command, out)
-    assert (status["settings"], status["next"]) == (before, f"graphquilt align {out}")
-    assert command("embed", out, "--runs", 3, "--workers", 1)[0] == 0
+    assert (status["settings"], status["next"]) == (before, f"graphquilt stitch {out}")
+    assert command("embed-patches", out, "--runs", 3, "--workers", 1)[0] == 0
     assert inspected(command, out)["settings"]["recipe"]["runs"] == 3
-    code, _, err = command("embed", out, "--set", "lr=0.5")
+    code, _, err = command("embed-patches", out, "--set", "lr=0.5")
     assert code == 2
     assert "is embedded with lr 0.001 (now 0.5)" in err
-    code, _, err = command("embed", out, "--recipe", "reconstruction", "--runs", 3)
+    code, _, err = command("embed-patches", out, "--recipe", "reconstruction", "--runs", 3)
     assert code == 2
     assert "is embedded with recipe paper, changed (now reconstruction, changed), blend 0.0 (now 0.75)" in err
-    code, _, err = command("run", edges, "--patches", 5, "--out", out)
+    code, _, err = command("embed", edges, "--patches", 5, "--out", out)
     assert code == 2
     assert "n patches 4 (now 5)" in err
 
@@ -294,14 +309,14 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_pa
 def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, command, tmp_path):
     needs("torch")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 3)))
-    words = ("run", edges, "--out", tmp_path / "job", "--workers", 1, "--json")
+    words = ("embed", edges, "--out", tmp_path / "job", "--workers", 1, "--json")
     first = ("--dim", 2, "--patches", 4, "-e", "gae", "--set", "max_epochs=4", "--features", tmp_path / "x.npy")
     assert command(*words, *first, "--seed", 3, "--runs", 2, "--coverage", 1)[0] == 0
     before = inspected(command, tmp_path / "job")["settings"]
     code, printed, err = command(*words)
     assert code == 0, err
     assert {key: json.loads(printed)[key] for key in ("runs", "dim")} == {"runs": 2, "dim": 2}
-    assert "goes on with its own settings" in err
+    assert "resuming " in err
     assert len(err.splitlines()) == 1
     assert inspected(command, tmp_path / "job")["settings"] == before
     assert json.loads(command(*words, "--runs", 1)[1])["runs"] == 1
@@ -309,7 +324,7 @@ def test_run_on_a_job_keeps_its_settings_where_no_flag_changes_them(edges, comma
 
 
 def test_runs_of_an_embedder_that_is_not_random_are_one(edges, command, tmp_path):
-    words = ("run", edges, "--dim", 2, "--patches", 4, "--out", tmp_path / "job", "--workers", 1, "--json")
+    words = ("embed", edges, "--dim", 2, "--patches", 4, "--out", tmp_path / "job", "--workers", 1, "--json")
     code, printed, _ = command(*words, "--runs", 4)
     assert code == 0
     assert json.loads(printed)["runs"] == 1
@@ -346,19 +361,19 @@ def test_an_embedder_of_your_own_is_found_by_all_workers(workers, edges, job, tm
             options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
             cluster = stack.enter_context(needs("distributed").LocalCluster(**options))
             flags = ("--dask", cluster.scheduler_address)
-        run = command("run", edges, "--dim", 2, "--patches", 4, "--out", "job", *own, *flags)
+        run = command("embed", edges, "--dim", 2, "--patches", 4, "--out", "job", *own, *flags)
         assert run.returncode == 0, run.stderr
         for record in (tmp_path / "job" / "patches").glob("*2/embedding.*"):
             record.unlink()
-        run = command("embed", "job", *flags)
+        run = command("embed-patches", "job", *flags)
         assert run.returncode == 2
         assert f"made with {name}.Mine, which graphquilt cannot make by itself: name it again" in run.stderr
-        assert command("embed", "job", *own, *flags).returncode == 0
+        assert command("embed-patches", "job", *own, *flags).returncode == 0
     assert np.abs(np.load(tmp_path / "job" / "embedding.npy") / 2 - np.load(job / "embedding.npy")).max() < 1e-9
     run = command("plan", "job", *own, "--workers", 2, "--json")
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["workers"] == 2
-    run = command("embed", "job", "-e", f"{name}:Mine", "--set", "power=3")
+    run = command("embed-patches", "job", "-e", f"{name}:Mine", "--set", "power=3")
     assert "is embedded with power 2 (now 3)" in run.stderr
 
 
@@ -377,37 +392,38 @@ def known(edges, job, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("run", "nowhere.csv"), "nowhere.csv does not exist"),
-        (("run", "EDGES", "--embedder", "word2vec"), "choose one of propagation, svd, vgae, gae, dgi"),
-        (("run", "EDGES", "--set", "epoch=3"), "'epoch' is no setting of propagation"),
-        (("run", "EDGES", "--overlap", "many"), "two numbers with a colon"),
-        (("run", "EDGES", "--partition", "spectral"), "choose one of metis"),
-        (("run", "EDGES", "--dim", "many"), 'Invalid value for --dim: unable to convert "many" into int.'),
-        (("run", "EDGES", "--dmi", "3"), "Unknown option: --dmi. Did you mean --dim?"),
-        (("rnu", "EDGES"), 'Did you mean "run"?'),
-        (("run",), "EDGES is missing; graphquilt run --help says what it is."),
-        (("run", "EDGES", "-e", "nowhere:Mine"), "--embedder nowhere:Mine cannot be imported"),
-        (("run", "EDGES", "-e", "toy_embedders:Toy", "--set", "size=1"), "cannot be called with dim 64"),
-        (("run", "EDGES", "--workers", "0", "--out", "none"), 'Invalid value "0" for --workers. Must be >= 1.'),
-        (("run", "EDGES", "--dim", "0"), "for --dim. Must be >= 1."),
+        (("embed", "nowhere.csv"), "nowhere.csv does not exist"),
+        (("embed", "EDGES", "--embedder", "word2vec"), "choose one of propagation, svd, vgae, gae, dgi"),
+        (("embed", "EDGES", "--set", "epoch=3"), "'epoch' is not a setting of propagation"),
+        (("embed", "EDGES", "--overlap", "many"), "two integers with a colon"),
+        (("embed", "EDGES", "--partition", "spectral"), "choose one of metis"),
+        (("embed", "EDGES", "--dim", "many"), "--dim takes an integer, not 'many'."),
+        (("embed", "EDGES", "--dmi", "3"), "Unknown option: --dmi. Did you mean --dim?"),
+        (("embde", "EDGES"), 'Did you mean "embed"?'),
+        (("embed",), "EDGES is missing; see graphquilt embed --help."),
+        (("embed", "EDGES", "-e", "nowhere:Mine"), "--embedder nowhere:Mine cannot be imported"),
+        (("embed", "EDGES", "-e", "toy_embedders:Toy", "--set", "size=1"), "cannot be called with dim 64"),
+        (("embed", "EDGES", "--workers", "0", "--out", "none"), 'Invalid value "0" for --workers. Must be >= 1.'),
+        (("embed", "EDGES", "--dim", "0"), "for --dim. Must be >= 1."),
+        (("embed", "EDGES", "--dim", "2.7"), "--dim takes an integer, not '2.7'."),
         (("ingest", "EDGES", "g", "--ids", "names"), 'Invalid value "names" for --ids. Choose from'),
-        (("run", "EDGES", "--features", "EDGES"), "cannot be read as features"),
-        (("run", "EDGES", "--features", "none.npy"), "none.npy cannot be read as features: it does not exist."),
-        (("embed", "EMPTY"), "has no patches yet"),
-        (("align", "EMPTY"), "has no patches yet"),
+        (("embed", "EDGES", "--features", "EDGES"), "cannot be read as features"),
+        (("embed", "EDGES", "--features", "none.npy"), "none.npy cannot be read as features: it does not exist."),
+        (("embed-patches", "EMPTY"), "has no patches yet"),
+        (("stitch", "EMPTY"), "has no patches yet"),
         (("evaluate", "EMPTY"), "has no patches yet"),
         (("export", "EMPTY", "x.csv"), "has no patches yet"),
         (("inspect", "EMPTY"), "has no patches yet"),
         (("inspect", "none"), "none does not exist; check the path"),
         (("report", "none"), "none does not exist; check the path"),
         (("neighbours", "EMPTY", "n3.4"), "has no patches yet"),
-        (("embed", "JOB", "--shard", "4/3"), "shares are numbered 1/3 to 3/3"),
-        (("embed", "JOB", "--shard", "one"), "two numbers with a slash"),
-        (("run", "EDGES", "--recipe", "secret"), "choose one of shared, reconstruction, paper"),
-        (("embed", "JOB", "--seed", "9"), "Unknown option: --seed"),
-        (("run", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
+        (("embed-patches", "JOB", "--shard", "4/3"), "shards are numbered 1/3 to 3/3"),
+        (("embed-patches", "JOB", "--shard", "one"), "two integers with a slash"),
+        (("embed", "EDGES", "--recipe", "secret"), "choose one of shared, reconstruction, paper"),
+        (("embed-patches", "JOB", "--seed", "9"), "Unknown option: --seed"),
+        (("embed", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
         (("export", "JOB", "x.docx"), "choose one of npy, parquet, csv, tsv, word2vec, neo4j"),
-        (("embed", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
+        (("embed-patches", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, command):
@@ -439,7 +455,7 @@ def test_other_content_under_the_same_name_is_not_resumed(command, edges, tmp_pa
     """As many bytes as before, and another graph: the old answer would be wrong without a word."""
     file, out = tmp_path / "edges.csv", tmp_path / "job"
     file.write_text(edges.read_text())
-    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
+    words = ("embed", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out)
     assert command(*words)[0] == 0
     file.write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
     code, _, err = command(*words)
@@ -454,14 +470,14 @@ def test_a_job_is_resumed_from_another_folder(command, edges, tmp_path, monkeypa
     np.save(tmp_path / "x.npy", np.arange(1.0, 801).reshape(400, 2))
     monkeypatch.chdir(tmp_path)
     words = ("--dim", 2, "--patches", 4, "--workers", 1)
-    assert command("run", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0
+    assert command("embed", "conn.csv", "--features", "x.npy", *words, "--out", "j")[0] == 0
     assert command("ingest", "conn.csv", "graph")[0] == 0
-    assert command("run", "graph", *words, "--out", "k")[0] == 0
+    assert command("embed", "graph", *words, "--out", "k")[0] == 0
     monkeypatch.chdir(tmp_path / "below")
-    assert command("run", "../conn.csv", "--features", "../x.npy", *words, "--out", "../j")[0] == 0
-    assert command("run", "../graph", *words, "--out", "../k")[0] == 0
+    assert command("embed", "../conn.csv", "--features", "../x.npy", *words, "--out", "../j")[0] == 0
+    assert command("embed", "../graph", *words, "--out", "../k")[0] == 0
     np.save(tmp_path / "x.npy", np.zeros((400, 1)))
-    code, _, err = command("run", "../conn.csv", "--features", "../x.npy", "--directed", *words, "--out", "../j")
+    code, _, err = command("embed", "../conn.csv", "--features", "../x.npy", "--directed", *words, "--out", "../j")
     assert code == 2
     assert "made from other input: " in err
     assert "features with SHA-256" in err
@@ -469,7 +485,7 @@ def test_a_job_is_resumed_from_another_folder(command, edges, tmp_path, monkeypa
     assert "edges" not in err
     (tmp_path / "conn.csv").write_text(edges.read_text().replace("n0.0,n0.1", "n0.0,n9.9"))
     assert command("ingest", "../conn.csv", "../other")[0] == 0
-    code, _, err = command("run", "../other", *words, "--out", "../k")
+    code, _, err = command("embed", "../other", *words, "--out", "../k")
     assert code == 2
     assert "graph with fingerprint" in err
 
@@ -478,7 +494,7 @@ def test_a_job_without_patches_can_be_made_otherwise(command, edges, tmp_path):
     """Two components stop the first attempt; its folder serves the next one."""
     file, out = tmp_path / "edges.csv", tmp_path / "job"
     file.write_text(edges.read_text() + edges.read_text().replace("n", "m").removesuffix("m18.19,m19.19\n"))
-    words = ("run", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out, "-e", "svd")
+    words = ("embed", file, "--dim", "2", "--patches", "4", "--workers", "1", "--out", out, "-e", "svd")
     code, _, err = command(*words)
     assert code == 2
     assert "--largest-component" in err
@@ -490,12 +506,12 @@ def test_a_job_without_patches_can_be_made_otherwise(command, edges, tmp_path):
 def test_a_failed_first_attempt_does_not_block_the_job(command, edges, tmp_path):
     needs("torch")
     out = tmp_path / "job"
-    assert command("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
-    code, _, err = command("embed", out, "-e", "dgi", "--workers", 1)
+    assert command("cut", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, _, err = command("embed-patches", out, "-e", "dgi", "--workers", 1)
     assert code == 2
     assert err.count("featureless='degree'") == 1
     settings = ("--set", "featureless=degree", "--set", "max_epochs=3")
-    assert command("embed", out, "-e", "dgi", *settings, "--workers", 1)[0] == 0
+    assert command("embed-patches", out, "-e", "dgi", *settings, "--workers", 1)[0] == 0
 
 
 def test_weights_are_read_where_asked_and_merged_patches_are_reported(command, edges, tmp_path):
@@ -503,7 +519,7 @@ def test_weights_are_read_where_asked_and_merged_patches_are_reported(command, e
     lines = edges.read_text().split()
     file.write_text("a,b,w\n" + "".join(f"{line},{1 + k % 5}\n" for k, line in enumerate(lines)))
     code, out, err = command(
-        "run",
+        "embed",
         file,
         "--columns",
         "a,b,w",
@@ -517,7 +533,7 @@ def test_weights_are_read_where_asked_and_merged_patches_are_reported(command, e
         tmp_path / "job",
     )
     assert code == 0
-    assert "100 patches were asked for" in err
+    assert "patches instead of 100" in err
     assert "compared on" in out
     assert graphquilt.Graph.open(tmp_path / "job" / "graph").weights is not None
 
@@ -531,7 +547,7 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
         "from graphquilt.cli import main; main()"
     )
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
-    words = ["run", edges, "--dim", "2", "--patches", "8", "--out", out, "--workers", "2", "-e", "toy_embedders:Toy"]
+    words = ["embed", edges, "--dim", "2", "--patches", "8", "--out", out, "--workers", "2", "-e", "toy_embedders:Toy"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words, "--set", "seconds=2"],
         env=os.environ | {"PYTHONPATH": path},
@@ -545,7 +561,7 @@ def test_control_c_stops_cleanly_and_the_next_run_finishes(edges, job, tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "to go on: graphquilt run" in err
+    assert "to resume: graphquilt embed" in err
     assert "Traceback" not in err
     done = {path: path.stat().st_mtime_ns for path in out.glob("patches/*/embedding.json")}
     assert 2 <= len(done) < 8
@@ -580,8 +596,17 @@ def test_help_is_the_same_in_every_command(words, command):
     if len(words) == 1:
         assert f"Example: graphquilt {words[0]}" in text
     assert "--json Print the result as JSON." in text
-    assert "--config PATH Take flags from this TOML file" in text
-    assert "--save-config PATH Write the flags of this call" in text
+    assert "--config PATH Read flags from this TOML file" in text
+    assert "--save-config PATH Only write the flags of this call" in text
+
+
+@pytest.mark.parametrize("name", ["embed", "cut", "embed-patches", "stitch", "align", "plan", "report", "map"])
+def test_help_begins_with_few_flags_and_has_no_broken_lines(name, command):
+    """The other flags stand in named groups below; no default in brackets is broken by a line of the source."""
+    first = command(name, "--help")[1].partition("─╮\n")[2].partition("╰─")[0]
+    assert 1 <= len(re.findall(r"^│ \*? *(?:[A-Z]+ )?--[a-z]", first, re.M)) <= 14
+    arguments = app[name].assemble_argument_collection()
+    assert not [argument.name for argument in arguments if "\n" in (argument.parameter.help or "")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -600,15 +625,15 @@ def test_flags_are_saved_and_read_back_in_every_command(words, command, tmp_path
 
 
 POSITIONS = {
-    **dict.fromkeys(("run", "patch"), ("edges.csv",)),
-    **dict.fromkeys(("embed", "align", "inspect", "evaluate", "plan", "report", "map"), ("job",)),
+    **dict.fromkeys(("embed", "cut"), ("edges.csv",)),
+    **dict.fromkeys(("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map"), ("job",)),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
     "anomaly": ("flows.csv", "--out", "scores"),
     "watch": ("flows",),
     "export": ("job", "x.csv"),
     "neighbours": ("job", "ann"),
-    "stitch": ("a.vec", "b.vec"),
+    "align": ("a.vec", "b.vec"),
     "federate invite": ("--name", "n", "--out", "round.toml", "--key", "key"),
     "federate offer": ("edges.csv", "--round", "r.toml", "--key", "key", "--party", "a", "--out", "a"),
     "federate reply": ("a", "offer", "--out", "a-to-b"),
@@ -619,10 +644,11 @@ POSITIONS = {
 
 
 def test_commands_that_are_imported_late_are_listed_with_their_own_words():
-    """The list of commands must not import an application, so that it repeats what its functions say."""
-    for name in ("anomaly", "watch"):
+    """The list of commands must not import them, so it repeats what their functions say."""
+    packages = {"anomaly": "graphquilt.temporal", "watch": "graphquilt.temporal", "demo": "graphquilt.cli"}
+    for name, package in packages.items():
         function = app[name].default_command
-        assert function.__module__.startswith("graphquilt.temporal")
+        assert function.__module__.startswith(package)
         assert app[name].help == function.__doc__
     from graphquilt.federated.commands import federate_app
 
@@ -634,9 +660,9 @@ def test_json_is_one_document_on_standard_output(job, edges, command, tmp_path):
     other = tmp_path / "job"
     shutil.copytree(job, other)
     for words in (
-        ("patch", edges, "--out", other),
-        ("embed", other, "--workers", 1),
-        ("align", other, "--workers", 1),
+        ("cut", edges, "--out", other),
+        ("embed-patches", other, "--workers", 1),
+        ("stitch", other, "--workers", 1),
         ("inspect", other),
         ("evaluate", other),
         ("export", other, tmp_path / "x.csv"),
@@ -679,10 +705,10 @@ def test_damage_is_found_named_and_repaired(job, edges, command, tmp_path):
     damaged = json.loads(command("inspect", other, "--verify", "--json")[1])["damaged"]
     assert len(damaged) == 1
     assert "00002/embedding.npy" in damaged[0]
-    code, _, err = command("align", other, "--refine", 1)  # without the flag there is nothing to do
+    code, _, err = command("stitch", other, "--refine", 1)  # without the flag there is nothing to do
     assert code == 2
     assert "00002/embedding.npy" in err
-    assert command("run", edges, "--refine", 0, "--out", other, "--workers", 1)[0] == 0
+    assert command("embed", edges, "--refine", 0, "--out", other, "--workers", 1)[0] == 0
     # SVD's last bits depend on where BLAS finds its arrays in memory.
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
@@ -693,7 +719,7 @@ def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     import pty
 
     master, slave = pty.openpty()
-    words = ["run", edges, "--dim", "2", "--patches", "2", "--embedder", "vgae", "--set", "max_epochs=20"]
+    words = ["embed", edges, "--dim", "2", "--patches", "2", "--embedder", "vgae", "--set", "max_epochs=20"]
     with subprocess.Popen(
         [*COMMAND, *words, "--out", tmp_path / "job", "--workers", "1", "--json"],
         stdout=subprocess.PIPE,
@@ -723,22 +749,22 @@ def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
 
 def test_a_half_embedded_job_says_what_comes_next(command, edges, tmp_path):
     out = tmp_path / "job"
-    assert command("patch", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
-    code, printed, _ = command("embed", out, "--shard", "1/4", "--workers", 1, "--json")
+    assert command("cut", edges, "--dim", 2, "--patches", 4, "--out", out)[0] == 0
+    code, printed, _ = command("embed-patches", out, "--shard", "1/4", "--workers", 1, "--json")
     assert code == 0
     assert (json.loads(printed)["embedded"], json.loads(printed)["already"]) == (1, 0)
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
         code, _, err = command(*words)
         assert code == 2
-        assert "embed its patches first (1 of 4 are), then align it: graphquilt embed " in err
-    code, printed, _ = command("embed", out, "--workers", 1, "--json")
+        assert "embed its patches first (1 of 4 are), then stitch it: graphquilt embed-patches " in err
+    code, printed, _ = command("embed-patches", out, "--workers", 1, "--json")
     counts = json.loads(printed)
     assert (counts["embedded"], counts["already"], counts["patches"]) == (3, 1, 4)
     for words in (("evaluate", out), ("export", out, tmp_path / "x.csv")):
         code, _, err = command(*words)
         assert code == 2
-        assert "has no embedding yet; align it first: graphquilt align " in err
-    assert json.loads(command("embed", out, "--workers", 1, "--json")[1])["embedded"] == 0
+        assert "has no embedding yet; stitch it first: graphquilt stitch " in err
+    assert json.loads(command("embed-patches", out, "--workers", 1, "--json")[1])["embedded"] == 0
 
 
 def test_a_lack_of_memory_is_one_sentence(command, edges, tmp_path, monkeypatch):
@@ -746,6 +772,6 @@ def test_a_lack_of_memory_is_one_sentence(command, edges, tmp_path, monkeypatch)
         raise MemoryError
 
     monkeypatch.setattr("graphquilt.jobs.Job.begin", refuse)
-    code, _, said = command("run", edges, "--out", tmp_path / "job")
+    code, _, said = command("embed", edges, "--out", tmp_path / "job")
     assert (code, said.count("\n")) == (2, 1)
-    assert said.startswith("graphquilt: there is not enough memory. What is finished is kept")
+    assert said.startswith("graphquilt: out of memory. Finished work is kept")

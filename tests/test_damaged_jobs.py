@@ -351,7 +351,7 @@ def without_the_rights_of_root():
 
 
 def test_run_on_a_finished_job_needs_no_permission_to_write(whole, job):
-    words = [*COMMAND, "run", whole / "edges.csv", "--dim", "2", "--patches", "3", "--workers", "1", "--out", job]
+    words = [*COMMAND, "embed", whole / "edges.csv", "--dim", "2", "--patches", "3", "--workers", "1", "--out", job]
     before = subprocess.run([*words, "--json"], capture_output=True, text=True, check=True).stdout
     for path in (*job.rglob("*"), job):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -361,7 +361,7 @@ def test_run_on_a_finished_job_needs_no_permission_to_write(whole, job):
         if probe.returncode == 0:
             pytest.skip("nothing keeps this user from writing")
         again = subprocess.run([*words, "--json"], check=False, **options)
-        align = subprocess.run([*COMMAND, "align", job, "--robust", "--workers", "1"], check=False, **options)
+        align = subprocess.run([*COMMAND, "stitch", job, "--robust", "--workers", "1"], check=False, **options)
     except subprocess.SubprocessError:
         pytest.skip("root keeps its rights here")
     finally:
@@ -403,9 +403,9 @@ def test_a_forged_embedding_is_refused_and_made_again(job, arrays):
     store = DirectoryStore(job)
     expected, parameters = np.array(store["embedding"].arrays["embedding"]), store["embedding"].parameters
     store["embedding"] = Record(arrays, parameters)
-    with pytest.raises(FormatError, match="not the embedding of 64 nodes in 2 dimensions; align it again"):
+    with pytest.raises(FormatError, match="not the embedding of 64 nodes in 2 dimensions; stitch it again"):
         _ = Job.open(job).embedding
-    assert job_status(Job.open(job)).next.startswith("graphquilt align ")
+    assert job_status(Job.open(job)).next.startswith("graphquilt stitch ")
     Job.open(job).stitch()
     assert np.array_equal(Job.open(job).embedding, expected)
 

@@ -509,7 +509,7 @@ def test_workers_that_do_not_have_the_graph_say_so(ring, expected, referring, tm
     keep_patch_graph(store, ring[1], job.graph)
     referring[0].rename(tmp_path / "moved")
     with Processes(1) as pool:
-        with pytest.raises(JobError, match=r"cannot cut patches .* \(graphquilt patch --data\)"):
+        with pytest.raises(JobError, match=r"cannot cut patches .* \(graphquilt cut --data\)"):
             job.embed(executor=pool)
         job.write_patches()
         assert_same(job.embed(executor=pool), expected)

@@ -59,7 +59,7 @@ def job(tmp_path):
 
 def test_the_page_says_how_to_bring_patches_of_ones_own(job):
     status = job_status(job)
-    assert (status.embedded, status.next) == (18, job.command("align"))
+    assert (status.embedded, status.next) == (18, job.command("stitch"))
     assert job.settings.motions == Motions(scale=False)
     assert job.stitch().edge_errors.max() < 1e-6
     assert Job.open(job.store).embedding.shape == (216, 8)

@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 def test_names_of_nodes_go_from_edges_to_the_export(folder):
     flags = ["--dim", "2", "--patches", "2", "--overlap", "5:12", "--workers", "1", "--out", "job"]
-    assert graphquilt(folder, "run", "edges.csv", *flags)[0] == 0
+    assert graphquilt(folder, "embed", "edges.csv", *flags)[0] == 0
     code, _, error = graphquilt(folder, "export", "job", "x.txt")
     assert (code, error) == (0, "")
     assert (folder / "x.txt").read_text(encoding="utf-8").splitlines()[1].startswith("knöten-0 ")

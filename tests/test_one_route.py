@@ -114,7 +114,7 @@ def test_a_folder_gives_the_same_bits_and_partitions_once(case, graph, expected,
 
 
 def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, expected, tmp_path):
-    command("run", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 1)
+    command("embed", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 1)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
     store = gq.DirectoryStore(tmp_path / "python")
     gq.embed(graph, **case[2], store=store)
@@ -130,14 +130,14 @@ def test_the_command_line_gives_the_same_bits_and_settings(case, graph, edges, e
 def test_the_commands_in_steps_give_the_same_bits(case, edges, expected, tmp_path):
     name, flags, _ = case
     split = flags.index("--runs") if name == "vgae" else len(flags)
-    command("patch", edges, *features(edges), *flags[:split], "--out", tmp_path / "job")
-    command("embed", tmp_path / "job", *flags[split:], "--workers", 1)
-    command("align", tmp_path / "job", "--workers", 1)
+    command("cut", edges, *features(edges), *flags[:split], "--out", tmp_path / "job")
+    command("embed-patches", tmp_path / "job", *flags[split:], "--workers", 1)
+    command("stitch", tmp_path / "job", "--workers", 1)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
 
 
 def test_two_workers_give_the_same_bits(case, graph, edges, expected, tmp_path):
-    command("run", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 2)
+    command("embed", edges, *features(edges), *case[1], "--out", tmp_path / "job", "--workers", 2)
     assert np.array_equal(embedding(tmp_path / "job"), expected)
     with gq.Processes(2) as pool:
         assert np.array_equal(gq.embed(graph, **case[2], executor=pool).embedding, expected)
@@ -161,11 +161,11 @@ def test_a_job_that_is_killed_at_each_stage_gives_the_same_bits(case, edges, exp
     name, flags, _ = case
     job = tmp_path / "job"
     for stage in STAGES[name]:
-        words = ["run", edges, *features(edges), *flags, "--out", job, "--workers", "1"]
+        words = ["embed", edges, *features(edges), *flags, "--out", job, "--workers", "1"]
         run = subprocess.run([sys.executable, "-c", KILL, stage, *map(str, words)], check=False, capture_output=True)
         assert run.returncode == -signal.SIGKILL, run.stderr
-    command("embed", job, "--workers", 1)  # without flags: the job knows its settings, robust included
-    command("align", job, "--workers", 1)
+    command("embed-patches", job, "--workers", 1)  # without flags: the job knows its settings, robust included
+    command("stitch", job, "--workers", 1)
     assert np.array_equal(embedding(job), expected)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.cli.demo.quilt_picture import draw_stages
+from graphquilt.cli.demo import draw_stages
 from graphquilt.testing import quilt
 
 

@@ -75,14 +75,14 @@ def test_a_job_without_an_embedding_names_the_command(blocks, tmp_path):
     job = gq.Job.begin(gq.DirectoryStore(tmp_path / "job"), settings, blocks)
     assert data_of(job_page(job))["next"] == f"in Python: Job.open({job.name!r}).run()"
     job.cut()
-    with pytest.raises(JobError, match="graphquilt embed"):
+    with pytest.raises(JobError, match="graphquilt embed-patches"):
         write_map(job, tmp_path / "map.html")
     job.embed(only=[2])
     data = data_of(job_page(job))
     assert (data["embedded"], data["wanted"]) == (1, 4)
     assert "map" not in data
     job.embed()
-    with pytest.raises(JobError, match="graphquilt align"):
+    with pytest.raises(JobError, match="graphquilt stitch"):
         write_map(job, tmp_path / "map.html")
 
 
@@ -155,7 +155,7 @@ def test_a_map_as_a_picture(job, tmp_path):
     np.save(labels, np.linspace(0, 1, 1200))
     for name, options in {
         "a.png": MapOptions(),
-        "b.svg": MapOptions(color=labels),
+        "b.svg": MapOptions(colour=labels),
         "c.png": MapOptions(limit=50),
     }.items():
         write_map(job, tmp_path / name, options=options)

@@ -191,8 +191,8 @@ def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     assert job_status(job).next == "nothing"
     job = job.revise(replace(job.settings, recipe=gq.Recipe.shared().replace(runs=2)))
     job.embed()
-    assert job_status(Job.open(store)).next.startswith("graphquilt align ")
-    with pytest.raises(gq.errors.JobError, match=r"aligned with runs 1 \(now 2\); align it again"):
+    assert job_status(Job.open(store)).next.startswith("graphquilt stitch ")
+    with pytest.raises(gq.errors.JobError, match=r"aligned with runs 1 \(now 2\); stitch it again"):
         compare_job(job, options=EvaluationOptions(splits=2))
     job.stitch()
     assert len(job.alignment.scales) == 8
@@ -269,7 +269,7 @@ def test_a_killed_command_with_runs_goes_on(tmp_path):
     edges.write_text("".join(f"{a},{b}\n" for a, b in right + down))
 
     def command(out):
-        words = ["run", edges, "--dim", "2", "--patches", "4", "-e", "vgae", "--set", "max_epochs=150"]
+        words = ["embed", edges, "--dim", "2", "--patches", "4", "-e", "vgae", "--set", "max_epochs=150"]
         words += ["--runs", "6", "--workers", "1", "--out", tmp_path / out]
         return [sys.executable, "-c", "from graphquilt.cli import main; main()", *map(str, words)]
 

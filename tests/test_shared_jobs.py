@@ -63,7 +63,15 @@ def with_recipe(job, **changes):
 def test_shares_that_start_together_all_finish(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
     job_of_patches(store, *ring, embedder=gq.SVD(2)).write_patches()
-    words = ["embed", str(store.folder), "--refine", "2", "--workers", "1", "--shard"]  # each writes the settings, too
+    words = [
+        "embed-patches",
+        str(store.folder),
+        "--refine",
+        "2",
+        "--workers",
+        "1",
+        "--shard",
+    ]  # each writes the settings, too
     shares = [
         subprocess.Popen([*COMMAND, *words, f"{k}/8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for k in range(1, 9)
@@ -297,11 +305,11 @@ def test_an_alignment_that_is_stopped_leaves_no_embedding_that_looks_like_its_ow
         patched.setattr(DirectoryStore, "__setitem__", stop)
         with pytest.raises(KeyboardInterrupt):
             still.stitch()
-    assert job_status(still).next.startswith("graphquilt align ")
-    with pytest.raises(gq.errors.JobError, match=r"does not belong to its alignment.*: graphquilt align "):
+    assert job_status(still).next.startswith("graphquilt stitch ")
+    with pytest.raises(gq.errors.JobError, match=r"does not belong to its alignment.*: graphquilt stitch "):
         export_embedding(still, tmp_path / "out.csv")
     job = with_recipe(still, motions=None)
-    with pytest.raises(gq.errors.JobError, match=r"was aligned with .*translate false \(now true\).*graphquilt align"):
+    with pytest.raises(gq.errors.JobError, match=r"was aligned with .*translate false \(now true\).*graphquilt stitch"):
         export_embedding(job, tmp_path / "out.csv")
     job.stitch()
     assert np.array_equal(job.embedding, X)
@@ -366,8 +374,8 @@ def test_the_command_line_goes_on_with_a_job_of_embed(blocks, tmp_path, capsys, 
     assert "accuracy" in json.loads(out)
     assert command(capsys, monkeypatch, "export", path, tmp_path / "x.csv")[0] == 0
     assert len((tmp_path / "x.csv").read_text().splitlines()) == blocks.n_nodes + 1
-    assert command(capsys, monkeypatch, "embed", path, "--runs", 2, "--workers", 1)[0] == 0
-    assert command(capsys, monkeypatch, "align", path, "--coverage", 0, "--workers", 1)[0] == 0
+    assert command(capsys, monkeypatch, "embed-patches", path, "--runs", 2, "--workers", 1)[0] == 0
+    assert command(capsys, monkeypatch, "stitch", path, "--coverage", 0, "--workers", 1)[0] == 0
     options["recipe"] = gq.Recipe.shared().replace(coverage=0.0)
     again = gq.embed(blocks, **options, store=DirectoryStore(path))
     assert np.array_equal(Job.open(path).embedding, again.embedding)
@@ -407,7 +415,7 @@ def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_p
     job = Job.begin(store, JobSettings(embedder=Toy(2), seed=7))
     code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
-    assert "has no embedding yet; align it first" in err
+    assert "has no embedding yet; stitch it first" in err
     job.stitch()
     code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2

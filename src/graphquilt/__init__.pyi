@@ -41,12 +41,12 @@ from .jobs import JobSettings as JobSettings
 from .jobs import Processes as Processes
 from .jobs import Recipe as Recipe
 from .jobs import Result as Result
+from .jobs import align_files as align_files
 from .jobs import cut as cut
 from .jobs import embed as embed
 from .jobs import embed_patches as embed_patches
 from .jobs import neighbours as neighbours
 from .jobs import stitch as stitch
-from .jobs import stitch_files as stitch_files
 from .linalg.motions import Motions as Motions
 from .patches import Conductance as Conductance
 from .patches import Fennel as Fennel

@@ -97,7 +97,7 @@ def align(
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
         Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed. Nodes
         may also have names: pairs with text ids, dicts of names to vectors, files of vectors, or a dict of any of
-        these; see :func:`graphquilt.stitch_files`.
+        these; see :func:`graphquilt.align_files`.
     edges : int array (m, 2), optional
         Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
     options : AlignOptions

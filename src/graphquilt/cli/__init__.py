@@ -1,27 +1,38 @@
-"""The command line: parse, call, print. Nothing else prints, but the commands of the applications.
+"""The command line: parse, call, print. Only this package and the commands of the applications print.
 
 Results go to standard output (``--json`` for machines), progress and errors to standard error. Exit codes: 0 done;
 2 the input is wrong (one sentence, no traceback); 3 the fit is bad and ``--strict`` does not accept it; 1 a bug (with
 its traceback); 130 stopped with Ctrl-C.
 
-The flags of a command are the fields of the frozen values that it takes (``values``).
+The flags of a command are the fields of the frozen values that it takes (``values``). Any command reads flags from a
+TOML file (``--config``) and writes them to one (``--save-config``).
 """
 
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import errno
+import inspect
 import io
+import json
+import os
+import re
+import shlex
 import sys
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, get_args
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
+from cyclopts.config import Toml
 
 import graphquilt
-from graphquilt.cli.display import show, watching
+from graphquilt.cli.display import printable, show, watching
 from graphquilt.cli.embedder import named_embedder
 from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, changed
 from graphquilt.cli.workers import Workers
+from graphquilt.errors import InputError, QuiltError
 
 __all__ = [
     "EmbedderFlags",
@@ -33,11 +44,12 @@ __all__ = [
     "main",
     "named_embedder",
     "new_app",
+    "run",
     "show",
     "watching",
 ]
 
-_LONGEST = 2000  # letters of a message
+_LONGEST = 2000  # characters of a message
 
 
 def new_app(name: str, about: str) -> App:
@@ -45,7 +57,7 @@ def new_app(name: str, about: str) -> App:
     return App(
         name=name,
         help=about,
-        help_format="plaintext",  # anything else imports a parser of Markdown, which takes longer than all commands
+        help_format="plaintext",  # anything else imports a Markdown parser, which takes longer than all commands
         version=f"graphquilt {graphquilt.__version__}",
         print_error=False,
         exit_on_error=False,
@@ -60,77 +72,187 @@ app = new_app("graphquilt", "Graph embeddings stitched from independently embedd
 
 def main(commands: App = app) -> None:
     """Run the command line."""
-    from graphquilt.cli import config
-    from graphquilt.errors import QuiltError
-
     _use_utf8()
+    program = commands.name[0]
     try:
-        config.check_names(sys.argv[1:])
-        config.run(commands, sys.argv[1:])
+        _check_names(sys.argv[1:])
+        run(commands, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
         _fail(str(error))
     except CycloptsError as error:
-        _fail(config.sentence(error, commands.name[0]))
+        _fail(_explain(error, program))
     except UnicodeEncodeError as error:
-        if not config.is_name(error.object):
+        if not _has_raw_bytes(error.object):
             raise
-        _fail(config.unreadable_name(error.object))
+        _fail(_unreadable_name(error.object))
     except KeyboardInterrupt:
-        from graphquilt.cli.display import resume_command
-
-        again = resume_command(commands.name[0])
-        print(f"\ngraphquilt: stopped. What is finished is kept; to go on: {again}", file=sys.stderr)
+        command = shlex.join([program, *sys.argv[1:]])
+        print(f"\ngraphquilt: stopped. Finished work is kept; to resume: {command}", file=sys.stderr)
         sys.exit(130)
     except MemoryError:
-        _fail(
-            "there is not enough memory. What is finished is kept: run the same command again with fewer workers, or "
-            "where there is more memory."
-        )
+        _fail("out of memory. Finished work is kept: rerun the command with fewer workers, or on a larger machine.")
     except BrokenPipeError:  # as in: graphquilt inspect job | head -1
         sys.stdout = None
         sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        sys.stdout = None  # whose rest cannot be written when the process ends, either
+        sys.stdout = None  # what is left in its buffer cannot be written at exit, either
         _fail("cannot write the output: the disk is full (or the quota is used up). Free some space and run again.")
     sys.exit(0)
 
 
+def run(commands: App, tokens: Sequence[str]) -> None:
+    """Run the command that the tokens name; flags in the tokens win over those of ``--config FILE``.
+
+    With ``--save-config FILE``, only write the flags of the call to a file.
+    """
+    path = _value_after(tokens, "--config")
+    commands.config = (_check_integers,) if path is None else (_read_toml(path), _check_integers)
+    command, bound, *_ = commands.parse_args(list(tokens), print_error=False, exit_on_error=False)
+    output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
+    if output is not None and output.save_config is not None:
+        name = " ".join((commands.name[0], *commands.parse_commands(list(tokens))[0]))
+        _save_flags(name, bound, output.save_config)
+        print(output.save_config)
+        return
+    command(*bound.args, **bound.kwargs)
+
+
 @app.command(name="--install-completion")
 def install_completion() -> None:
-    """Make the shell complete commands and flags."""
+    """Install shell completion of commands and flags."""
     print(app.install_completion())
 
 
 @app.command(name="--show-completion")
 def show_completion(shell: Literal["bash", "zsh", "fish", "powershell"] | None = None, /) -> None:
-    """Print the code that makes the shell complete commands and flags."""
+    """Print the script for shell completion."""
     print(app.generate_completion(shell=shell))
 
 
 def _use_utf8() -> None:
-    """Print names in UTF-8 where the locale would let Python print ASCII only, as with LC_ALL=C."""
+    """Print names in UTF-8 if the locale would make Python print ASCII only, as with LC_ALL=C."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def _fail(text: str) -> None:
-    if len(text) > _LONGEST:  # a value of a file may be in it
+    if len(text) > _LONGEST:  # it may quote a value from a file
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    from graphquilt.cli.display import printable
-
-    lines = [printable(line) for line in text.split("\n")]
-    print("graphquilt: " + "\n".join(lines), file=sys.stderr)
+    print("graphquilt: " + "\n".join(printable(line) for line in text.split("\n")), file=sys.stderr)
     sys.exit(2)
 
 
-# Each adds its commands to ``app``.
-from graphquilt.cli import datasets, demo, evaluation, graphs, jobs, pages, results  # noqa: E402, F401
+def _explain(error: CycloptsError, program: str) -> str:
+    """Return what is wrong with the tokens of a call, in one line."""
+    command = " ".join((program, *(error.command_chain or ())))
+    if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
+        return f"{error.argument.name.lstrip('-').upper()} is missing; see {command} --help."
+    if isinstance(error, UnusedCliTokensError) and error.command_chain:
+        tokens = " ".join(error.unused_tokens or ())
+        return f"{' '.join(error.command_chain)} does not take '{tokens}'; see {command} --help."
+    return " ".join(str(error).split())
 
-# The applications have commands of their own, which are imported when they are called.
+
+def _check_names(tokens: Sequence[str]) -> None:
+    """Refuse tokens and a working folder that are not valid text: other packages fail on them."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = ""  # it was removed; only commands that use it need to fail
+    for name in (*tokens, folder):
+        if _has_raw_bytes(name):
+            raise InputError(_unreadable_name(name))
+
+
+def _has_raw_bytes(text: str) -> bool:
+    """Return whether a name contains bytes that Python could not decode."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text)
+
+
+def _unreadable_name(name: str) -> str:
+    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return f"the name '{shown}' is not valid UTF-8. Rename the file or folder."
+    return (
+        f"the name '{shown}' cannot be read: in this locale Python decodes file names as {encoding}. Set PYTHONUTF8=1, "
+        "or a UTF-8 locale such as LC_ALL=C.UTF-8, and run the same command again."
+    )
+
+
+def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse fractions for flags that are integers, which cyclopts would round."""
+    for argument in arguments:
+        kinds = get_args(argument.hint) or (argument.hint,)
+        for token in argument.tokens if int in kinds and float not in kinds else ():
+            if not re.fullmatch(r"[+-]?\d+", str(token.value)):
+                raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
+
+
+def _value_after(tokens: Sequence[str], flag: str) -> str | None:
+    for place, token in enumerate(tokens):
+        if token == flag and place + 1 < len(tokens):
+            return tokens[place + 1]
+        if token.startswith(f"{flag}="):
+            return token.partition("=")[2]
+    return None
+
+
+def _read_toml(path: str) -> Toml:
+    import tomllib
+
+    try:
+        tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} cannot be read as TOML: {error}.") from error
+    return Toml(path, use_commands_as_keys=False, must_exist=True)
+
+
+def _save_flags(name: str, bound: inspect.BoundArguments, path: Path) -> None:
+    """Write every flag of a call as TOML, which ``--config`` reads."""
+    from graphquilt.files import explained, sync_folder, write_text
+
+    lines = [f"# {name} --config {path}"]
+    for flag, value in _flags(bound):
+        if value is not None and value != () and flag not in ("config", "save_config"):
+            lines.append(f"{flag.replace('_', '-')} = {_toml_value(value)}")
+    with explained(path.parent):
+        write_text(path, "\n".join(lines))
+        sync_folder(path.parent)
+
+
+def _flags(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        if dataclasses.is_dataclass(value):
+            yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        else:
+            yield name, value
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+# Each adds its commands to ``app``.
+from graphquilt.cli import datasets, evaluation, graphs, jobs, results  # noqa: E402, F401
+
+# These commands are imported when they are called.
+app.command(
+    "graphquilt.cli.demo:demo",
+    help="Run built-in examples end to end and print where the results are.",
+    help_epilogue="Example: graphquilt demo --out demo",
+)
 app.command(
     "graphquilt.temporal.commands:anomaly",
     help="Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3.",

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 datasets_app = App(name="datasets", help="List, read and download data sets.")
 app.command(datasets_app)
 
-DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder with data sets.")]
+DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder of data sets.")]
 
 
 @datasets_app.command(name="list")
 def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
-    """List the data sets that have a name here, and which of them are in the folder."""
+    """List the named data sets, and which of them are in the folder."""
     from graphquilt.datasets import dataset_files, dataset_names
     from graphquilt.errors import InputError
 
     forms: dict[str, str | None] = {}
     for name in dataset_names():
         try:
-            forms[name] = "made on the spot" if name == "blocks" else dataset_files(name, data)[0]
+            forms[name] = "generated" if name == "blocks" else dataset_files(name, data)[0]
         except InputError:
             forms[name] = None
     if output.json:
@@ -59,7 +59,7 @@ def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output(
 
 @datasets_app.command
 def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
-    """Download a data set into the folder, and check it."""
+    """Download a data set into the folder and verify it."""
     from graphquilt.datasets import fetch_dataset
 
     paths = [str(path) for path in fetch_dataset(name, data=data, progress=_report)]

@@ -1,10 +1,9 @@
-"""Progress on standard error, for people who watch, and results on standard output."""
+"""Progress on standard error and results on standard output."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,12 @@ if TYPE_CHECKING:
     from graphquilt.progress import Progress, ProgressCallback
 
 
+_WORDS = {None: "none", True: "yes", False: "no"}
+
+
 @contextlib.contextmanager
 def watching() -> Iterator[ProgressCallback | None]:
-    """Draw the progress of long work; where standard error is not a terminal, print a line now and then."""
+    """Draw the progress of long work; if standard error is not a terminal, print a line now and then."""
     if not sys.stderr.isatty():
         yield LogLines()
         return
@@ -42,24 +44,24 @@ def watching() -> Iterator[ProgressCallback | None]:
 
 
 class LogLines:
-    """A line on standard error every ten seconds, for logs; short work leaves none."""
+    """A line on standard error every ten seconds, for logs; short work prints none."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
-        self.begun: dict[str, tuple[float, int]] = {}  # when each stage was first seen, and how far it was then
+        self.begun: dict[str, tuple[float, int]] = {}  # when each stage was first seen, and its progress then
 
     def __call__(self, event: Progress) -> None:
-        """Print one event, unless another was printed just before."""
+        """Print an event, unless one was printed just before."""
         now = time.monotonic()
         first, done = self.begun.setdefault(event.stage, (now, event.done))
         if event.done < done or (event.done == 0 < event.total):  # the same stage of something else
             first, done = self.begun[event.stage] = now, event.done
         if now - self.last >= 10:
             self.last = now
-            share = f"{event.done} of {event.total}" if event.total else f"{event.done}"
+            text = f"{event.done} of {event.total}" if event.total else f"{event.done}"
             left = (now - first) * (event.total - event.done) / (event.done - done) if event.done > done else 0.0
-            share += f", {duration(left)} left" if left >= 1 else ""
-            print(f"graphquilt: {time.strftime('%H:%M:%S')} {event.stage}: {share}", file=sys.stderr, flush=True)
+            text += f", {duration(left)} left" if left >= 1 else ""
+            print(f"graphquilt: {time.strftime('%H:%M:%S')} {event.stage}: {text}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -77,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 class Watcher:
-    """One line for each stage: how far it is, how long it will take, and the latest loss and epochs per second."""
+    """One line per stage: progress, time left, and the latest loss and epochs per second."""
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars
@@ -105,7 +107,7 @@ class Watcher:
 
 
 def show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: as JSON, or one line for each entry."""
+    """Print a result as JSON, or one line per entry."""
     if as_json:
         print(json.dumps(result, default=_plain))
         return
@@ -134,11 +136,7 @@ def _words(value: Any) -> str:
         return ", ".join(f"{name.replace('_', ' ')} {_words(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(_words(item) for item in value) or "none"
-    return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if _is_word(value) else str(value)
-
-
-def _is_word(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
+    return str(value) if value is not None and not isinstance(value, bool) else _WORDS[value]
 
 
 def _plain(value: Any) -> Any:
@@ -146,25 +144,20 @@ def _plain(value: Any) -> Any:
 
 
 def printable(text: object) -> str:
-    """Return a text as it is safe to print: control characters, which could move the cursor, are written as escapes."""
+    """Return a text with control characters, which could move the cursor, written as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def show_advice(advice: Sequence[Advice]) -> None:
-    """Print what may help, each with a command to copy on a line of its own."""
+    """Print what may help, each command on a separate line."""
     if advice:
         print("what to do")
     for one in advice:
         print(f"  {one.why}:\n    {one.command}")
 
 
-def resume_command(program: str) -> str:
-    """Return the command that goes on with what this call of ``program`` was doing."""
-    return f"{program} {shlex.join(sys.argv[1:])}"
-
-
 def graph_facts(graph: Graph) -> dict[str, object]:
-    """Return what commands say about a graph; an undirected edge counts once."""
+    """Return what commands print about a graph; an undirected edge counts once."""
     from graphquilt.evaluate.pairs import count_pairs
 
     return {

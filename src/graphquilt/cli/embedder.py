@@ -1,4 +1,4 @@
-"""Embedders by name, or from a factory of the user, with settings of the form NAME=VALUE."""
+"""Embedders by name, or from a user's factory, with settings of the form NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -25,14 +25,14 @@ EMBEDDERS = {"propagation": "Propagation", "svd": "SVD", "vgae": "VGAE", "gae": 
 
 
 def named_embedder(word: str, dim: int, settings: Sequence[str], recipe: Recipe) -> Embedder:
-    """Return the embedder of a name, tuned by the recipe, or the one that ``module:factory`` makes."""
+    """Return the named embedder, tuned by the recipe, or what ``module:factory`` returns."""
     if ":" in word:
         return _from_factory(word, dim, settings)
     return _with_settings(recipe.apply_to(named_class(word, EMBEDDERS, "an embedder")(dim)), word, settings)
 
 
 def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, settings: Sequence[str]) -> Embedder:
-    """Return the embedder that a job has, with another dimension or other settings."""
+    """Return the embedder of a job with another dimension or other settings."""
     from graphquilt.jobs.settings import UnavailableEmbedder
 
     if isinstance(current, tuple | UnavailableEmbedder):
@@ -42,7 +42,7 @@ def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, 
 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
-    """Import a module and let its factory make the embedder; modules of the current folder are found too.
+    """Import a module, also from the current folder, and call its factory.
 
     A function that cannot be called with the dimension alone is the embedder itself.
     """
@@ -57,7 +57,7 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
         raise InputError(f"--embedder {word} cannot be imported: {error}.") from error
     options = dict(_setting(text) for text in settings)
     try:
-        is_embedder = inspect.isfunction(factory) and not options and not _takes(factory, dim)
+        is_embedder = inspect.isfunction(factory) and not options and not _accepts(factory, dim)
         embedder = as_embedder(factory if is_embedder else factory(dim, **options), dim)
     except TypeError as error:
         raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
@@ -68,17 +68,16 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
     return embedder
 
 
-def _takes(function: Any, *values: object) -> bool:
-    """Return whether a function can be called with these values."""
+def _accepts(function: Callable[..., object], value: object) -> bool:
     try:
-        inspect.signature(function).bind(*values)
+        inspect.signature(function).bind(value)
     except TypeError:
         return False
     return True
 
 
 def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes: object) -> Embedder:
-    """Return an embedder, which is a dataclass, with these changes and settings."""
+    """Return an embedder, a dataclass, with these changes and settings."""
     hints = get_type_hints(type(embedder))
     fields = [field for field in dataclasses.fields(embedder) if field.compare]  # others are results, not settings
     known = {field.name for field in fields if field.name not in ("dim", "motions")}
@@ -86,35 +85,34 @@ def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes:
         name, value = _setting(text)
         name, _, part = name.partition(".")
         if name == "signal" and name in known:
-            before = changes.get(name, embedder.signal)
-            changes[name] = _signal(before, part, value, text)
+            changes[name] = _signal(changes.get(name, embedder.signal), part, value, text)
             continue
         if name not in known:
-            raise InputError(f"'{name}' is no setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
+            raise InputError(f"'{name}' is not a setting of {word}; it has {', '.join(sorted(known)) or 'none'}.")
         if not _fits(value, hints[name]):
             kind = getattr(hints[name], "__name__", hints[name])
-            raise InputError(f"{name} of {word} takes {kind}, as --set {name}=VALUE; this is '{text}'.")
+            raise InputError(f"{name} of {word} takes {kind}, as in --set {name}=VALUE, not '{text}'.")
         changes[name] = value
     changed: Embedder = dataclasses.replace(embedder, **changes)
     return changed
 
 
 def _signal(before: Any, part: str, value: object, text: str) -> object:
-    """Return the signal of a name, or a signal with another weight of one of its parts."""
+    """Return the named signal, or a signal with another weight for one part."""
     from graphquilt.embedders import Signal
 
     if not part:
         return Signal.named(str(value))
     known = [field.name for field in dataclasses.fields(before)]
     if part not in known:
-        raise InputError(f"'{part}' is not a part of a signal; it has {', '.join(known)}. This is '{text}'.")
+        raise InputError(f"'{part}' is not a part of a signal; it has {', '.join(known)}, not '{text}'.")
     return dataclasses.replace(before, **{part: value})
 
 
 def _setting(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--set takes NAME=VALUE; this is '{text}'.")
+        raise InputError(f"--set takes NAME=VALUE, not '{text}'.")
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -123,7 +121,7 @@ def _setting(text: str) -> tuple[str, object]:
 
 
 def _fits(value: object, kind: type | UnionType) -> bool:
-    """Return whether a value is of the type of a field; whole numbers are numbers, truth values are not."""
+    """Return whether a value has the type of a field; integers are numbers, booleans are not."""
     kinds = kind.__args__ if isinstance(kind, UnionType) else (kind,)
     if isinstance(value, bool):
         return bool in kinds

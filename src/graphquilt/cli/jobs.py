@@ -1,4 +1,4 @@
-"""The commands that do the work: run, patch, embed, align, stitch."""
+"""The commands that do the work: embed, or cut, embed-patches and stitch; and align."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from cyclopts import Parameter
 from graphquilt.cli import app
 from graphquilt.cli.display import show, show_advice, watching
 from graphquilt.cli.values import (
+    EMBEDDER,
+    RUNNING,
     CuttingFlags,
     EmbedderFlags,
     JobFolder,
@@ -20,17 +22,18 @@ from graphquilt.cli.values import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
-    given_flags,
     job_settings,
 )
-from graphquilt.cli.workers import Workers, share
+from graphquilt.cli.workers import Workers, shard_patches
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job
     from graphquilt.progress import ProgressCallback
 
-Strict = Annotated[bool, Parameter(negative="", help="Exit with code 3 if the fit is bad or doubtful.")]
-Edges = Annotated[Path, Parameter(help="A file of edges, or a graph folder.")]
+Strict = Annotated[
+    bool, Parameter(negative="", show_default=False, help="Exit with code 3 if the fit is bad or doubtful.")
+]
+Edges = Annotated[Path, Parameter(help="An edge list, or a graph folder.")]
 
 
 def _begin(
@@ -44,58 +47,50 @@ def _begin(
     choose_by: Path | None = None,
     progress: ProgressCallback | None,
 ) -> Job:
-    """Begin a job, or go on with the one that is there, and cut its graph."""
+    """Begin or resume a job, and cut its graph."""
     from graphquilt.jobs import DirectoryStore, Job
-    from graphquilt.jobs.flags import keep_flags
 
     store = DirectoryStore(out)
     resumed = "settings" in store
     settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     job = Job.begin(store, settings)
-    keep_flags(store, given_flags(embedder, cutting, recipe, stitching))
     if choose_by is not None:
         from graphquilt.jobs.export import job_ids
         from graphquilt.report.labels import read_classes
 
         job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
     if resumed:
-        print(f"graphquilt: {out} goes on with its own settings, where no flag changes them.", file=sys.stderr)
-    n_patches, wanted = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
-    if wanted is not None and n_patches < wanted:
+        print(f"graphquilt: resuming {out} with its settings and the flags given.", file=sys.stderr)
+    n_patches, requested = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
+    if requested is not None and n_patches < requested:
         print(
-            f"graphquilt: {wanted} patches were asked for and {n_patches} made: clusters with less than half of the "
-            "least overlap are merged into their neighbours. A smaller --overlap or --dim allows more.",
+            f"graphquilt: {n_patches} patches instead of {requested}: clusters below half of the smallest overlap were "
+            "merged into their neighbours. Lower --overlap or --dim for more patches.",
             file=sys.stderr,
         )
     return job
 
 
-def _fit(job: Job) -> dict[str, object]:
+def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
+    """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
+    from graphquilt.alignment.verdict import grade
+    from graphquilt.jobs import fit_advice
     from graphquilt.jobs.job import short_path
 
-    alignment = job.alignment
+    alignment, advice, word = job.alignment, fit_advice(job), grade(job.alignment)
     errors = alignment.edge_errors
-    some = len(errors) > 0
-    return {
+    result = facts | {
         "patch_edges": len(errors),
-        "mean_edge_error": float(errors.mean()) if some else None,
-        "worst_edge_error": float(errors.max()) if some else None,
-        "residual": float(alignment.residual) if some else None,
+        "mean_edge_error": float(errors.mean()) if len(errors) else None,
+        "worst_edge_error": float(errors.max()) if len(errors) else None,
+        "residual": float(alignment.residual) if len(errors) else None,
         "fit": alignment.summary().splitlines(),
         "embedding": short_path(str(Path(job.name) / "embedding.npy")),
     }
-
-
-def _show_fit(result: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
-    """Print the result of a job, what to do if the fit is bad, and leave with code 3 if ``strict`` forbids it."""
-    from graphquilt.alignment.verdict import grade
-    from graphquilt.jobs import fit_advice
-
-    advice, word = fit_advice(job), grade(job.alignment)
     if output.json:
-        show(result | _fit(job) | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
+        show(result | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
     else:
-        show({name: value for name, value in (result | _fit(job)).items() if value is not None}, as_json=False)
+        show({name: value for name, value in result.items() if value is not None}, as_json=False)
         show_advice(advice)
     if strict and word in ("bad", "doubtful"):
         print(f"graphquilt: the fit is {word}, which --strict does not accept (exit code 3).", file=sys.stderr)
@@ -103,8 +98,8 @@ def _show_fit(result: dict[str, object], job: Job, *, strict: bool, output: Outp
         raise SystemExit(3)
 
 
-@app.command(help_epilogue="Example: graphquilt run edges.csv --features x.npy --dim 64 --patches 10 -e vgae --out job")
-def run(
+@app.command(help_epilogue="Example: graphquilt embed edges.csv --features x.npy --dim 64 --patches 10 --out job")
+def embed(
     edges: Edges,
     *,
     out: OutFolder = Path("job"),
@@ -114,13 +109,14 @@ def run(
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
-    choose_by: Annotated[Path | None, Parameter(help="Let the labels in this file choose the signal.")] = None,
+    choose_by: Annotated[
+        Path | None, Parameter(help="Choose the signal by cross-validation on these labels.", group=EMBEDDER)
+    ] = None,
     strict: Strict = False,
     output: Output = Output(),
 ) -> None:
-    """Go from edges to an embedding: cut, embed, align. Run it again to resume."""
+    """Embed a graph: cut, embed-patches and stitch in one command. Rerun it to resume."""
     from graphquilt.evaluate.pairs import count_pairs
-    from graphquilt.jobs.flags import keep_flags
 
     with watching() as progress:
         job = _begin(
@@ -133,7 +129,6 @@ def run(
             choose_by=choose_by,
             progress=progress,
         )
-        keep_flags(job.store, given_flags(workers))
         training, n_patches = job.settings.recipe, job.patch_graph.n_patches
         with workers.executor(training.runs * n_patches, job.settings.embedders) as pool:
             job.run(executor=pool, progress=progress)
@@ -144,18 +139,20 @@ def run(
     _show_fit({"job": str(out), **facts, "runs": training.runs}, job, strict=strict, output=output)
 
 
-@app.command(help_epilogue="Example: graphquilt patch graph --patches 10000 --partition fennel --overlap 512:2048")
-def patch(
+@app.command(help_epilogue="Example: graphquilt cut graph --patches 10000 --partition fennel --overlap 512:2048")
+def cut(
     edges: Edges,
     *,
     out: OutFolder = Path("job"),
     source: SourceFlags = SourceFlags(),
     cutting: CuttingFlags = CuttingFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
-    data: Annotated[bool, Parameter(help="Also write the data of each patch, for machines without the graph.")] = False,
+    data: Annotated[
+        bool, Parameter(negative="", help="Also write the data of each patch, for machines without the graph.")
+    ] = False,
     output: Output = Output(),
 ) -> None:
-    """Cut a graph into overlapping patches, which can be embedded here or on a cluster."""
+    """Cut a graph into overlapping patches, to embed here or on a cluster."""
     with watching() as progress:
         job = _begin(out, (edges, source), cutting, embedder, progress=progress)
         if data:
@@ -163,28 +160,26 @@ def patch(
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 
-@app.command(help_epilogue="Example: graphquilt embed job --embedder dgi --dim 128 --shard $SLURM_ARRAY_TASK_ID/200")
-def embed(
+@app.command(help_epilogue="Example: graphquilt embed-patches job --embedder dgi --shard $SLURM_ARRAY_TASK_ID/200")
+def embed_patches(
     job: JobFolder,
     *,
     embedder: EmbedderFlags = EmbedderFlags(),
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
-    shard: Annotated[str | None, Parameter(help="Embed only share I of N, as I/N with I from 1 to N.")] = None,
-    retries: Annotated[int, Parameter(help="How often a failing patch is tried again.")] = 1,
+    shard: Annotated[str | None, Parameter(help="Embed only shard I/N of the patches, I from 1 to N.")] = None,
+    retries: Annotated[int, Parameter(help="Retries of a failing patch.", group=RUNNING)] = 1,
     output: Output = Output(),
 ) -> None:
-    """Embed the patches of a job, here or on a cluster. Run it again, without flags, to do what is missing."""
+    """Embed the patches of a job, here or on a cluster. Rerun it without flags to embed what is missing."""
     from graphquilt.jobs import Job
-    from graphquilt.jobs.flags import keep_flags
 
     opened = Job.open(job)
     settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
-    only = share(shard, total)
+    only = shard_patches(shard, total)
     opened = opened.revise(settings, only=only)
-    keep_flags(opened.store, given_flags(embedder, recipe, stitching))
     n_patches = total if only is None else len(only)
     before = opened.embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
@@ -193,8 +188,8 @@ def embed(
     show({"job": str(job), **counts}, as_json=output.json)
 
 
-@app.command(help_epilogue="Example: graphquilt align job --robust")
-def align(
+@app.command(help_epilogue="Example: graphquilt stitch job --robust")
+def stitch(
     job: JobFolder,
     *,
     stitching: StitchingFlags = StitchingFlags(),
@@ -204,22 +199,20 @@ def align(
 ) -> None:
     """Align the embedded patches of a job and average them into one embedding."""
     from graphquilt.jobs import Job
-    from graphquilt.jobs.flags import keep_flags
 
     opened = Job.open(job)
     opened = opened.revise(stitching.applied(opened.settings))
-    keep_flags(opened.store, given_flags(stitching))
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     _show_fit({"job": str(job)}, opened, strict=strict, output=output)
 
 
-@app.command(help_epilogue="Example: graphquilt stitch a.vec b.parquet c.npz --out job")
-def stitch(
+@app.command(help_epilogue="Example: graphquilt align a.vec b.parquet c.npz --out job")
+def align(
     files: Annotated[
         tuple[Path, ...],
         Parameter(
-            help="Files of ids and vectors: word2vec text, CSV, Parquet, .npz, .npy with ids beside it (a.ids.npy).",
+            help="Ids and vectors: word2vec text, CSV, Parquet, .npz, or a.npy with ids in a.ids.npy.",
             negative="",
             show_default=False,
         ),
@@ -231,16 +224,16 @@ def stitch(
     strict: Strict = False,
     output: Output = Output(),
 ) -> None:
-    """Stitch embeddings that exist already, with any ids, into one: a job like any other."""
+    """Align existing embeddings, whatever their ids, and average them into one."""
     from graphquilt.errors import InputError
-    from graphquilt.jobs import DirectoryStore, JobSettings, foreign_job
-    from graphquilt.jobs.foreign import FOREIGN
+    from graphquilt.jobs import DirectoryStore, JobSettings, import_patches
+    from graphquilt.jobs.imported import ALIGN_DEFAULTS
     from graphquilt.jobs.settings import UnavailableEmbedder
 
     if not files:
-        raise InputError("FILES are missing; graphquilt stitch --help says what they are.")
-    settings = stitching.applied(JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=FOREIGN))
-    job = foreign_job(DirectoryStore(out), list(files), settings.recipe)
+        raise InputError("FILES are missing; see graphquilt align --help.")
+    settings = stitching.applied(JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=ALIGN_DEFAULTS))
+    job = import_patches(DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:
         job.stitch(executor=pool, progress=progress)
     graph = job.patch_graph

@@ -1,4 +1,4 @@
-"""The commands that look at a job: inspect, plan, export, neighbours."""
+"""The commands that read a job: inspect, export, neighbours, report, map; and plan."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, changed, job_settings
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus, Plan
+    from graphquilt.report.node_map import MapOptions
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
 def inspect(
     job: Annotated[Path, Parameter(help="The folder of the job, or a graph folder.")],
     *,
-    verify: Annotated[
-        bool, Parameter(help="Compare every file with its checksum; the exit code is 1 if there is damage.")
-    ] = False,
+    verify: Annotated[bool, Parameter(help="Check every checksum; exit with code 1 if there is damage.")] = False,
     all: Annotated[bool, Parameter(negative="", help="Show every setting and record.")] = False,  # noqa: A002
-    follow: Annotated[bool, Parameter(negative="", help="Watch the patches until all are embedded.")] = False,
+    follow: Annotated[bool, Parameter(negative="", help="Watch until all patches are embedded.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Say how good a job is, what it holds, and what comes next; or what a graph folder holds."""
+    """Show how good a job is, what it holds and what comes next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
     from graphquilt.jobs.directory import JOB
 
@@ -63,7 +62,7 @@ def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
 
 
 def _follow(job: Job) -> None:
-    """Show workers, patches per minute and the time left: on one line of a terminal, or as lines of a log."""
+    """Print workers, patches per minute and time left: on one line of a terminal, or as lines of a log."""
     from graphquilt.jobs import follow_job
 
     terminal = sys.stdout.isatty()
@@ -76,8 +75,8 @@ def _follow(job: Job) -> None:
         if k * interval == quiet and now.workers == 0 and now.done < now.wanted:
             print(
                 ("\n" if terminal else "")
-                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If no run is at "
-                f"work on this job, go on with it: {job.command('embed')}. Until then this waits; Ctrl-C stops it.",
+                + f"graphquilt: no patch was finished in {quiet:.0f} seconds. If nobody is working "
+                f"on this job, resume it: {job.command('embed-patches')}. This keeps waiting; Ctrl-C stops it.",
                 file=sys.stderr,
             )
     if terminal:
@@ -85,7 +84,7 @@ def _follow(job: Job) -> None:
 
 
 def _show_screen(status: JobStatus, job: Job) -> None:
-    """Print what fits on a screen of 80 × 24, the verdict first."""
+    """Print what fits on a screen of 80 × 24, verdict first."""
     import textwrap
 
     from graphquilt.evaluate.pairs import count_pairs
@@ -120,7 +119,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
 
 
 def _verdict(fit: list[str]) -> list[str]:
-    """Return the sentences on the errors, on rotations that are hardly determined, and on the first patch at fault."""
+    """Return the sentences on errors, on poorly determined rotations and directions, and on the first bad patch."""
     poor = ("Weak: ", "Undetermined: ", "Directions of its own", "The directions have not settled")
     unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
@@ -155,18 +154,16 @@ def _show_status(status: dict[str, Any]) -> None:
 @app.command(help_epilogue="Example: graphquilt export job embedding.parquet")
 def export(
     job: JobFolder,
-    file: Annotated[Path, Parameter(help="Where to write; the ending decides the format.")],
+    file: Annotated[Path, Parameter(help="Where to write; the suffix decides the format.")],
     *,
     format: Annotated[  # noqa: A002
-        str | None, Parameter(help="npy, parquet, csv, tsv, word2vec or neo4j. [default: from the ending]")
+        str | None, Parameter(help="npy, parquet, csv, tsv, word2vec or neo4j. [default: by suffix]")
     ] = None,
-    dtype: Annotated[
-        Literal["float32", "float64"], Parameter(help="The type of the numbers; word2vec takes float32.")
-    ] = "float32",
-    unit: Annotated[bool, Parameter(help="Scale every row to length 1, so that inner products are cosines.")] = False,
+    dtype: Annotated[Literal["float32", "float64"], Parameter(help="Number type; word2vec has float32.")] = "float32",
+    unit: Annotated[bool, Parameter(help="Scale every row to unit length.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Write the embedding with the ids of its nodes as .npy (for FAISS), Parquet, CSV, TSV, word2vec text or Neo4j."""
+    """Write the embedding and node ids as .npy (for FAISS), Parquet, CSV, TSV, word2vec text or for Neo4j."""
     from graphquilt.jobs import Job, export_embedding
 
     path = export_embedding(Job.open(job), file, format=format, dtype=dtype, unit=unit)
@@ -178,21 +175,21 @@ def export(
 @app.command(help_epilogue="Example: graphquilt neighbours job alice -k 5")
 def neighbours(
     job: JobFolder,
-    node: Annotated[str, Parameter(help="The id of a node, as your edges have it.", allow_leading_hyphen=True)],
+    node: Annotated[str, Parameter(help="The id of a node, as in your edges.", allow_leading_hyphen=True)],
     *,
-    k: Annotated[int, Parameter(name=["--k", "-k"], help="How many neighbours.", validator=POSITIVE)] = 10,
-    metric: Annotated[Literal["cosine", "inner"], Parameter(help="The cosine, or the inner product.")] = "cosine",
+    k: Annotated[int, Parameter(name=["--k", "-k"], help="Number of neighbours.", validator=POSITIVE)] = 10,
+    metric: Annotated[Literal["cosine", "inner"], Parameter(help="Cosine, or inner product.")] = "cosine",
     output: Output = Output(),
 ) -> None:
-    """Find the nodes nearest to a node in the embedding, exactly."""
+    """Find the exact nearest neighbours of a node in the embedding."""
     from graphquilt.jobs import Job
     from graphquilt.jobs import neighbours as nearest
 
-    found = nearest(Job.open(job), node, k=k, metric=metric)
-    pairs = list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
+    result = nearest(Job.open(job), node, k=k, metric=metric)
+    pairs = list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))
     if output.json:
         entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
-        show({"job": str(job), "node": found.node, "metric": metric, "neighbours": entries}, as_json=True)
+        show({"job": str(job), "node": result.node, "metric": metric, "neighbours": entries}, as_json=True)
         return
     names = [printable(name) for name, _ in pairs]
     width = max(map(len, names), default=0)
@@ -202,22 +199,85 @@ def neighbours(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class MapFlags:
+    """What the map shows."""
+
+    colour: Path | None = None
+    """Colour by these labels: a table of ids and labels (CSV, TSV, Parquet), or one label per node (also .npy)."""
+    umap: Annotated[bool | None, Parameter(negative="")] = None
+    """Place the nodes by UMAP instead of principal components."""
+    limit: int | None = None
+    """Draw at most this many nodes, a random sample. [default: 100000]"""
+    seed: int | None = None
+    """Random seed of the sample and of UMAP. [default: 0]"""
+
+    def options(self) -> MapOptions:
+        """Return the options of the library, with its defaults."""
+        from graphquilt.report.node_map import MapOptions
+
+        return changed(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
+
+
+@app.command(help_epilogue="Example: graphquilt report job")
+def report(
+    job: JobFolder,
+    *,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="Where to write. [default: report.html in the job folder]")
+    ] = None,
+    flags: MapFlags = MapFlags(),
+    output: Output = Output(),
+) -> None:
+    """Write a self-contained HTML page: verdict, map, evaluation, cost and settings of a job."""
+    from graphquilt.jobs import Job
+    from graphquilt.report.job_report import write_job_report
+
+    with watching() as progress:
+        path = write_job_report(Job.open(job), out, options=flags.options(), progress=progress)
+    show({"report": str(path), "bytes": path.stat().st_size}, as_json=output.json)
+
+
+@app.command(name="map", help_epilogue="Example: graphquilt map job --colour labels.csv --out map.html")
+def draw_map(
+    job: JobFolder,
+    *,
+    out: Annotated[
+        Path,
+        Parameter(name=["--out", "-o"], help="Where to write: an .html page, or a .png, .svg or .pdf picture."),
+    ] = Path("map.png"),
+    flags: MapFlags = MapFlags(),
+    output: Output = Output(),
+) -> None:
+    """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
+    from graphquilt.jobs import Job
+    from graphquilt.report.job_map import write_map
+
+    with watching() as progress:
+        drawn = write_map(Job.open(job), out, options=flags.options(), progress=progress)
+    result = {"map": str(out), "bytes": out.stat().st_size, "nodes": drawn.n_nodes, "drawn": len(drawn.rows)}
+    if not output.json:
+        result["about"] = drawn.about
+    show(result, as_json=output.json)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class SizeFlags:
-    """The sizes of a graph that is not there yet."""
+    """The sizes of a future graph."""
 
     nodes: Annotated[int | None, Parameter(validator=POSITIVE)] = None
-    """Nodes of the graph, to plan all stages before there is a job."""
+    """Nodes of the graph, to plan all stages without a job."""
     edges: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Edges of the graph, each counted once."""
     features: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Features of each node."""
     patches: Annotated[int | None, Parameter(name=["--patches", "-p"], validator=POSITIVE)] = None
-    """Number of patches. [default: as for a job]"""
+    """Number of patches. [default: as for embed]"""
 
 
 @app.command(help_epilogue="Example: graphquilt plan job --embedder vgae --dim 128 --workers 8")
 def plan(
-    job: Annotated[Path | None, Parameter(help="The folder of a job with patches; or none, with --nodes.")] = None,
+    job: Annotated[Path | None, Parameter(help="The folder of a job with patches; omit it with --nodes.")] = None,
     *,
     sizes: SizeFlags = SizeFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
@@ -225,10 +285,10 @@ def plan(
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
-    """Estimate CPU time, memory and disk of each stage, and say what to change if it does not fit.
+    """Estimate CPU time, memory and disk of each stage, and what to change if it does not fit.
 
-    For a job with patches the embedder is tried on two of them. Without a job, all stages from files to the evaluation
-    are estimated from sizes alone, as in: graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
+    The embedder is measured on two patches of the job. Without a job, all stages are estimated from sizes alone:
+    graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
     from graphquilt.errors import InputError
 

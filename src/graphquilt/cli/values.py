@@ -1,4 +1,4 @@
-"""The values that commands take. Their fields are the flags, and the text below a field is its help."""
+"""The values that commands take: their fields are flags, in named groups, and the text below a field is its help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from graphquilt.errors import InputError
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from graphquilt.patches import Partitioner
 
 __all__ = [
+    "ALIGNMENT",
+    "CUTTING",
+    "EMBEDDER",
+    "INPUT",
+    "MAIN",
     "POSITIVE",
+    "RUNNING",
     "CuttingFlags",
     "EmbedderFlags",
     "JobFolder",
@@ -31,15 +37,16 @@ __all__ = [
     "SourceFlags",
     "StitchingFlags",
     "changed",
-    "given_flags",
     "job_settings",
     "named_class",
 ]
 
+MAIN = "Parameters"  # what most people use comes first; the groups below follow
+INPUT, CUTTING, EMBEDDER, ALIGNMENT, RUNNING = (
+    Group(name, sort_key=place) for place, name in enumerate(("Input", "Cutting", "Embedder", "Alignment", "Running"))
+)
 JobFolder = Annotated[Path, Parameter(help="The folder of the job.")]
-OutFolder = Annotated[
-    Path, Parameter(name=["--out", "-o"], help="The folder of the job. A job that is there is continued.")
-]
+OutFolder = Annotated[Path, Parameter(name=["--out", "-o"], help="The folder of the job; an existing job is resumed.")]
 
 POSITIVE = Number(gte=1)
 PARTITIONERS = {
@@ -51,15 +58,13 @@ PARTITIONERS = {
     "leiden": "Leiden",
 }
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
-
-
 _TUNED = ("negatives", "blend")  # by a recipe
 _READING = ("directed", "largest_component")
 T = TypeVar("T", bound="DataclassInstance")
 
 
 def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
-    """Return the public class of graphquilt that a word of the command line stands for."""
+    """Return the public class that a word of the command line stands for."""
     import graphquilt
 
     if word not in table:
@@ -69,7 +74,7 @@ def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
 
 
 def changed(value: T, changes: Mapping[str, object]) -> T:
-    """Return a dataclass with other values in some of its fields."""
+    """Return a dataclass with some fields changed."""
     return dataclasses.replace(value, **changes)
 
 
@@ -78,49 +83,37 @@ def _values(flags: object, *names: str) -> dict[str, object]:
     return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
 
 
-def given_flags(*groups: DataclassInstance) -> dict[str, object]:
-    """Return the flags of these groups that are given, by name, as plain values."""
-    given: dict[str, object] = {}
-    for group in groups:
-        for field in dataclasses.fields(group):
-            value = getattr(group, field.name)
-            if value != field.default:
-                given[field.name] = list(value) if isinstance(value, tuple) else value
-    return given
-
-
-@Parameter(name="*")
+@Parameter(name="*", group=RUNNING)
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """How the result is printed, and where flags come from."""
 
-    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    json: Annotated[bool, Parameter(negative="", show_default=False, group=MAIN)] = False
     """Print the result as JSON."""
     config: Path | None = None
-    """Take flags from this TOML file; flags on the command line win."""
+    """Read flags from this TOML file; flags on the command line win."""
     save_config: Path | None = None
-    """Write the flags of this call to a TOML file, and do nothing else."""
+    """Only write the flags of this call to a TOML file."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=INPUT)
 @dataclass(frozen=True, kw_only=True)
 class SourceFlags:
     """How the graph is read."""
 
     columns: str | None = None
-    """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: by their
-    names, or 0,1]"""
-    features: Path | None = None
+    """Columns of the edge list: source,target[,weight], by position or name. [default: by name, else 0,1]"""
+    features: Annotated[Path | None, Parameter(group=MAIN)] = None
     """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
-    labels: Path | None = None
-    """Array of node classes (.npy) in the same order, -1 for nodes without one. evaluate --labels takes tables."""
+    labels: Annotated[Path | None, Parameter(group=MAIN)] = None
+    """Array of node classes (.npy) in the same order, -1 for nodes without one. For tables: evaluate --labels."""
     directed: bool | None = None
-    """Keep edges one-way."""
+    """Treat edges as directed."""
     largest_component: bool | None = None
     """Keep only the largest connected component."""
 
     def applied(self, source: Source, path: Path) -> Source:
-        """Return a source at this path, read as the flags say and else as before."""
+        """Return the source with this path and what the flags change."""
         from graphquilt.jobs import Source
 
         files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
@@ -129,39 +122,38 @@ class SourceFlags:
         return changed(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=CUTTING)
 @dataclass(frozen=True, kw_only=True)
 class CuttingFlags:
     """How the graph is cut into patches."""
 
-    patches: Annotated[int | None, Parameter(name=["--patches", "-p"])] = None
-    """Number of patches. [default: 1 below 5000 nodes, then 10, and one per 50 000 nodes where that is more]"""
+    patches: Annotated[int | None, Parameter(name=["--patches", "-p"], group=MAIN)] = None
+    """Number of patches. [default: 1 below 5000 nodes, else 10, or one per 50000 nodes if that is more]"""
     partition: str | None = None
-    """How the graph is partitioned: metis, multilevel, fennel, kaminpar, louvain or leiden. [default: metis, or
-    multilevel above four million entries]"""
+    """metis, multilevel, fennel, kaminpar, louvain or leiden. [default: metis; multilevel above 4M entries]"""
     degree: float | None = None
-    """Mean number of neighbours of a patch. [default: from the number of patches]"""
+    """Mean number of neighbouring patches. [default: depends on the number of patches]"""
     overlap: str | None = None
-    """Least and largest overlap, as 256:1024. [default: from the dimension and the size of the patches]"""
+    """Smallest and largest overlap, e.g. 256:1024. [default: depends on dimensions and patch sizes]"""
     edge_weight: str | None = None
-    """How patch edges are chosen: resistance, or conductance (for thousands of patches). [default: resistance]"""
+    """Weight of patch edges: resistance, or conductance for thousands of patches. [default: resistance]"""
     growth: float | None = None
-    """How many times its cluster a patch may hold. [default: 10]"""
+    """Maximum patch size, as a multiple of its cluster. [default: 10]"""
     each_component: bool | None = None
-    """Align each component of the graph alone, where the embedder has no shared start."""
+    """Align each connected component alone, for embedders without a shared start."""
     degree_limit: int | None = None
-    """Largest number of neighbours of one patch. [default: as many as its growth allows]"""
+    """Maximum number of neighbouring patches. [default: limited by --growth only]"""
     passes: int | None = None
-    """How often Fennel visits all nodes. [default: 2]"""
+    """Fennel: passes over all nodes. [default: 2]"""
     balance: float | None = None
-    """Largest cluster of Fennel as a multiple of the mean. [default: 1.1]"""
+    """Fennel: maximum cluster size, as a multiple of the mean. [default: 1.1]"""
     order: Literal["natural", "random", "breadth-first"] | None = None
-    """In which order Fennel visits nodes. [default: natural]"""
-    seed: int | None = None
-    """Seed of all random choices. [default: 0]"""
+    """Fennel: order in which nodes are visited. [default: natural]"""
+    seed: Annotated[int | None, Parameter(group=MAIN)] = None
+    """Random seed. [default: 0]"""
 
     def applied(self, cutting: Cutting, seed: int) -> Cutting:
-        """Return a cutting with what the flags change."""
+        """Return the cutting with what the flags change."""
         changes: dict[str, object] = {}
         streaming = _values(self, "passes", "balance", "order")
         if _values(self, "patches", "partition", "seed") or streaming:
@@ -187,10 +179,7 @@ class CuttingFlags:
 def _partitioner(
     word: str | None, current: Partitioner | type | None, n_patches: int | None, seed: int
 ) -> Partitioner | type | None:
-    """Return the named partitioner, or the current one, for this many patches and this seed.
-
-    Where the number is not known yet, because it follows from the graph, that is the class.
-    """
+    """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
     if word is None:
         return current
@@ -204,7 +193,7 @@ def _partitioner(
 
 
 def _streamed(partitioner: Partitioner | type | None, settings: Mapping[str, object]) -> Partitioner | type | None:
-    """Return Fennel with other settings; these suit no other partitioner."""
+    """Return Fennel with other settings; no other partitioner takes them."""
     from graphquilt.patches import Fennel
 
     if not settings:
@@ -213,7 +202,7 @@ def _streamed(partitioner: Partitioner | type | None, settings: Mapping[str, obj
         return changed(partitioner, settings)
     flags = " and ".join(f"--{name}" for name in settings)
     missing = "--patches" if partitioner is Fennel else "--partition fennel"
-    raise InputError(f"{flags} can be set for Fennel with a number of patches only; add {missing}.")
+    raise InputError(f"{flags} needs Fennel with a number of patches; add {missing}.")
 
 
 def _overlap(text: str) -> tuple[int, int]:
@@ -221,23 +210,23 @@ def _overlap(text: str) -> tuple[int, int]:
     try:
         return int(least), int(most) if colon else 4 * int(least)
     except ValueError:
-        raise InputError(f"--overlap is two numbers with a colon, as 256:1024, not '{text}'.") from None
+        raise InputError(f"--overlap takes two integers with a colon, e.g. 256:1024, not '{text}'.") from None
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=EMBEDDER)
 @dataclass(frozen=True, kw_only=True)
 class EmbedderFlags:
     """What embeds the patches."""
 
-    embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"])] = None
-    """propagation, svd, vgae, gae, dgi, or module:factory for your own. [default: propagation, or that of the job]"""
-    dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE)] = None
-    """Dimensions of the embedding. [default: 64, or that of the job]"""
+    embedder: Annotated[str | None, Parameter(name=["--embedder", "-e"], group=MAIN)] = None
+    """propagation, svd, vgae, gae, dgi, or module:factory for your own. [default: the job's, or propagation]"""
+    dim: Annotated[int | None, Parameter(name=["--dim", "-d"], validator=POSITIVE, group=MAIN)] = None
+    """Dimensions of the embedding. [default: the job's, or 64]"""
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
-    """A setting of the embedder, as NAME=VALUE; may be repeated."""
+    """Setting of the embedder, NAME=VALUE; repeatable."""
 
     def applied(self, settings: JobSettings, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
-        """Return the embedder that the flags name, or the one of the settings with what they change."""
+        """Return the embedder that the flags name, or that of the settings with what the flags change."""
         from graphquilt.cli.embedder import changed_embedder, named_embedder
 
         if self.embedder is not None:
@@ -247,30 +236,30 @@ class EmbedderFlags:
         return changed_embedder(settings.embedder, self.dim, self.set)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=ALIGNMENT)
 @dataclass(frozen=True, kw_only=True)
 class StitchingFlags:
     """How embedded patches are aligned and averaged."""
 
     robust: bool | None = None
-    """Doubt overlaps that contradict the others."""
+    """Down-weight overlaps inconsistent with the rest."""
     scale: bool | None = None
-    """Undo scales. [default: as the embedder needs; stitch always does]"""
+    """Undo scales. [default: depends on the embedder; yes for align]"""
     rotate: bool | None = None
-    """Undo rotations. [default: as the embedder needs; stitch always does]"""
+    """Undo rotations. [default: depends on the embedder; yes for align]"""
     translate: bool | None = None
-    """Undo shifts. [default: as the embedder needs; stitch always does]"""
+    """Undo shifts. [default: depends on the embedder; yes for align]"""
     coverage: float | None = None
-    """Power of coverage as the weight of each row. [default: the recipe's, 0 for stitch]"""
+    """Weight rows by (share of the node's edges inside the patch) ** this power. [default: the recipe's; align: 0]"""
     refine: int | None = None
-    """Sweeps of Procrustes analysis. [default: the recipe's, 0 for stitch]"""
+    """Sweeps of generalised Procrustes analysis. [default: the recipe's; 0 for align]"""
     branching: int | None = None
-    """Align level by level, this many patches at a time. [default: all at once]"""
+    """Align hierarchically, this many patches at a time. [default: all at once]"""
     precision: Literal["float64", "float32", "float16"] | None = None
-    """Type of the embedding. [default: float64]"""
+    """Number type of the embedding. [default: float64]"""
 
     def applied(self, settings: JobSettings) -> JobSettings:
-        """Return settings with what the flags change."""
+        """Return the settings with what the flags change."""
         changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
         motions = _values(self, "scale", "rotate", "translate")
         if motions:
@@ -278,19 +267,19 @@ class StitchingFlags:
         return changed(settings, {"recipe": settings.recipe.replace(**changes)})
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=EMBEDDER)
 @dataclass(frozen=True, kw_only=True)
 class RecipeFlags:
-    """How often patches are trained."""
+    """How patches are trained."""
 
     recipe: str | None = None
-    """shared, reconstruction or paper. [default: shared]"""
+    """Training and alignment preset: shared, reconstruction or paper. [default: shared]"""
     runs: int | None = None
-    """Train every patch this often and align all runs together. [default: the recipe's]"""
+    """Train each patch this many times and align all runs together. [default: the recipe's]"""
     start: bool | None = None
-    """Give all patches a shared start, where the embedder has one. [default: the recipe's]"""
+    """Give all patches a shared start, if the embedder supports it. [default: the recipe's]"""
     purpose: Annotated[str | None, Parameter(name="--for")] = None
-    """What the embedding is for: classes or links. Weights what is spread over the graph. [default: both]"""
+    """Purpose, which weights the signal: classes or links. [default: both]"""
 
     def applied(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
@@ -309,7 +298,7 @@ def job_settings(
     recipe: RecipeFlags = RecipeFlags(),
     stitching: StitchingFlags = StitchingFlags(),
 ) -> JobSettings:
-    """Return the settings of the job in the store, or those of a new job, with what the flags change."""
+    """Return the settings of the stored job, or of a new one, with what the flags change."""
     from graphquilt.embedders import Propagation
     from graphquilt.jobs import JobSettings, Recipe
     from graphquilt.jobs.settings import readable_settings
@@ -340,8 +329,8 @@ def job_settings(
 
 
 def _columns(text: str) -> tuple[int | str, ...]:
-    """Return which columns of a file of edges are source, target and perhaps weight, by position or name."""
+    """Return the columns of source, target and optionally weight, by position or name."""
     words = [word.strip() for word in text.split(",")]
     if not 2 <= len(words) <= 3 or not all(words):
-        raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
+        raise InputError(f"--columns takes source,target or source,target,weight, by position or name, not '{text}'.")
     return tuple(int(word) if word.isdigit() else word for word in words)

@@ -1,4 +1,4 @@
-"""Who does the work: the flags of processes and clusters."""
+"""The flags of worker processes and clusters."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from graphquilt.cli.values import POSITIVE
+from graphquilt.cli.values import MAIN, POSITIVE, RUNNING
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
-__all__ = ["Workers", "share"]
+__all__ = ["Workers", "shard_patches"]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=RUNNING)
 @dataclass(frozen=True, kw_only=True)
 class Workers:
     """Who does the work."""
 
-    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE)] = None
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE, group=MAIN)] = None
     """Processes on this machine. [default: one per core]"""
     dask: str | None = None
-    """Address of a Dask scheduler whose workers do the work."""
+    """Address of a Dask scheduler whose workers to use."""
     dask_resource: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
-    """What each patch takes of a Dask worker, as GPU=1; may be repeated."""
+    """Resource that each patch takes of a Dask worker, e.g. GPU=1; repeatable."""
 
     def count(self, n_tasks: int) -> int:
-        """Return how many processes to use: as many as asked for, or one for each core that has a task."""
+        """Return the number of processes: the flag's, or one per core that has a task."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.workers or max(1, min(cores, n_tasks))
 
@@ -40,7 +40,7 @@ class Workers:
     def executor(self, n_tasks: int, uses: Sequence[object] = ()) -> Iterator[Executor | None]:
         """Lend the executor: a Dask cluster, processes here, or None for a plain loop.
 
-        ``uses`` are objects that the workers need; modules of one file that they come from are sent to a cluster.
+        ``uses`` are objects that the workers need; single-file modules that define them are sent to a cluster.
         """
         if self.dask is not None:
             with self._cluster(self.dask, uses) as pool:
@@ -67,9 +67,9 @@ class Workers:
             try:
                 needs[name] = float(amount)
             except ValueError:
-                raise InputError(f"--dask-resource is a name and a number, as GPU=1, not '{text}'.") from None
+                raise InputError(f"--dask-resource takes a name and a number, e.g. GPU=1, not '{text}'.") from None
         for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks; an error here is one sentence
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # no tracebacks: an error here is one sentence
         try:
             client = Client(address, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -87,20 +87,20 @@ class Workers:
 
 
 def _loose_modules(values: Sequence[object]) -> list[str]:
-    """Return the files of modules that belong to no package: nobody has installed them on the workers."""
+    """Return the files of modules outside any package, which are not installed on the workers."""
     names = {type(value).__module__ for value in values} | {getattr(value, "__module__", "") for value in values}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in names if name and "." not in name}
     return sorted(path for path in files if path is not None and "site-packages" not in path)
 
 
-def share(text: str | None, n_patches: int) -> range | None:
-    """Return the patches of share ``I/N``: I - 1, I - 1 + N, and so on."""
+def shard_patches(text: str | None, n_patches: int) -> range | None:
+    """Return the patches of shard ``I/N``: I - 1, I - 1 + N, and so on."""
     if text is None:
         return None
     try:
         number, count = (int(part) for part in text.split("/"))
     except ValueError:
-        raise InputError(f"--shard is two numbers with a slash, as 3/200, not '{text}'.") from None
+        raise InputError(f"--shard takes two integers with a slash, e.g. 3/200, not '{text}'.") from None
     if not 1 <= number <= count:
-        raise InputError(f"--shard {text}: shares are numbered 1/{count} to {count}/{count}.")
+        raise InputError(f"--shard {text}: shards are numbered 1/{count} to {count}/{count}.")
     return range(number - 1, n_patches, count)

@@ -5,8 +5,6 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 ``directory`` keeps it in a folder.
 """
 
-from graphquilt.jobs.advice import Advice, fit_advice
-from graphquilt.jobs.costs import Sizes
 from graphquilt.jobs.cutting import Cutting, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
@@ -15,17 +13,16 @@ from graphquilt.jobs.embedding import embed
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
-from graphquilt.jobs.following import JobProgress, follow_job
-from graphquilt.jobs.foreign import foreign_job, stitch_files
+from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.patch_embedding import embed_patches
-from graphquilt.jobs.plan import Plan, StagePlan, plan_job, plan_sizes
+from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.recipe import Recipe, common_motions
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.status import JobStatus, job_status
+from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
 from graphquilt.jobs.steps import cut, stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.tasks import patch_seed
@@ -52,6 +49,7 @@ __all__ = [
     "Source",
     "StagePlan",
     "Store",
+    "align_files",
     "classify_job",
     "common_motions",
     "compare_job",
@@ -64,8 +62,8 @@ __all__ = [
     "export_embedding",
     "fit_advice",
     "follow_job",
-    "foreign_job",
     "format_of",
+    "import_patches",
     "job_status",
     "keep_routes",
     "neighbours",
@@ -74,7 +72,6 @@ __all__ = [
     "plan_sizes",
     "restored",
     "stitch",
-    "stitch_files",
     "stored_patch_graph",
     "write_embedding",
 ]

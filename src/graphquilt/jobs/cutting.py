@@ -219,6 +219,6 @@ def stored_patch_graph(store: Store) -> PatchGraph:
         record = store["patch_graph"]
     except KeyError:
         raise JobError(
-            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run)."
+            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
         ) from None
     return PatchGraph.from_arrays(record.arrays)

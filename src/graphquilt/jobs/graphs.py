@@ -109,7 +109,7 @@ def _folder(store: Store, source: Source) -> Path | None:
 
 def node_ids(store: Store, n_nodes: int) -> AnyArray:
     """Return the ids that :func:`keep_graph` has kept."""
-    remedy = "Run the job again with its edges (graphquilt run EDGES --out JOB), or begin it again in another folder"
+    remedy = "Run the job again with its edges (graphquilt embed EDGES --out JOB), or begin it again in another folder"
     try:
         record = store[_IDS]
     except (KeyError, FormatError) as error:

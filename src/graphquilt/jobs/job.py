@@ -210,9 +210,11 @@ class Job:
             )
         folder = store_folder(store)
         if folder is not None and not folder.exists():
-            raise JobError(f"{store_name(store)} does not exist; check the path, or make a job there (graphquilt run).")
+            raise JobError(
+                f"{store_name(store)} does not exist; check the path, or make a job (graphquilt embed)."
+            )
         if settings is None:
-            raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt run).")
+            raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed).")
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
@@ -294,15 +296,15 @@ class Job:
             There is none, or it was made with other settings than the job has now.
         """
         if "alignment" not in self.store:
-            raise JobError(f"{self.name} is not aligned yet; {self._next_step('align it first')}")
+            raise JobError(f"{self.name} is not aligned yet; {self._next_step('stitch it first')}")
         record = self.store["alignment"]
         wanted = self.settings.stitching
         changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
         if changes:
-            raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('align it again')}")
+            raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
         if record.parameters.get("embeddings") != self._embeddings_digest():
             raise JobError(
-                f"patches of {self.name} were embedded again after it was aligned; {self._next_step('align it again')}"
+                f"patches of {self.name} were embedded again after it was aligned; {self._next_step('stitch it again')}"
             )
         return Alignment.from_arrays(record.arrays)
 
@@ -316,13 +318,13 @@ class Job:
             There is none, or it does not belong to the alignment that the job has now.
         """
         if "embedding" not in self.store:
-            raise JobError(f"{self.name} has no embedding yet; {self._next_step('align it first')}")
+            raise JobError(f"{self.name} has no embedding yet; {self._next_step('stitch it first')}")
         record = self.store["embedding"]
         _ = self.alignment
         if record.parameters.get("alignment") != _alignment_fingerprint(self.store["alignment"]):
             raise JobError(
                 f"the embedding in {self.name} does not belong to its alignment: an alignment was stopped before its "
-                f"end; {self._next_step('align it again')}"
+                f"end; {self._next_step('stitch it again')}"
             )
         embedding = record.arrays.get("embedding", np.empty(0))
         n_nodes = len(embedding) if self.graph is None else self.graph.n_nodes
@@ -330,7 +332,7 @@ class Job:
             raise FormatError(
                 f"the record 'embedding' of {self.name} has {', '.join(record.arrays) or 'no array'} with the shape "
                 f"{embedding.shape}, not the embedding of {n_nodes} nodes in {self.settings.dim} dimensions; "
-                f"{self._next_step('align it again')}"
+                f"{self._next_step('stitch it again')}"
             )
         return embedding
 
@@ -432,12 +434,12 @@ class Job:
         except (KeyError, FormatError):
             return None
 
-    def _next_step(self, alignment: str) -> str:
+    def _next_step(self, stitching: str) -> str:
         """Return the command that leads to an embedding: patches come before the alignment."""
         done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
         if done < wanted:
-            return f"embed its patches first ({done} of {wanted} are), then align it: {self.command('embed')}"
-        return f"{alignment}: {self.command('align')}"
+            return f"embed its patches first ({done} of {wanted} are), then stitch it: {self.command('embed-patches')}"
+        return f"{stitching}: {self.command('stitch')}"
 
     def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job where it has one."""
@@ -457,7 +459,7 @@ class Job:
             key = next(k for k in range(n_patches) if patch_key(k, "embedding") not in self.store)
             raise JobError(
                 f"{n_patches - done} of {n_patches} patches are not embedded yet, the first is {key}; finish them "
-                "first (graphquilt embed)."
+                "first (graphquilt embed-patches)."
             )
         if patches[0].dim != self.settings.dim:
             raise InputError(
@@ -477,7 +479,7 @@ class Job:
                 first, other, *_ = starts.values()
                 raise JobError(
                     f"patches {first} and {other} of {self.name} were embedded from different shared starts; embed "
-                    "them again (graphquilt embed)."
+                    "them again (graphquilt embed-patches)."
                 )
 
     def _need_graph(self) -> Graph:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,27 +19,14 @@ from graphquilt.jobs.result import Result
 __all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
 
 _ROWS = 65_536  # rows in memory at once
-_COMPARED = 100_000  # ids whose spelling is compared with one that is not there
-_LIKE = 0.6  # the least likeness of a spelling that is proposed, as difflib measures it
+_COMPARED = 100_000  # ids whose spelling is compared with that of an unknown one
 
 Metric = Literal["cosine", "inner"]
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The nodes nearest to one node, the nearest first.
-
-    Attributes
-    ----------
-    node : int or str
-        The id of the node that was asked about.
-    ids : array (k,)
-        The ids of its neighbours.
-    rows : int array (k,)
-        Their rows in the embedding.
-    scores : float array (k,)
-        Their cosine, or their inner product, with the node.
-    """
+    """Ids (k,) of the nodes nearest to ``node``, nearest first; their rows in the embedding, and their scores (k,)."""
 
     node: object
     ids: AnyArray
@@ -63,13 +49,13 @@ def neighbours(
     embedding : float array (n, d), Result or Job
         An array may be a memory map.
     node : int or str
-        The id of a node; a number of the row where there are no ids.
+        The id of a node, or its row if there are no ids.
     k : int
-        At most this many; there are n - 1 others.
+        At most this many.
     metric : {"cosine", "inner"}
-        What is largest for the nearest: the cosine of the angle, or the inner product.
+        Score by the cosine of the angle, or by the inner product.
     ids : array (n,), optional
-        The ids of the rows of an array; a result and a job have their own.
+        The ids of the rows of an array; results and jobs know theirs.
 
     Examples
     --------
@@ -81,7 +67,7 @@ def neighbours(
     if metric not in ("cosine", "inner"):
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k is how many neighbours to find, a whole number of at least 1, not {k!r}.")
+        raise InputError(f"k must be a positive integer, not {k!r}.")
     row = _row(known, node, len(X))
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
@@ -89,8 +75,7 @@ def neighbours(
             raise InputError(f"node {node!r} lies at the origin, where angles mean nothing; use the inner product.")
         target /= np.linalg.norm(target)
     rows, scores = _largest(X, target, row, min(int(k), len(X) - 1), metric)
-    found = rows if known is None else np.asarray(known)[rows]
-    return Neighbours(node, found, rows, scores)
+    return Neighbours(node, rows if known is None else np.asarray(known)[rows], rows, scores)
 
 
 def _rows_and_ids(
@@ -102,15 +87,15 @@ def _rows_and_ids(
         return X, own if ids is None else np.asarray(ids)
     X = np.asanyarray(embedding)
     if X.ndim != 2 or X.dtype.kind not in "fiu":
-        raise InputError(f"an embedding is a matrix of numbers with one row per node, not {X.dtype} of {X.shape}.")
+        raise InputError(f"an embedding is a numeric matrix with one row per node, not {X.dtype} of shape {X.shape}.")
     known = None if ids is None else np.asarray(ids)
     if known is not None and known.shape != (len(X),):
-        raise InputError(f"the embedding has {len(X)} rows, and ids have the shape {known.shape}; give one per row.")
+        raise InputError(f"ids must have shape ({len(X)},), one per row of the embedding, not {known.shape}.")
     return X, known
 
 
 def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric) -> tuple[Int64Array, Float64Array]:
-    """Return the rows with the k largest scores and the scores, in falling order; of equal ones the first rows."""
+    """Return the rows with the k largest scores and these scores, in descending order; ties go to the first rows."""
     rows, scores = np.empty(0, dtype=np.int64), np.empty(0)
     for start in range(0, len(X), _ROWS):
         block = np.asarray(X[start : start + _ROWS], dtype=np.float64)
@@ -132,27 +117,27 @@ def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric
 
 
 def _row(ids: AnyArray | None, node: int | str, n_nodes: int) -> int:
-    """Return the row of a node; one that is not there is an error that names the ids that are most like it."""
+    """Return the row of a node; the error for an unknown node names the most similar ids."""
     if ids is None or ids.dtype.kind in "iu":
         try:
             number = int(node)
         except ValueError:
-            raise InputError(f"node {node!r} is not there: the ids of these nodes are numbers{_range(ids)}.") from None
+            raise InputError(f"node {node!r} does not exist: the node ids are integers{_range(ids)}.") from None
         if ids is None:
             if 0 <= number < n_nodes:
                 return number
-            raise InputError(f"node {number} is not there: the nodes are 0 to {n_nodes - 1}.")
+            raise InputError(f"node {number} does not exist: the nodes are 0 to {n_nodes - 1}.")
         at = np.flatnonzero(ids == number)
         if len(at):
             return int(at[0])
         near = np.asarray(ids)[np.argsort(np.abs(np.asarray(ids, dtype=np.float64) - number), kind="stable")[:3]]
         raise InputError(
-            f"node {number} is not there; the nearest ids are {', '.join(map(str, sorted(near.tolist())))}."
+            f"node {number} does not exist; the nearest ids are {', '.join(map(str, sorted(near.tolist())))}."
         )
     at = np.flatnonzero(ids == str(node))
     if len(at):
         return int(at[0])
-    raise InputError(f"node {str(node)!r} is not there; {nearest_spellings(str(node), ids)}")
+    raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
 
 
 def _range(ids: AnyArray | None) -> str:
@@ -160,7 +145,7 @@ def _range(ids: AnyArray | None) -> str:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids of text are spelt most like a word that is not among them, or what the ids look like.
+    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
 
     Examples
     --------
@@ -174,48 +159,18 @@ def nearest_spellings(word: str, ids: AnyArray) -> str:
 
 
 def spelled_alike(word: str, ids: AnyArray) -> list[str]:
-    """Return up to three ids with the nearest spellings; of very many ids, those one letter away come first."""
-    plain = word.strip().casefold()
-    lengths = np.char.str_len(ids)
-    near = np.flatnonzero(np.abs(lengths - len(plain)) <= max(2, len(plain) // 2))
-    if len(near) > _COMPARED:
-        close = _one_letter_away(plain, ids[near])
-        if close:
-            return close
-        first = np.char.lower(ids[near].astype("U1"))
-        near = near[first == plain[:1]][:_COMPARED]
+    """Return up to three ids spelt like a word; case and leading zeros of numbers do not count, as in 7 and 007."""
+    plain = _plain(word)
+    if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word
+        names, middle = np.char.lower(ids), len(word) // 2
+        ends = np.char.endswith(names, word.casefold()[middle:])
+        begins = np.char.startswith(names, word.casefold()[:middle]) & ~ends
+        ids = np.concatenate([ids[ends], ids[begins]])[:_COMPARED]
     spellings: dict[str, str] = {}
-    for name in ids[near].tolist():
-        spellings.setdefault(name.strip().casefold(), name)
-    return [spellings[match] for match in _nearest_three(plain, spellings)]
+    for name in ids.tolist():
+        spellings.setdefault(_plain(name), name)
+    return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3)]
 
 
-def _nearest_three(word: str, names: Iterable[str]) -> list[str]:
-    """Return up to three names that are like a word: first those whose numbers have other zeros in front, as 7 and 007.
-
-    Of names that are equally like it, those come first that begin as it does.
-    """
-    matcher, found = difflib.SequenceMatcher(b=word), []
-    for name in names:
-        plain = name.strip().casefold()
-        matcher.set_seq1(plain)
-        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKE and matcher.ratio() >= _LIKE:
-            different = (k for k, (a, b) in enumerate(zip(plain, word, strict=False)) if a != b)
-            begin = next(different, min(len(plain), len(word)))
-            found.append((_unpadded(plain) != _unpadded(word), -matcher.ratio(), -begin, name))
-    return [name for *_, name in sorted(found)[:3]]
-
-
-def _unpadded(word: str) -> str:
-    return re.sub(r"(?<!\d)0+(?=\d)", "", word)
-
-
-def _one_letter_away(word: str, ids: AnyArray) -> list[str]:
-    """Return up to three ids that a word becomes by one letter more, less or other, or by two that change places."""
-    letters = {chr(code).casefold() for code in np.unique(np.ascontiguousarray(ids).view(np.uint32)).tolist() if code}
-    halves = [(word[:k], word[k:]) for k in range(len(word) + 1)]
-    close = {head + tail[1:] for head, tail in halves if tail}
-    close |= {head + tail[1] + tail[0] + tail[2:] for head, tail in halves if len(tail) > 1}
-    close |= {head + letter + rest for head, tail in halves for letter in letters for rest in (tail, tail[1:])}
-    names = (name for start in range(0, len(ids), _ROWS) for name in ids[start : start + _ROWS].tolist())
-    return _nearest_three(word, (name for name in names if name.strip().casefold() in close))
+def _plain(word: str) -> str:
+    return re.sub(r"(?<!\d)0+(?=\d)", "", word.strip().casefold())

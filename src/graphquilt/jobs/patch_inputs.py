@@ -219,7 +219,7 @@ def open_inputs(store: Store, reference: GraphReference) -> PatchInputs:
         raise JobError(
             f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
             "need the graph in its folder; for workers that do not have it, write the data of the patches first "
-            "(graphquilt patch --data)."
+            "(graphquilt cut --data)."
         ) from error
 
 

@@ -222,7 +222,7 @@ def stored_settings(store: Store) -> JobSettings | None:
     except FormatError as error:
         raise FormatError(
             f"{error} The settings of {store_name(store)} are damaged. Run it with its edges and the flags that it was "
-            f"made with (graphquilt run EDGES --out {store_name(store)} …): they are written again, and everything "
+            f"made with (graphquilt embed EDGES --out {store_name(store)} …): they are written again, and everything "
             "else is kept."
         ) from error
 

@@ -1,27 +1,40 @@
-"""Status: what a job has, what it lacks, and what is damaged."""
+"""What a job has, what it lacks and what is damaged; what to do next; and how fast its patches get embedded."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphquilt.alignment import Alignment
-from graphquilt.alignment.verdict import grade
+from graphquilt.alignment.verdict import GOOD, grade
+from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
-from graphquilt.jobs.advice import Advice, cut_advice, fit_advice
 from graphquilt.jobs.choosing import signal_in_words
+from graphquilt.jobs.cutting import default_overlap
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.graphs import graph_damage
-from graphquilt.jobs.job import Job
+from graphquilt.jobs.job import Job, short_path
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import Store, store_folder
 
-__all__ = ["JobStatus", "job_status"]
+__all__ = ["Advice", "JobProgress", "JobStatus", "fit_advice", "follow_job", "job_status"]
 
 _RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to try: why, and the command or call, where … stands for what the job was made with."""
+
+    why: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -30,31 +43,28 @@ class JobStatus:
 
     Attributes
     ----------
-    job : str
-    settings : dict
+    settings
         See :class:`graphquilt.JobSettings`.
-    records : dict
-        The parameters of every record, None where there is none.
-    patches : dict or None
+    records
+        The parameters of every record; None if the record does not exist.
+    patches
         A summary of the patch graph.
-    embedded : int
-        How many patches of all runs are embedded.
-    wanted : int
-        How many patches there are to be.
-    fit : list of str
+    embedded, wanted
+        How many patches of all runs are embedded, and how many there will be.
+    fit
         How good the alignment is, in sentences.
-    signal : str or None
+    signal
         What Propagation embeds, and why; None for other embedders.
-    verdict : str
-        The same in one word; "unknown" as long as there is none. See :func:`graphquilt.alignment.verdict.grade`.
-    advice : list of Advice
-        What to do where the fit is bad, or where the graph is not cut yet.
-    damaged : list of str or None
-        What does not match its checksum; None where nobody looked.
-    unverified : list of str or None
-        What has no checksum to compare it with; None where nobody looked.
-    next : str
-        The command to copy that comes next, or "nothing".
+    verdict
+        The fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`.
+    advice
+        What to do if the fit is bad, or if the graph is not cut yet.
+    damaged
+        What does not match its checksum; None if not verified.
+    unverified
+        What has no checksum; None if not verified.
+    next
+        The next command, ready to copy, or "nothing".
     """
 
     job: str
@@ -72,14 +82,19 @@ class JobStatus:
     next: str
 
 
-def job_status(job: Job, *, verify: bool = False) -> JobStatus:
-    """Return what a job has and what it lacks.
+@dataclass(frozen=True)
+class JobProgress:
+    """How many patches of all runs are done, and the pace of the workers since :func:`follow_job` was called."""
 
-    Parameters
-    ----------
-    verify : bool
-        Read every file and compare it with its checksum.
-    """
+    done: int
+    wanted: int
+    workers: int
+    per_minute: float | None
+    seconds_left: float | None
+
+
+def job_status(job: Job, *, verify: bool = False) -> JobStatus:
+    """Return what a job has and what it lacks; with ``verify``, compare every file with its checksum."""
     records = {name: _parameters(job.store, name) for name in _RECORDS}
     evaluation = records["evaluation"]
     if evaluation is not None and "damaged" not in evaluation:
@@ -87,15 +102,15 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         if not _is_current(job, measured):
             records["evaluation"] = {"of": "an earlier embedding", **evaluation}
     alignment, cut = records["alignment"], records["patch_graph"]
-    whole = cut is not None and "damaged" not in cut
+    is_cut = cut is not None and "damaged" not in cut
     fit, word, advice = [], "unknown", []
     if alignment is not None and "damaged" not in alignment:
         aligned = Alignment.from_arrays(job.store["alignment"].arrays)
         fit, word = aligned.summary().splitlines(), grade(aligned)
         with contextlib.suppress(JobError, FormatError):
             advice = fit_advice(job)
-    if not whole:
-        advice = cut_advice(job)
+    if not is_cut:
+        advice = _cut_advice(job)
     damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
     folder = store_folder(job.store)
     unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
@@ -103,17 +118,111 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         job=job.name,
         settings=job.settings.to_parameters(),
         records=records,
-        patches=job.patch_graph.summary() if whole else None,
-        embedded=job.embedded() if whole else 0,
-        wanted=job.settings.recipe.runs * job.patch_graph.n_patches if whole else 0,
+        patches=job.patch_graph.summary() if is_cut else None,
+        embedded=job.embedded() if is_cut else 0,
+        wanted=job.settings.recipe.runs * job.patch_graph.n_patches if is_cut else 0,
         fit=fit,
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
-        damaged=damaged + [text for key in _keys(job, whole) for text in _damage(unread, key)] if verify else None,
+        damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
         unverified=unverified if verify else None,
-        next=_next(job) if whole else _cut(job, advice),
+        next=_next_command(job, advice, is_cut),
     )
+
+
+def fit_advice(job: Job) -> list[Advice]:
+    """Return what may help, most promising first; nothing if the fit is good or fair."""
+    alignment, settings = job.alignment, job.settings
+    if grade(alignment) not in ("doubtful", "bad"):
+        return []
+    advice = []
+    some_agree = bool(np.median(alignment.edge_errors) < GOOD)  # otherwise no overlap deserves more trust
+    if some_agree and not alignment.robust and not alignment.moves_nothing:
+        why = "Down-weight the overlaps that contradict the others"
+        advice.append(Advice(why, job.command("stitch", "--robust")))
+    if job.graph is None:
+        return advice
+    n_patches, dim = job.patch_graph.n_patches, settings.dim
+    if not alignment.moves_nothing:
+        if not isinstance(settings.embedders[0], Propagation):
+            why = "Use an embedder that gives all patches one frame"
+            advice.append(Advice(why, _again(job, "propagation", "embedder", "propagation")))
+        least, most = default_overlap(dim, job.n_nodes, n_patches)
+        if settings.cutting.overlap is not None and settings.cutting.overlap[0] < least:
+            why = "Let patches overlap as much as by default"
+            advice.append(Advice(why, _again(job, "overlap", "overlap", f"{least}:{most}")))
+    fewer = 1 if n_patches <= 3 else n_patches // 2
+    advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", "patches", fewer)))
+    if dim > 8:
+        lower = max(8, dim // 2)
+        advice.append(Advice("Embed in fewer dimensions", _again(job, f"dim-{lower}", "dim", lower)))
+    return advice
+
+
+def follow_job(job: Job, *, interval: float = 2.0) -> Iterator[JobProgress]:
+    """Yield the progress of a job every ``interval`` seconds until all patches are embedded."""
+    wanted = job.settings.recipe.runs * job.patch_graph.n_patches
+    missing = {k for k in range(wanted) if patch_key(k, "embedding") not in job.store}
+    before, start = len(missing), time.monotonic()
+    workers: set[str] = set()
+    while True:
+        finished = {k for k in missing if patch_key(k, "embedding") in job.store}
+        for k in finished:
+            with contextlib.suppress(KeyError, FormatError):
+                workers.add(str(job.store[patch_key(k, "embedding")].parameters.get("worker")))
+        missing -= finished
+        elapsed, new = time.monotonic() - start, before - len(missing)
+        pace = new / elapsed if new and elapsed > 0 else None
+        left = None if pace is None else len(missing) / pace
+        yield JobProgress(wanted - len(missing), wanted, len(workers), None if pace is None else 60 * pace, left)
+        if not missing:
+            return
+        time.sleep(interval)
+
+
+def _again(job: Job, ending: str, flag: str, value: object) -> str:
+    """Return what made the job, with one change and in another folder."""
+    path = job.settings.source.path
+    if path is None:
+        arguments = {
+            "embedder": f"embedder=gq.Propagation({job.settings.dim})",
+            "overlap": f"cutting=gq.Cutting(…, overlap=({str(value).replace(':', ', ')}))",
+            "patches": f"n_patches={value}",
+        }
+        return f"gq.embed(graph, …, {arguments.get(flag, f'{flag}={value}')})"
+    words = shlex.join([f"--{flag}", str(value), "--out", f"{short_path(job.name)}-{ending}"])
+    return f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
+
+
+def _cut_advice(job: Job) -> list[Advice]:
+    """Return how to resume a job whose graph is not cut yet; nothing if the graph was not read from a file."""
+    settings = job.settings
+    if settings.source.path is None or job.graph is None:
+        return []
+    command = ["graphquilt", "embed", short_path(settings.source.path)]
+    out = ["--out", short_path(job.name)]
+    apart = settings.cutting.n_patches == 1 or settings.cutting.components == "each" or not settings.motions.free
+    n_components = 1 if apart else int(job.graph.components().max(initial=0)) + 1
+    if n_components == 1:
+        return [Advice("Run it again", shlex.join([*command, *out]))]
+    why = f"Align each of the {n_components} components alone"
+    return [
+        Advice(why, shlex.join([*command, "--each-component", *out])),
+        Advice("Keep only the largest component", shlex.join([*command, "--largest-component", *out])),
+    ]
+
+
+def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
+    if not is_cut:
+        return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
+    if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
+        return job.command("embed-patches")
+    try:
+        _ = job.embedding
+    except (JobError, FormatError):
+        return job.command("stitch")
+    return "nothing"
 
 
 def _parameters(store: Store, key: str) -> dict[str, object] | None:
@@ -133,9 +242,9 @@ def _is_current(job: Job, measured: object) -> bool:
         return False
 
 
-def _keys(job: Job, cut: bool) -> Iterator[str]:
+def _keys(job: Job, is_cut: bool) -> Iterator[str]:
     yield from ("settings", "node_ids", *_RECORDS)
-    if not cut:
+    if not is_cut:
         return
     n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
     yield from (patch_key(k, "graph") for k in range(n_data))
@@ -155,17 +264,3 @@ def _damage(store: Store, key: str) -> Iterator[str]:
         return
     except FormatError as error:
         yield str(error)
-
-
-def _cut(job: Job, advice: list[Advice]) -> str:
-    return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
-
-
-def _next(job: Job) -> str:
-    if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
-        return job.command("embed")
-    try:
-        _ = job.embedding
-    except (JobError, FormatError):
-        return job.command("align")
-    return "nothing"

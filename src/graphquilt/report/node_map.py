@@ -33,7 +33,7 @@ class MapOptions:
 
     Attributes
     ----------
-    color : path, optional
+    colour : path, optional
         A file of labels; see :func:`read_labels`.
     umap : bool
         Place the nodes by UMAP instead of principal components.
@@ -43,7 +43,7 @@ class MapOptions:
         Seed of the sample, and of UMAP.
     """
 
-    color: Path | None = None
+    colour: Path | None = None
     umap: bool = False
     limit: int = 100_000
     seed: int = 0
@@ -146,7 +146,7 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
     X = job.embedding
     n = len(X)
     ids = _ids(job, n)
-    labels = None if options.color is None else read_labels(options.color, np.arange(n) if ids is None else ids)
+    labels = None if options.colour is None else read_labels(options.colour, np.arange(n) if ids is None else ids)
     limit = min(options.limit, _fitting(ids, n), _UMAP if options.umap else n)
     rows = sample_rows(n, limit, seed=options.seed)
     drawn = np.asarray(X[rows], dtype=np.float64)

@@ -1,34 +1,48 @@
-"""``graphquilt demo``: see the method work, with nothing to prepare."""
+"""``graphquilt demo``: watch the method work, with nothing to prepare. Here: a sheet of points cut into 60 patches."""
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from cyclopts import Parameter
+from scipy.spatial import ConvexHull
 
-from graphquilt.cli import app
+from graphquilt import __version__
+from graphquilt.alignment import Alignment, align, centroid
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.values import Output
 from graphquilt.cli.workers import Workers
+from graphquilt.errors import InputError
+from graphquilt.evaluate import procrustes_error
+from graphquilt.patches import Patch
+from graphquilt.report.drawing import new_figure
+from graphquilt.testing import patchwork
+
+__all__ = ["demo", "draw_stages", "quilt_demo"]
 
 
-@app.command(help_epilogue="Example: graphquilt demo --out demo")
 def demo(
     example: Annotated[
         Literal["quilt", "digits", "all"],
         Parameter(
-            help="quilt: 60 patches of a sheet of points, stitched together. digits: handwritten digits as a graph, "
-            "embedded from patches and compared with one model of the whole graph."
+            help="quilt: a sheet of points, stitched from 60 patches. digits: a graph of handwritten digits, embedded "
+            "from patches and compared with one model of the whole graph."
         ),
     ] = "all",
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Where to write the results.")] = Path("demo"),
-    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, Parameter(help="Random seed.")] = 0,
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
-    """Run built-in examples end to end and say where the results are."""
+    """Run built-in examples end to end and print where the results are."""
     results: dict[str, object] = {}
     if example in ("all", "quilt"):
         results["quilt"] = _quilt(out, seed, quiet=output.json)
@@ -39,8 +53,6 @@ def demo(
 
 
 def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
-    from graphquilt.cli.demo.quilt import quilt_demo
-
     figures = quilt_demo(out, seed=seed)
     if not quiet:
         print("\n".join(figures["in words"]))
@@ -68,3 +80,88 @@ def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str,
         print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
         print(f"Report, to open in a browser: {page.absolute()}")
     return {**figures, "report": page.name}
+
+
+def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
+    """Align patches of a sheet of points; write ``quilt.png`` and ``quilt.json`` into ``out``, return the figures."""
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    sheet = patchwork(seed=seed)
+    before = time.perf_counter()
+    alignment = align(sheet.patches, sheet.edges)
+    X = centroid(sheet.patches, alignment)
+    seconds = time.perf_counter() - before
+    apart = centroid(sheet.patches, Alignment.identity(len(sheet.patches), 2))
+    spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
+    figures = {
+        "graphquilt": __version__,
+        "seed": seed,
+        "patches": len(sheet.patches),
+        "nodes": len(X),
+        "dimensions": 2,
+        "overlaps compared": len(sheet.edges),
+        "seconds": round(seconds, 3),
+        "noise of a coordinate": 0.01,
+        "root mean square error against the truth": spread * procrustes_error(X, sheet.points),
+        "the same without alignment (no-trans)": spread * procrustes_error(apart, sheet.points),
+        "error left on an overlap": {
+            "median": float(np.median(alignment.edge_errors)),
+            "worst": float(alignment.edge_errors.max()),
+            "worst edges": alignment.worst_edges(3),
+        },
+        "eigenvalues": [round(float(value), 6) for value in alignment.eigenvalues],
+        "spectral gap": alignment.spectral_gap,
+        "residual": alignment.residual,
+        "in words": alignment.summary().splitlines(),
+        "picture": "quilt.png",
+    }
+    draw_stages(sheet.patches, alignment, folder / "quilt.png", colours=plane_colours(sheet.points))
+    (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return figures
+
+
+def draw_stages(
+    patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
+) -> None:
+    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending).
+
+    The panels show the patches as given, with rotations synchronised, with translations synchronised, and the centroid.
+
+    ``colours (n, 3)`` are those of the nodes in all panels; by default they follow from the final positions.
+    """
+    dim = alignment.dim
+    if dim != 2:
+        raise InputError(f"only alignments in 2 dimensions can be drawn; this alignment has {dim} dimensions.")
+    X = centroid(patches, alignment, missing="nan")
+    shades = plane_colours(X) if colours is None else colours
+    identity = Alignment.identity(alignment.n_patches, 2)
+    rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
+    panels = [
+        ("a  patches as given", identity),
+        ("b  rotations synchronised", rotated),
+        ("c  translations synchronised", alignment),
+        ("d  centroid", None),
+    ]
+    figure = new_figure(11, 7.4, purpose="drawing the alignment")
+    grid = figure.subplots(2, 2)
+    for axes, (title, stage) in zip(grid.ravel(), panels, strict=True):
+        if stage is None:
+            axes.scatter(*X.T, c=shades, s=7, linewidths=0)
+        else:
+            for k, (nodes, Y) in enumerate(patches):
+                Z = stage.apply(k, Y)
+                axes.scatter(*Z.T, c=shades[nodes], s=5, linewidths=0, alpha=0.8)
+                corners = ConvexHull(Z).vertices
+                axes.plot(*Z[np.r_[corners, corners[0]]].T, color="0.35", linewidth=0.5, alpha=0.7)
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def plane_colours(X: AnyArray) -> Float64Array:
+    """Return a colour ``(n, 3)`` for each point of the plane ``X (n, 2)`` that changes smoothly with its position."""
+    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
+    shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
+    return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)

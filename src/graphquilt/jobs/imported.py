@@ -1,13 +1,12 @@
-"""Jobs of patches that were embedded elsewhere: files of vectors, dicts, or pairs of ids and coordinates."""
+"""Jobs of patches that were embedded elsewhere: vector files, dicts, or pairs of ids and coordinates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.alignment.named import Numbered, PatchesLike, numbered_patches
+from graphquilt.alignment.named import PatchesLike, numbered_patches
 from graphquilt.alignment.patch_edges import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
@@ -23,20 +22,20 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["FOREIGN", "foreign_job", "stitch_files"]
+__all__ = ["ALIGN_DEFAULTS", "align_files", "import_patches"]
 
-FOREIGN = Recipe("stitch", start=False, motions=Motions(scale=True))  # nothing is known of how they were embedded
+ALIGN_DEFAULTS = Recipe("align", start=False, motions=Motions(scale=True))  # how they were embedded is unknown
 
 
-def stitch_files(
+def align_files(
     patches: PatchesLike,
     *,
-    recipe: Recipe = FOREIGN,
+    recipe: Recipe = ALIGN_DEFAULTS,
     store: Store | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Result:
-    """Stitch embeddings that exist already, from files or from memory, into one; ``graphquilt stitch`` does the same.
+    """Align embeddings that exist already, from files or memory, and average them, as ``graphquilt align`` does.
 
     Parameters
     ----------
@@ -47,42 +46,37 @@ def stitch_files(
     recipe : Recipe
         How they are aligned; by default scale, rotation and translation of each are free.
     store : Store, optional
-        Keeps a job like any other; with a :class:`graphquilt.DirectoryStore` the command line can go on with it.
+        Keeps an ordinary job; with a :class:`graphquilt.DirectoryStore`, the command line can resume it.
     executor, progress
         As for :func:`graphquilt.embed`.
 
     Returns
     -------
     Result
-        One row per id, and the ids in ``node_ids``.
+        One row per id; ``node_ids`` holds the ids.
 
     Examples
     --------
     >>> one = {"ann": [0.0, 0.0], "bob": [1.0, 0.0], "eve": [0.0, 2.0], "joe": [3.0, 3.0]}
     >>> two = {name: [5 - 2 * y, 2 * x] for name, (x, y) in one.items() if name != "joe"} | {"kim": [9.0, 9.0]}
-    >>> result = stitch_files([one, two])
+    >>> result = align_files([one, two])
     >>> result.node_ids.tolist(), result.embedding.shape
     (['ann', 'bob', 'eve', 'joe', 'kim'], (5, 2))
     """
-    job = foreign_job({} if store is None else store, patches, recipe)
+    job = import_patches({} if store is None else store, patches, recipe)
     alignment = job.stitch(executor=executor, progress=progress)
     ids = job.store["node_ids"].arrays["node_ids"]
     return Result(job.embedding, job.patch_graph, job.patches, alignment, np.asarray(ids))
 
 
-def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) -> Job:
-    """Make a job of embedded patches, or go on with the one that the store has.
-
-    Raises
-    ------
-    JobError
-        The store has a job of other patches.
-    """
+def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DEFAULTS) -> Job:
+    """Make a job of embedded patches, or resume the one in the store; a job of other patches is refused."""
     numbered = numbered_patches(patches)
     dim = numbered.patches[0].dim
-    edges = _edges(numbered, dim)
     sets = [np.sort(patch.nodes) for patch in numbered.patches]
-    patch_graph = PatchGraph.from_patches(sets, edges, n_nodes=len(numbered.ids))
+    pairs = overlapping_pairs(sets, dim + 1)
+    check_connected(pairs, numbered.names, node_sets=sets, dim=dim)
+    patch_graph = PatchGraph.from_patches(sets, pairs.tolist(), n_nodes=len(numbered.ids))
     described: dict[str, object] = {"name": "files", "patches": numbered.names}
     with locked(store):
         _check_same(store, patch_graph)
@@ -96,22 +90,13 @@ def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) ->
     )
 
 
-def _edges(numbered: Numbered, dim: int) -> Sequence[Sequence[int]]:
-    """Return the pairs of patches that share at least d + 1 nodes; these must join all patches."""
-    sets = [patch.nodes for patch in numbered.patches]
-    pairs = overlapping_pairs(sets, dim + 1)
-    check_connected(pairs, numbered.names, node_sets=sets, dim=dim)
-    edges: list[list[int]] = pairs.tolist()
-    return edges
-
-
 def _check_same(store: Store, patch_graph: PatchGraph) -> None:
     """Refuse a store that has other patches."""
     if "patch_graph" in store:
         kept = store["patch_graph"].parameters.get("patches")
         if kept not in (None, patch_graph_fingerprint(patch_graph)):
             raise JobError(
-                f"{store_name(store)} was made from other files: their ids are not those of these "
+                f"{store_name(store)} was made from other files: their ids differ from those of these "
                 f"{patch_graph.n_patches} patches. Use another folder, or remove this one first."
             )
 

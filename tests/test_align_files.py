@@ -59,7 +59,7 @@ def like(space, result):
 def test_files_dicts_and_names_give_the_same(space, files):
     named = [(NAMES[part], X) for part, X in zip(PARTS, space[1], strict=True)]
     for patches in (files, dicts(space[1]), named, dict(zip("abc", dicts(space[1]), strict=True))):
-        assert like(space, gq.stitch_files(patches))
+        assert like(space, gq.align_files(patches))
     options = gq.AlignOptions(motions=gq.Motions(scale=True))
     for patches in (files, dicts(space[1]), named):
         alignment = gq.align(patches, options=options)
@@ -69,9 +69,9 @@ def test_files_dicts_and_names_give_the_same(space, files):
 
 def test_numbers_and_the_same_numbers_as_text_are_the_same_ids():
     X = np.random.default_rng(0).standard_normal((8, 2))
-    result = gq.stitch_files([(np.arange(100, 108), X), {str(k): X[k - 100] + 1 for k in range(102, 108)}])
+    result = gq.align_files([(np.arange(100, 108), X), {str(k): X[k - 100] + 1 for k in range(102, 108)}])
     assert result.node_ids.tolist() == [str(k) for k in range(100, 108)]
-    with_gaps = gq.stitch_files([(10 * np.arange(8), X), (10 * np.arange(8), X)])
+    with_gaps = gq.align_files([(10 * np.arange(8), X), (10 * np.arange(8), X)])
     assert with_gaps.node_ids.tolist() == [0, 10, 20, 30, 40, 50, 60, 70]
 
 
@@ -147,14 +147,14 @@ def test_ids_of_pandas_are_to_be_saved_as_text(tmp_path):
 )
 def test_wrong_patches_are_named(patches, message):
     with pytest.raises(InputError, match=message):
-        gq.stitch_files(patches)
+        gq.align_files(patches)
 
 
 def test_a_missing_overlap_says_the_largest_there_is(files):
     with pytest.raises(
         DisconnectedError, match=r"\{.*a\.vec\}; \{.*c\.npz\}.* need at least 4, and no two groups have any"
     ):
-        gq.stitch_files([files[0], files[2]])
+        gq.align_files([files[0], files[2]])
     X = np.random.default_rng(0).standard_normal((30, 9))
     apart = [(np.arange(12), X[:12]), (np.arange(8, 20), X[8:20]), (np.arange(17, 30), X[17:])]
     message = (
@@ -162,38 +162,38 @@ def test_a_missing_overlap_says_the_largest_there_is(files):
         "patches with more ids in common, embed in at most 3 dimensions, or"
     )
     with pytest.raises(DisconnectedError, match=message):
-        gq.stitch_files(apart)
+        gq.align_files(apart)
     with pytest.raises(DisconnectedError, match="0 and 1 have the most: 4"):
         gq.align(apart)
 
 
 def test_the_command_makes_a_job_like_any_other(space, files, command, tmp_path):
     out = tmp_path / "job"
-    code, printed, err = command("stitch", *files, "--out", out, "--workers", 1, "--json")
+    code, printed, err = command("align", *files, "--out", out, "--workers", 1, "--json")
     assert code == 0, err
     assert (json.loads(printed)["nodes"], json.loads(printed)["patches"]) == (N, 3)
     job = Job.open(out)
     assert job_status(job, verify=True).next == "nothing"
     assert job_status(job, verify=True).damaged == []
     store = gq.DirectoryStore(tmp_path / "python")
-    assert np.array_equal(gq.stitch_files(files, store=store).embedding, job.embedding)
-    assert command("stitch", *files, "--out", out, "--workers", 1)[0] == 0
+    assert np.array_equal(gq.align_files(files, store=store).embedding, job.embedding)
+    assert command("align", *files, "--out", out, "--workers", 1)[0] == 0
     assert "none: the job was made from embedded patches" in command("inspect", out)[1]
     code, printed, _ = command("neighbours", out, NAMES[9], "-k", 2, "--json")
     assert (code, len(json.loads(printed)["neighbours"])) == (0, 2)
     assert command("export", out, tmp_path / "x.parquet")[0] == 0
     assert np.allclose(read_vectors(tmp_path / "x.parquet")[1], job.embedding, atol=1e-5)
-    assert command("align", out, "--no-scale", "--workers", 1)[0] == 0
-    assert not np.array_equal(Job.open(out).embedding, gq.stitch_files(files).embedding)
-    code, _, err = command("stitch", *files[:2], "--out", out)
+    assert command("stitch", out, "--no-scale", "--workers", 1)[0] == 0
+    assert not np.array_equal(Job.open(out).embedding, gq.align_files(files).embedding)
+    code, _, err = command("align", *files[:2], "--out", out)
     assert (code, "was made from other files" in err) == (2, True)
-    code, _, err = command("stitch", "--out", out)
+    code, _, err = command("align", "--out", out)
     assert (code, "FILES are missing" in err) == (2, True)
 
 
 def test_other_coordinates_do_not_replace_those_of_a_job(space, tmp_path):
     store = gq.DirectoryStore(tmp_path / "job")
-    gq.stitch_files(dicts(space[1]), store=store)
+    gq.align_files(dicts(space[1]), store=store)
     changed = [space[1][0], space[1][1] + 1, space[1][2]]
     with pytest.raises(JobError, match="has other coordinates for patch 1"):
-        gq.stitch_files(dicts(changed), store=store)
+        gq.align_files(dicts(changed), store=store)
