@@ -15,15 +15,17 @@ import numpy as np
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.evaluate import Grid, fixed_split, mlp_grid, reconstruction_auc, split_by_years
+from graphquilt.evaluate import reconstruction_auc
 from graphquilt.files import beside, check_disk, explained, map_array
 from graphquilt.graph import Graph, attach
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source, classify_job
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source
 from graphquilt.jobs.costs import graph_plans, stitching_plans
 from graphquilt.progress import ProgressCallback
 from studies.cells import Row, run_cells
+from studies.fixed_splits import fixed_split, split_by_years
 from studies.large_report import draw_map, write_large_report
 from studies.mag240m import Papers, mag240m_papers, read_mag240m
+from studies.perceptrons import Grid, classify_job, mlp_grid
 
 __all__ = ["YEARS", "LargeStudy", "reproduce_large"]
 

@@ -23,9 +23,8 @@ from graphquilt.evaluate import (
     link_prediction_auc,
     random_splits,
 )
-from graphquilt.evaluate.choosing import choose_by_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs import QuiltResult, Record, embed
+from graphquilt.jobs import QuiltResult, Record, choose_by_labels, embed
 from graphquilt.jobs.choosing import _candidates as signal_candidates
 from graphquilt.jobs.description import plain
 from studies.cells import Row, check_names

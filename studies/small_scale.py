@@ -12,12 +12,12 @@ import numpy as np
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import InputError
-from graphquilt.evaluate import AdamLogistic, EvaluationOptions, negative_distance, quality, reconstruction_auc
-from graphquilt.evaluate.classify import Classifier
+from graphquilt.evaluate import Classifier, EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.jobs import Recipe, Record, stitch
 from graphquilt.jobs.description import plain
 from graphquilt.linalg.motions import Motions
+from studies.adam import AdamLogistic
 from studies.cells import Row, cell_seed, check_names
 from studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 

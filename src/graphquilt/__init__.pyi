@@ -40,6 +40,7 @@ from .jobs import JobSettings as JobSettings
 from .jobs import Processes as Processes
 from .jobs import QuiltResult as QuiltResult
 from .jobs import Recipe as Recipe
+from .jobs import compare as compare
 from .jobs import cut as cut
 from .jobs import embed as embed
 from .jobs import embed_patches as embed_patches

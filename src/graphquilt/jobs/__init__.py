@@ -7,12 +7,14 @@
 
 from graphquilt.jobs.advice import Advice, fit_advice
 from graphquilt.jobs.calls import patch_seed
+from graphquilt.jobs.choosing import Choice, choose_by_labels
+from graphquilt.jobs.comparison import Comparison, Diagnosis, compare, diagnose, one_encoder
 from graphquilt.jobs.costs import Sizes
 from graphquilt.jobs.cutting import Cutting, cut, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedding import QuiltResult, embed
-from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
+from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, record_evaluation
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.following import JobProgress, follow_job
 from graphquilt.jobs.foreign import foreign_job, stitch_files
@@ -31,7 +33,10 @@ from graphquilt.jobs.workers import Processes
 
 __all__ = [
     "Advice",
+    "Choice",
+    "Comparison",
     "Cutting",
+    "Diagnosis",
     "DirectoryStore",
     "Evaluation",
     "Job",
@@ -49,11 +54,13 @@ __all__ = [
     "StagePlan",
     "Store",
     "StoredPatches",
-    "classify_job",
+    "choose_by_labels",
     "common_motions",
+    "compare",
     "compare_job",
     "cut",
     "describe",
+    "diagnose",
     "differences",
     "embed",
     "embed_patches",
@@ -64,11 +71,12 @@ __all__ = [
     "foreign_job",
     "format_of",
     "job_status",
-    "keep_routes",
     "neighbours",
+    "one_encoder",
     "patch_seed",
     "plan_job",
     "plan_sizes",
+    "record_evaluation",
     "restored",
     "stitch",
     "stitch_files",
