@@ -13,7 +13,7 @@ from graphquilt.cli.display import show, watching
 from graphquilt.cli.values import JobFolder, Output
 
 if TYPE_CHECKING:
-    from graphquilt.report.node_map import MapOptions
+    from graphquilt.report import MapOptions
 
 
 @Parameter(name="*")
@@ -32,7 +32,7 @@ class MapFlags:
 
     def options(self) -> MapOptions:
         """Return the same as options of the library."""
-        from graphquilt.report.node_map import MapOptions
+        from graphquilt.report import MapOptions
 
         return MapOptions(color=self.color, umap=self.umap, limit=self.limit, seed=self.seed)
 
@@ -49,7 +49,7 @@ def report(
 ) -> None:
     """Write what is known of a job on one page, which needs no network: verdict, map, evaluation, cost, settings."""
     from graphquilt.jobs import Job
-    from graphquilt.report.job_report import write_job_report
+    from graphquilt.report import write_job_report
 
     with watching() as progress:
         path = write_job_report(Job.open(job), out, options=flags.options(), progress=progress)
@@ -69,7 +69,7 @@ def draw_map(
 ) -> None:
     """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
     from graphquilt.jobs import Job
-    from graphquilt.report.job_map import write_map
+    from graphquilt.report import write_map
 
     with watching() as progress:
         drawn = write_map(Job.open(job), out, options=flags.options(), progress=progress)

@@ -54,7 +54,7 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
 
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
     from graphquilt.jobs import Job
-    from graphquilt.report.job_report import write_job_report
+    from graphquilt.report import write_job_report
     from graphquilt.cli.demo.digits import PATCHES, TITLES, digits_demo
 
     with watching() as progress, workers.executor(PATCHES) as pool:

@@ -13,7 +13,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.patches import Patch
-from graphquilt.report.drawing import new_figure
+from graphquilt.report import new_figure
 
 __all__ = ["draw_stages", "plane_colours"]
 
