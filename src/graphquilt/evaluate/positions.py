@@ -43,8 +43,8 @@ def checked_labels(y: npt.ArrayLike, n_nodes: int) -> Int64Array:
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != n_nodes:
         raise InputError(
-            f"the embedding has {n_nodes} rows and the labels have shape {labels.shape}; give one label per row, or -1 "
-            "for none. If the graph was reduced to its largest component, reduce its labels too."
+            f"labels must have shape ({n_nodes},), one per node with -1 for none, not {labels.shape}. If the graph was "
+            "reduced to its largest component, reduce its labels too."
         )
     if np.issubdtype(labels.dtype, np.floating):
         known = np.isfinite(labels)  # some data sets use NaN for "no label"

@@ -13,6 +13,7 @@ from graphquilt.embedders import Propagation, Signal
 from graphquilt.embedders.contract import Embedder
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
+from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.records import graph_fingerprint
@@ -112,7 +113,7 @@ def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.Ar
             "labels choose among the signals of Propagation, and here the embedder is another, or its signal is given "
             "(--set, --for). Leave out one of the two."
         )
-    classes = _checked_classes(labels, graph)
+    classes = checked_labels(labels, graph.n_nodes)
     origin = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "dim": embedder.dim}
     candidates = _candidates() if graph.features is not None else {"default": Signal()}
     try:
@@ -157,13 +158,3 @@ def labels_used(store: Store, n_nodes: int) -> BoolArray | None:
     if used.shape != (n_nodes,) or used.dtype != bool:
         raise FormatError(f"the record '{KEY}' of {store_name(store)} does not have one entry per node ({n_nodes}).")
     return used
-
-
-def _checked_classes(labels: npt.ArrayLike, graph: Graph) -> Int64Array:
-    classes = np.asarray(labels)
-    if classes.shape != (graph.n_nodes,) or classes.dtype.kind not in "iu":
-        raise InputError(
-            f"labels to choose by must be one integer per node, -1 for none: shape ({graph.n_nodes},), not "
-            f"{classes.dtype} {classes.shape}."
-        )
-    return classes.astype(np.int64)

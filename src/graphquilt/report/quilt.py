@@ -26,8 +26,8 @@ def quilt_data(
     """Return the patch graph as ``quilt.js`` reads it: positions of patches, edges with errors, views of overlaps."""
     x, y = np.round(layout(patch_graph, seed=0) * 65_535).astype(np.uint16).T
     result: dict[str, object] = {"x": x, "y": y, "sizes": patch_graph.sizes.astype(np.uint32)}
-    done = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
-    result["done"] = np.array(done, dtype=np.uint8)
+    embedded = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
+    result["done"] = np.array(embedded, dtype=np.uint8)
     if alignment is None or alignment.n_patches != patch_graph.n_patches or len(alignment.edges) == 0:
         edges = patch_graph.edges[:_EDGES]
         ends = {"first": edges[:, 0].astype("u4"), "second": edges[:, 1].astype("u4")}
