@@ -40,7 +40,7 @@ Flags = TypeVar("Flags", CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlag
 app = new_app("python -m studies", "Repeat a study of the paper.")
 
 OutFolder = Annotated[
-    Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study goes on from there.")
+    Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study resumes from there.")
 ]
 Names = Annotated[str, Parameter(help="Names of data sets, with commas.")]
 Models = Annotated[str, Parameter(help="vgae, dgi or both, with a comma.")]
@@ -223,7 +223,7 @@ def large(
     """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
 
     Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
-    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. The command goes on where it was stopped.
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. Rerun the command to resume.
     """
     from studies.large import LargeStudy, reproduce_large
     from studies.large_report import large_table

@@ -43,7 +43,7 @@ class LargeStudy:
     source : path
         The folder of OGB-LSC MAG240M.
     out : path
-        Gets the graph, the job and the results; a study that was stopped goes on from there.
+        Gets the graph, the job and the results; a study that was stopped resumes from there.
     settings : JobSettings
         How the graph is cut, embedded and stitched; the source is filled in.
     grid : Grid
@@ -250,7 +250,7 @@ class _Work:
         }
 
     def perceptrons(self, parts: dict[str, Int64Array]) -> Row:
-        """Train the grid on both routes; a grid that was stopped goes on."""
+        """Train the grid on both routes; a grid that was stopped is resumed."""
         study, job = self.study, self._job()
         seed, split = study.settings.seed, fixed_split(parts, self.labels, seed=study.settings.seed)
         results = {"l2g": classify_job(job, parts, grid=study.grid, seed=seed, progress=self.progress)}

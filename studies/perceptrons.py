@@ -93,7 +93,7 @@ def mlp_grid(
     Parameters
     ----------
     X : array (n, d)
-        Only the rows of one batch are read at a time, so that a memory map of any size can be used.
+        Only the rows of one batch are read at a time; a memory map may be of any size.
     y : int array (n,)
         Classes; nodes with -1 are left out. Of a memory map only the nodes of the split are read.
     split : Split

@@ -58,7 +58,7 @@ class SmallScaleCell:
 
     @property
     def group(self) -> str:
-        """Every cell has trainings of its own."""
+        """Every cell has its own trainings."""
         return self.name
 
     @property
@@ -87,7 +87,7 @@ class SmallScaleCell:
             "no-trans": centroid(local.patches, identity, n_nodes=graph.n_nodes),
             "rotation-only": stitch(patch_graph, local.patches, recipe=rotation_only)[1],
         }
-        # This study repeats the paper's figures, so that it classifies as the paper does.
+        # This study repeats the paper's figures and classifies as the paper does.
         figures = {
             route: measured(X, graph, seed=self.seed, splits=self.splits, classifier=AdamLogistic())
             for route, X in routes.items()
