@@ -16,7 +16,8 @@ import scipy.sparse as sp
 import torch
 
 import graphquilt as gq
-from graphquilt.evaluate.classify import Split
+from graphquilt.evaluate import Split
+from studies.adam import AdamLogistic
 
 
 def cpu(work: Callable[[], Any], repeat: int = 3) -> tuple[float, Any]:
@@ -72,7 +73,7 @@ def classification() -> None:
     """Compare the batch with the usual way and with our own classifier, one split after the other."""
     X, y = pubmed_like(128)
     splits = gq.evaluate.random_splits(y, per_class=20, splits=50, seed=0)
-    ours = gq.evaluate.AdamLogistic()
+    ours = AdamLogistic()
     default, invariant = cpu(lambda: gq.evaluate.InvariantLogistic()(X, y, splits))
     batch, together = cpu(lambda: ours(X, y, splits))
     single, alone = cpu(lambda: np.concatenate([ours(X, y, [split]) for split in splits]), repeat=1)

@@ -35,6 +35,7 @@ from measuring import PeakMemory, alone, machine
 from peer_methods import PEERS
 from studies.citations import citation_graph
 from studies.mag240m import read_mag240m
+from studies.perceptrons import Grid, mlp_grid
 
 STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
 WITH_TRAINING = (  # only where they are named
@@ -254,8 +255,8 @@ def quality(X, graph, folder):
     known = np.flatnonzero(graph.labels >= 0)
     when = np.asarray(years[known])
     split = gq.evaluate.Split(known[when <= 2018], known[when == 2019], known[when >= 2020])
-    grid = gq.evaluate.Grid(hidden=(256,), layers=(2, 3), dropout=(0.0, 0.5), learning_rate=(0.01, 0.001))
-    result = gq.evaluate.mlp_grid(X, graph.labels, split, seed=0, grid=grid)
+    grid = Grid(hidden=(256,), layers=(2, 3), dropout=(0.0, 0.5), learning_rate=(0.01, 0.001))
+    result = mlp_grid(X, graph.labels, split, seed=0, grid=grid)
     sizes = {f"n_{name}": len(nodes) for name, nodes in vars(split).items()}
     return {"auc": round(auc, 4), "accuracy": round(result.accuracy, 4), "best": str(result.best)} | sizes
 

@@ -84,7 +84,7 @@ class AblationCell:
 
     @property
     def group(self) -> str:
-        """Every cell has a training of its own."""
+        """Every cell has its own training."""
         return self.name
 
     @property

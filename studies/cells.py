@@ -1,4 +1,4 @@
-"""Studies as many independent cells: each is kept as a record once it is finished, so that a killed study goes on."""
+"""Studies as many independent cells: each finished cell is kept as a record, and a killed study resumes."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def reference_counts(
 ) -> tuple[Int64Array, float]:
     """Return how many papers each of first..last-1 cites; the weights before ``first`` add up to ``before``.
 
-    The counts are differences of rounded running sums, so that all of them together are the number that was asked for.
+    The counts are differences of rounded running sums, and add up to the requested number.
     """
     state = np.empty(1, np.uint64)
     counts = np.empty(last - first, np.int64)

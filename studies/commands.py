@@ -1,4 +1,4 @@
-"""The command line of the studies: ``python -m studies small | ablation | quality | federated | large``."""
+"""The command line of the studies: ``python -m studies small | ablation | quality | federated | large | classify``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import new_app
 from graphquilt.cli.datasets import DataFolder
-from graphquilt.cli.display import watching
-from graphquilt.cli.evaluation import GridFlags
+from graphquilt.cli.display import show, watching
 from graphquilt.cli.graphs import memory_bytes
 from graphquilt.cli.values import (
     POSITIVE,
@@ -30,6 +29,7 @@ from graphquilt.cli.values import (
     job_settings,
 )
 from graphquilt.cli.workers import Workers
+from studies.classifying import GridFlags, SplitFlags, classify_file, classify_job, numbers, words
 
 if TYPE_CHECKING:
     from graphquilt.progress import Progress
@@ -40,7 +40,7 @@ Flags = TypeVar("Flags", CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlag
 app = new_app("python -m studies", "Repeat a study of the paper.")
 
 OutFolder = Annotated[
-    Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study goes on from there.")
+    Path, Parameter(name=["--out", "-o"], help="Where results are kept; a killed study resumes from there.")
 ]
 Names = Annotated[str, Parameter(help="Names of data sets, with commas.")]
 Models = Annotated[str, Parameter(help="vgae, dgi or both, with a comma.")]
@@ -57,19 +57,6 @@ class StudyFlags:
     seed: int = 0
     """Seed of all random choices."""
     data: DataFolder = None
-
-
-def _words(text: str, separator: str = ",") -> list[str]:
-    return [word.strip() for word in text.split(separator) if word.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    from graphquilt.errors import InputError
-
-    try:
-        return [int(word) for word in _words(text)]
-    except ValueError:
-        raise InputError(f"these are whole numbers with commas between them, not '{text}'.") from None
 
 
 def _report(event: Progress) -> None:
@@ -106,7 +93,13 @@ def small(
     from studies.small_scale_report import tables, write_report
 
     cells = small_cells(
-        _words(datasets), _words(models), _numbers(dims), runs, seed=study.seed, splits=study.splits, data=study.data
+        words(datasets),
+        words(models),
+        numbers(dims, int, "--dims"),
+        runs,
+        seed=study.seed,
+        splits=study.splits,
+        data=study.data,
     )
     _run(cells, out, workers)
     _show(write_report(out, data=study.data, maps=maps), tables, output)
@@ -127,7 +120,7 @@ def quality(
     from studies.quality import PARTS, quality_cells
     from studies.quality_report import quality_page, write_quality
 
-    cells = quality_cells(_words(sets) or list(NAMES), _words(only) or PARTS, data=data)
+    cells = quality_cells(words(sets) or list(NAMES), words(only) or PARTS, data=data)
     _run(cells, out, workers)
     _show(write_quality(out), quality_page, output)
 
@@ -146,7 +139,7 @@ def ablation(
     """Change how the graph is cut, one choice at a time, and measure what that does."""
     from studies.ablation import ablation_cells, ablation_table, write_ablation
 
-    cells = ablation_cells(_words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
+    cells = ablation_cells(words(datasets), runs, dim=dim, seed=study.seed, splits=study.splits, data=study.data)
     _run(cells, out, workers)
     _show(write_ablation(out), ablation_table, output)
 
@@ -168,9 +161,9 @@ def federated(
     from studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(
-        _words(datasets),
-        _words(models),
-        _numbers(parties),
+        words(datasets),
+        words(models),
+        numbers(parties, int, "--parties"),
         dim=dim,
         seed=study.seed,
         splits=study.splits,
@@ -178,6 +171,25 @@ def federated(
     )
     _run(cells, out, workers)
     _show(write_federated(out), federated_tables, output)
+
+
+@app.command
+def classify(
+    path: Annotated[Path, Parameter(help="The folder of a job, or an embedding (.npy) together with --labels.")],
+    *,
+    labels: Annotated[
+        Path | None,
+        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
+    ] = None,
+    splits: Annotated[int, Parameter(help="Random splits, without --split and --years.")] = 50,
+    seed: Annotated[int, Parameter(help="Seed of all random choices.")] = 0,
+    split: SplitFlags = SplitFlags(),
+    grid: GridFlags = GridFlags(),
+    output: Output = Output(),
+) -> None:
+    """Classify nodes as the paper does: by Adam over random splits, or by a grid of perceptrons with a given split."""
+    figures = (classify_file if path.suffix == ".npy" else classify_job)(path, labels, (splits, seed), split, grid)
+    show({"path": str(path), **figures}, as_json=output.json)
 
 
 @Parameter(name="*")
@@ -211,7 +223,7 @@ def large(
     """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
 
     Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
-    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. The command goes on where it was stopped.
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. Rerun the command to resume.
     """
     from studies.large import LargeStudy, reproduce_large
     from studies.large_report import large_table

@@ -15,15 +15,17 @@ import numpy as np
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.evaluate import Grid, fixed_split, mlp_grid, reconstruction_auc, split_by_years
+from graphquilt.evaluate import reconstruction_auc
 from graphquilt.files import beside, check_disk, explained, map_array
 from graphquilt.graph import Graph, attach
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source, classify_job
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source
 from graphquilt.jobs.plan import graph_plans, stitching_plans
 from graphquilt.progress import ProgressCallback
 from studies.cells import Row, run_cells
+from studies.fixed_splits import fixed_split, split_by_years
 from studies.large_report import draw_map, write_large_report
 from studies.mag240m import Papers, mag240m_papers, read_mag240m
+from studies.perceptrons import Grid, classify_job, mlp_grid
 
 __all__ = ["YEARS", "LargeStudy", "reproduce_large"]
 
@@ -41,7 +43,7 @@ class LargeStudy:
     source : path
         The folder of OGB-LSC MAG240M.
     out : path
-        Gets the graph, the job and the results; a study that was stopped goes on from there.
+        Gets the graph, the job and the results; a study that was stopped resumes from there.
     settings : JobSettings
         How the graph is cut, embedded and stitched; the source is filled in.
     grid : Grid
@@ -248,7 +250,7 @@ class _Work:
         }
 
     def perceptrons(self, parts: dict[str, Int64Array]) -> Row:
-        """Train the grid on both routes; a grid that was stopped goes on."""
+        """Train the grid on both routes; a grid that was stopped is resumed."""
         study, job = self.study, self._job()
         seed, split = study.settings.seed, fixed_split(parts, self.labels, seed=study.settings.seed)
         results = {"l2g": classify_job(job, parts, grid=study.grid, seed=seed, progress=self.progress)}

@@ -23,9 +23,8 @@ from graphquilt.evaluate import (
     link_prediction_auc,
     random_splits,
 )
-from graphquilt.evaluate.choosing import choose_by_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs import Record, Result, embed
+from graphquilt.jobs import Record, Result, choose_by_labels, embed
 from graphquilt.jobs.choosing import _candidates as signal_candidates
 from graphquilt.jobs.description import plain
 from studies.cells import Row, check_names
@@ -164,7 +163,7 @@ def _choose(graph: Graph, dim: int, count: int) -> Row:
 
 @cache
 def _warm_up() -> None:
-    """Embed a small graph in all ways, so that no cell pays for loading and compiling."""
+    """Embed a small graph in all ways first: no cell then pays for loading and compiling."""
     graph = block_graph(n_classes=15)  # 300 features: wide ones are reduced first
     for each in (graph, without_features(graph)):
         for n_patches in (1, 4):

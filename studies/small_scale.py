@@ -12,12 +12,12 @@ import numpy as np
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import InputError
-from graphquilt.evaluate import AdamLogistic, EvaluationOptions, negative_distance, quality, reconstruction_auc
-from graphquilt.evaluate.classify import Classifier
+from graphquilt.evaluate import Classifier, EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.jobs import Recipe, Record, stitch
 from graphquilt.jobs.description import plain
 from graphquilt.linalg.motions import Motions
+from studies.adam import AdamLogistic
 from studies.cells import Row, cell_seed, check_names
 from studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact
 
@@ -58,7 +58,7 @@ class SmallScaleCell:
 
     @property
     def group(self) -> str:
-        """Every cell has trainings of its own."""
+        """Every cell has its own trainings."""
         return self.name
 
     @property
@@ -87,7 +87,7 @@ class SmallScaleCell:
             "no-trans": centroid(local.patches, identity, n_nodes=graph.n_nodes),
             "rotation-only": stitch(patch_graph, local.patches, recipe=rotation_only)[1],
         }
-        # This study repeats the paper's figures, so that it classifies as the paper does.
+        # This study repeats the paper's figures and classifies as the paper does.
         figures = {
             route: measured(X, graph, seed=self.seed, splits=self.splits, classifier=AdamLogistic())
             for route, X in routes.items()

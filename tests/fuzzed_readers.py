@@ -748,7 +748,7 @@ def _make_splits(folder):
 
 
 def _read_split(folder, path):
-    from graphquilt.evaluate import fixed_split, read_split
+    from studies.fixed_splits import fixed_split, read_split
 
     parts = read_split(folder if path.name.endswith(".gz") else path)
     split = fixed_split(parts, np.arange(24) % 3, seed=0)
@@ -756,7 +756,7 @@ def _read_split(folder, path):
 
 
 def _make_trials(folder):
-    from graphquilt.evaluate.grid import Perceptron, _keep_trials
+    from studies.perceptrons import Perceptron, _keep_trials
 
     trial = {"validation_loss": 0.5, "validation_accuracy": 0.9, "epochs": 7, "test_accuracy": 0.8}
     _keep_trials(folder / "trials.json", "a" * 64, {Perceptron(16, 2, 0.0, 0.01): trial})
@@ -764,7 +764,7 @@ def _make_trials(folder):
 
 def _read_trials(folder, path):
     from graphquilt.errors import FormatError
-    from graphquilt.evaluate.grid import _finished
+    from studies.perceptrons import _finished
 
     trials = _finished(path, "a" * 64)
     for trial in trials.values():

@@ -10,9 +10,7 @@ from browser import chromium, opened, under
 from extras import needs
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.jobs import compare_job, fit_advice
-from graphquilt.report.job_map import write_map
-from graphquilt.report.job_report import write_job_report
-from graphquilt.report.node_map import MapOptions
+from graphquilt.report import MapOptions, write_job_report, write_map
 
 pytestmark = pytest.mark.browser
 

@@ -99,7 +99,7 @@ def test_a_dask_cluster_gives_the_same(job, edges, command, tmp_path):
     assert np.abs(np.load(other / "embedding.npy") - np.load(job / "embedding.npy")).max() < 1e-9
 
 
-def test_inspect_and_evaluate(job, command, tmp_path):
+def test_inspect_and_evaluate(job, command, study, tmp_path):
     code, out, _ = command("inspect", job, "--json", "--verify")
     status = json.loads(out)
     assert code == 0
@@ -118,9 +118,9 @@ def test_inspect_and_evaluate(job, command, tmp_path):
     assert "none of the 400 ids" in command("evaluate", job, "--labels", table)[2]
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
     assert (options["splits"], options["classifier"]["name"]) == (2, "graphquilt.InvariantLogistic")
-    assert command("evaluate", job, "--labels", labels, "--splits", 2, "--paper-classifier")[0] == 0
+    assert study("classify", job, "--labels", labels, "--splits", 2)[0] == 0
     options = json.loads((job / "evaluation.json").read_text())["parameters"]["options"]
-    assert options["classifier"]["name"] == "graphquilt.AdamLogistic"
+    assert options["classifier"]["name"] == "studies.adam.AdamLogistic"
     measured = json.loads((job / "evaluation.json").read_text())["parameters"]
     assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
     assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept

@@ -28,7 +28,7 @@ def test_wrong_words_end_with_one_sentence_and_leave_nothing(command, study, tmp
         (command, ("datasets", "fetch", "lanl", "--data", tmp_path), "graphquilt does not download"),
         (command, ("datasets", "show", "core"), "no data set named 'core'"),
         (study, ("small", "--datasets", "core", "--out", out), "no data set 'core'"),
-        (study, ("small", "--dims", "2,x", "--out", out), "whole numbers"),
+        (study, ("small", "--dims", "2,x", "--out", out), "--dims takes numbers separated by commas"),
         (study, ("ablation", "--datasets", "core", "--out", out), "no data set named 'core'"),
     ):
         code, printed, err = call(*words)

@@ -34,7 +34,7 @@ def cut(quilt, X, noise, seed=1):
 
 def test_perfect_patches_lose_nothing(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.evaluate.diagnose(
+    found = gq.jobs.diagnose(
         blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, options=EvaluationOptions(splits=10)
     )
     assert all(abs(loss) < 0.01 for loss in found.losses.values())
@@ -43,7 +43,7 @@ def test_perfect_patches_lose_nothing(blocks, blocks_quilt, truth):
 
 def test_noise_in_the_patches_is_found_there_and_averaging_gains_some_back(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.5)
-    found = gq.evaluate.diagnose(
+    found = gq.jobs.diagnose(
         blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth, options=EvaluationOptions(splits=10)
     )
     assert found.losses["local training"] > 0.1
@@ -54,7 +54,7 @@ def test_noise_in_the_patches_is_found_there_and_averaging_gains_some_back(block
 
 def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
-    found = gq.evaluate.diagnose(
+    found = gq.jobs.diagnose(
         blocks, patches, gq.Alignment.identity(4, 6), full=truth, options=EvaluationOptions(splits=10)
     )
     assert max(found.losses, key=found.losses.get) == "alignment"
@@ -65,7 +65,7 @@ def test_patches_that_are_not_aligned_are_found_as_such(blocks, blocks_quilt, tr
 def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.2)
     bare = gq.Graph(blocks.adjacency)
-    found = gq.evaluate.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges))
+    found = gq.jobs.diagnose(bare, patches, gq.align(patches, blocks_quilt.edges))
     assert set(found.losses) == {"averaging", "alignment"}
     assert str(found).startswith("Stitched AUC")
 
@@ -73,7 +73,7 @@ def test_without_full_training_it_speaks_of_the_rest_and_without_labels_of_auc(b
 def test_a_full_embedding_of_another_shape_is_refused(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.0)
     with pytest.raises(gq.errors.InputError, match="rows"):
-        gq.evaluate.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1])
+        gq.jobs.diagnose(blocks, patches, gq.align(patches, blocks_quilt.edges), full=truth[:-1])
 
 
 def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_quilt, truth):
@@ -84,7 +84,7 @@ def test_weights_of_the_centroid_are_not_taken_for_misalignment(blocks, blocks_q
         for nodes, w in zip(blocks_quilt.node_sets, weights, strict=True)
     ]
     alignment = gq.Alignment.identity(4, 6)
-    found = gq.evaluate.diagnose(
+    found = gq.jobs.diagnose(
         blocks, patches, alignment, weights=weights, full=truth, options=EvaluationOptions(splits=10)
     )
     assert abs(found.losses["alignment"]) < 0.03
@@ -97,12 +97,12 @@ def test_patches_in_any_form_and_order(blocks, blocks_quilt, truth):
     orders = [rng.permutation(len(patch.nodes)) for patch in patches]
     mixed = [[patch.nodes[order], patch.coordinates[order]] for patch, order in zip(patches, orders, strict=True)]
     one, other = (
-        gq.evaluate.diagnose(blocks, each, alignment, full=truth, options=EvaluationOptions(splits=3))
+        gq.jobs.diagnose(blocks, each, alignment, full=truth, options=EvaluationOptions(splits=3))
         for each in (patches, mixed)
     )
     assert one.losses == pytest.approx(other.losses)
     with pytest.raises(gq.errors.InputError, match="finite"):
-        gq.evaluate.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan))
+        gq.jobs.diagnose(blocks, patches, alignment, full=np.full_like(truth, np.nan))
 
 
 class OneAtATime(Sequence):
@@ -130,25 +130,25 @@ def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth, mon
     patches = [*cut(blocks_quilt, truth, 0.2)] * 4
     alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
     lazy = OneAtATime(patches)
-    found = gq.evaluate.diagnose(blocks, lazy, alignment, full=truth, options=EvaluationOptions(splits=2))
+    found = gq.jobs.diagnose(blocks, lazy, alignment, full=truth, options=EvaluationOptions(splits=2))
     assert lazy.most <= 2
-    assert found == gq.evaluate.diagnose(blocks, patches, alignment, full=truth, options=EvaluationOptions(splits=2))
+    assert found == gq.jobs.diagnose(blocks, patches, alignment, full=truth, options=EvaluationOptions(splits=2))
 
 
 def test_one_encoder_for_all_is_part_of_the_text(blocks, blocks_quilt, truth):
     patches = cut(blocks_quilt, truth, 0.6)
     alignment = gq.align(patches, blocks_quilt.edges)
     options = EvaluationOptions(splits=5)
-    found = gq.evaluate.diagnose(blocks, patches, alignment, full=truth, shared=truth, options=options)
+    found = gq.jobs.diagnose(blocks, patches, alignment, full=truth, shared=truth, options=options)
     assert found.shared == found.full == gq.evaluate.quality(truth, blocks, options=options)
     assert "One encoder for all: accuracy" in str(found)
     assert "above the stitched embedding" in str(found)
     assert "shared start (see docs/embedders.md)" in str(found)
     rng = np.random.default_rng(0)
-    noise = gq.evaluate.diagnose(blocks, patches, alignment, shared=rng.normal(size=truth.shape), options=options)
+    noise = gq.jobs.diagnose(blocks, patches, alignment, shared=rng.normal(size=truth.shape), options=options)
     assert "below the stitched embedding" in str(noise)
     assert "shared start" not in str(noise)
-    without = gq.evaluate.diagnose(blocks, patches, alignment, full=truth, options=options)
+    without = gq.jobs.diagnose(blocks, patches, alignment, full=truth, options=options)
     assert without.shared is None
     assert "One encoder" not in str(without)
 
@@ -170,19 +170,17 @@ def test_one_encoder_comes_from_an_encoder_or_from_a_shared_start(blocks_quilt, 
     rng = np.random.default_rng(0)
     graph = gq.Graph(blocks.adjacency, rng.random((blocks.n_nodes, 5)), labels=blocks.labels)
     nodes = blocks_quilt.node_sets[0]
-    X = gq.evaluate.one_encoder(graph, nodes, Basis(), seed=0)
+    X = gq.jobs.one_encoder(graph, nodes, Basis(), seed=0)
     part = graph.features[nodes] - graph.features[nodes].mean(axis=0)
     expected = graph.features @ np.linalg.svd(part)[2][:2].T
     np.testing.assert_allclose(np.abs(X), np.abs(expected), atol=1e-3)
-    assert gq.evaluate.one_encoder(graph, nodes, gq.SVD(2), seed=0) is None
+    assert gq.jobs.one_encoder(graph, nodes, gq.SVD(2), seed=0) is None
     needs("torch")
     embedder = gq.VGAE(3, max_epochs=3)
-    X = gq.evaluate.one_encoder(graph, nodes, embedder, seed=4)
+    X = gq.jobs.one_encoder(graph, nodes, embedder, seed=4)
     encoder = embedder.fit(graph.subgraph(nodes), 4).encoder
     np.testing.assert_allclose(X, encoder(graph), rtol=1e-5)
-    assert (
-        gq.evaluate.one_encoder(gq.Graph(blocks.adjacency), nodes, embedder, seed=0) is None
-    )  # it knows its nodes only
+    assert gq.jobs.one_encoder(gq.Graph(blocks.adjacency), nodes, embedder, seed=0) is None  # it knows its nodes only
 
 
 def test_a_job_is_diagnosed_with_the_encoder_of_its_largest_patch(tmp_path, blocks):
@@ -195,9 +193,7 @@ def test_a_job_is_diagnosed_with_the_encoder_of_its_largest_patch(tmp_path, bloc
     options = EvaluationOptions(splits=2)
     found = evaluate_job(job, diagnosis=True, options=options).diagnosis
     patch = int(job.patch_graph.sizes.argmax())
-    X = gq.evaluate.one_encoder(
-        graph, job.patch_graph.node_sets[patch], job.settings.embedder, seed=patch_seed(2, patch)
-    )
+    X = gq.jobs.one_encoder(graph, job.patch_graph.node_sets[patch], job.settings.embedder, seed=patch_seed(2, patch))
     assert found.shared.accuracy == pytest.approx(gq.evaluate.quality(X, graph, options=options).accuracy, abs=0.02)
     assert job.store["evaluation"].parameters["shared"]["auc"] == found.shared.auc
     assert evaluate_job(job, options=options).diagnosis is None

@@ -5,7 +5,8 @@ import pytest
 
 from extras import needs
 from graphquilt import PatchGraph
-from graphquilt.report.patch_graph import draw_patch_graph, layout
+from graphquilt.report import draw_patch_graph
+from graphquilt.report.quilt import layout
 
 
 def ring_of_patches(p, size=20, shared=5):

@@ -9,7 +9,7 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt.errors import FormatError, InputError
-from graphquilt.evaluate import fixed_split, read_split, split_by_years
+from studies.fixed_splits import fixed_split, read_split, split_by_years
 
 PARTS = {"train": np.array([4, 0, 2]), "valid": np.array([1, 3]), "test": np.array([5])}
 
@@ -54,7 +54,7 @@ def test_what_is_no_split_is_refused_with_a_sentence(tmp_path):
         ("a.npz", "holds train; a split has at least train and valid"),
         ("b.npz", "the part train is not a list of node numbers"),
         ("c.npz", "node numbers from -1 to -1"),
-        ("d", r"valid\.csv, line 2: wanted is the number of a node, not 'two'"),
+        ("d", r"valid\.csv, line 2: expected a node number, not 'two'"),
         ("e", "holds nothing"),
         ("f.npz", "does not exist"),
         ("f.txt", "is not a split"),
@@ -71,7 +71,7 @@ def test_years_split_labelled_nodes_in_blocks_of_any_size(monkeypatch):
     assert years[whole["train"]].max() == 2018
     assert set(years[whole["valid"]]) == {2019}
     assert years[whole["test"]].min() == 2020
-    monkeypatch.setattr("graphquilt.evaluate.fixed_splits._ROWS", 7)
+    monkeypatch.setattr("studies.fixed_splits._ROWS", 7)
     again = split_by_years(years.astype(np.int16), np.where(labels < 0, np.nan, labels), (2018, 2019))
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
     with pytest.raises(InputError, match="second year is later"):
@@ -99,33 +99,34 @@ def test_only_labelled_nodes_are_used_and_validation_gives_tests_where_there_are
 GRID = ("--hidden", "16", "--layers", "2", "--dropout", "0", "--learning-rate", "0.01", "--max-epochs", "60")
 
 
-def test_the_command_on_an_embedding_in_a_file(command, tmp_path):
+def test_the_command_on_an_embedding_in_a_file(study, tmp_path):
     needs("torch")
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 600)
     np.save(tmp_path / "x.npy", (np.eye(3)[y] + 0.1 * rng.normal(size=(600, 3))).astype(np.float16))
     np.save(tmp_path / "y.npy", y)
     np.savez(tmp_path / "split.npz", train=np.arange(300), valid=np.arange(300, 600))
-    words = ("evaluate", tmp_path / "x.npy", "--mlp", "--labels", tmp_path / "y.npy", *GRID)
-    code, out, _ = command(*words, "--split", tmp_path / "split.npz", "--json")
+    words = ("classify", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", *GRID)
+    code, out, _ = study(*words, "--split", tmp_path / "split.npz", "--json")
     answer = json.loads(out)
     assert (code, answer["accuracy"] > 0.9, answer["perceptrons"]) == (0, True, 1)
     assert answer["perceptron"] == {"hidden": 16, "layers": 2, "dropout": 0.0, "learning_rate": 0.01}
     np.save(tmp_path / "years.npy", 2017 + np.arange(600) // 200)
     by_years = ("--years", tmp_path / "years.npy", "--until", "2017,2018")
-    assert json.loads(command(*words, *by_years, "--json")[1])["accuracy"] > 0.9
+    assert json.loads(study(*words, *by_years, "--json")[1])["accuracy"] > 0.9
+    assert json.loads(study(*words, "--splits", 3, "--json")[1])["accuracy"] > 0.9  # by Adam, over random splits
     for wrong, message in (
-        (words, "give either --split or --years"),
-        (("evaluate", tmp_path / "x.npy"), "is an embedding without a graph"),
-        ((*words, *by_years[:2], "--until", "2018"), "--until is two years with a comma"),
-        ((*words, *by_years, "--hidden", "many"), "--hidden is numbers with commas"),
+        ((*words, *by_years, "--split", tmp_path / "split.npz"), "give either --split or --years"),
+        (("classify", tmp_path / "x.npy"), "is an embedding without labels"),
+        ((*words, *by_years[:2], "--until", "2018"), "--until takes two years separated by a comma"),
+        ((*words, *by_years, "--hidden", "many"), "--hidden takes numbers separated by commas"),
     ):
-        code, out, err = command(*wrong)
+        code, out, err = study(*wrong)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert message in err
 
 
-def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, tmp_path, blocks):
+def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, study, tmp_path, blocks):
     needs("torch")
     # The ids of the nodes are not their rows.
     graph = blocks.renamed(3 * np.arange(blocks.n_nodes) + 1)
@@ -133,7 +134,7 @@ def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, tmp_path, 
     gq.embed(graph, dim=8, n_patches=3, store=store)
     ids = np.random.default_rng(0).permutation(graph.node_ids)
     np.savez(tmp_path / "split.npz", train=ids[:600], valid=ids[600:800], test=ids[800:])
-    code, out, _ = command("evaluate", store.folder, "--mlp", "--split", tmp_path / "split.npz", *GRID, "--json")
+    code, out, _ = study("classify", store.folder, "--split", tmp_path / "split.npz", *GRID, "--json")
     answer = json.loads(out)
     assert (code, answer["accuracy"] > 0.5, 0.5 < answer["auc"] <= 1) == (0, True, True)
     kept = json.loads((store.folder / "evaluation.json").read_text())["parameters"]
@@ -143,7 +144,5 @@ def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, tmp_path, 
     years = np.full(int(graph.node_ids.max()) + 1, 2000)
     years[ids[:600]], years[ids[600:800]], years[ids[800:]] = 2018, 2019, 2020
     np.save(tmp_path / "years.npy", years)
-    by_years = json.loads(
-        command("evaluate", store.folder, "--mlp", "--years", tmp_path / "years.npy", *GRID, "--json")[1]
-    )
+    by_years = json.loads(study("classify", store.folder, "--years", tmp_path / "years.npy", *GRID, "--json")[1])
     assert by_years["accuracy"] == answer["accuracy"]

@@ -24,18 +24,18 @@ LAYERS = {
     "patches": 2,
     "alignment": 3,
     "embedders": 3,
-    "evaluate": 4,
-    "jobs": 5,
-    "datasets": 5,
-    "report": 6,
-    "testing": 6,
-    "cli": 7,
+    "evaluate": 3,
+    "jobs": 4,
+    "datasets": 4,
+    "report": 5,
+    "testing": 5,
+    "cli": 6,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
 SLICES = {"federated", "temporal"}
 GROUND = {"errors", "arrays", "progress"}  # imported by every package, also by those on layer 0
 HEAVY = {
-    "torch": {"embedders", "evaluate", "graph"},
+    "torch": {"embedders", "graph"},
     "torch_geometric": {"embedders", "graph"},
     "matplotlib": {"report", "cli", "temporal"},
     "umap": {"report", "temporal"},

@@ -14,12 +14,12 @@ import pytest
 from extras import needs
 from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
-from graphquilt.evaluate import Grid
 from graphquilt.jobs import Cutting, Job, JobSettings, Recipe
 from graphquilt.patches import Conductance, Fennel
 from studies import large_report
 from studies.citations import citation_graph
 from studies.large import LargeStudy, reproduce_large
+from studies.perceptrons import Grid
 
 STAGES = ["1-graph", "2-patches", "3-embedding", "4-alignment", "5-no-trans", "6-auc", "7-perceptrons"]
 GRID = Grid(hidden=(32,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=500, max_epochs=5)

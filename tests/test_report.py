@@ -9,12 +9,9 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from graphquilt.errors import InputError, JobError
+from graphquilt.report import MapOptions, job_page, node_map, render_page, write_job_report, write_map
 from graphquilt.report.colouring import coloured
-from graphquilt.report.job_map import write_map
-from graphquilt.report.job_report import job_page, write_job_report
-from graphquilt.report.node_map import MapOptions, node_map
-from graphquilt.report.page import render_page
-from graphquilt.report.projection import nearest, principal_plane
+from graphquilt.report.node_map import nearest_rows, principal_plane
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +157,7 @@ def test_a_map_as_a_picture(job, tmp_path):
     }.items():
         write_map(job, tmp_path / name, options=options)
         assert (tmp_path / name).stat().st_size > 5000
-    with pytest.raises(InputError, match="no ending"):
+    with pytest.raises(InputError, match=r"does not end with \.html, \.png, \.svg or \.pdf"):
         write_map(job, tmp_path / "map.gif")
 
 
@@ -185,7 +182,7 @@ def test_nearest_rows_are_those_of_all_cosines(n, k):
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
     expected = np.sort(cosines, axis=1)[:, ::-1][:, :k]
-    rows = nearest(X, k)
+    rows = nearest_rows(X, k)
     assert np.allclose(np.take_along_axis(cosines, rows, axis=1), expected, atol=1e-5)
 
 

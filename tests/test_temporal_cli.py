@@ -20,7 +20,7 @@ from pyarrow import csv
 import graphquilt
 from extras import needs
 from graphquilt.cli import main
-from graphquilt.report.page import render_page
+from graphquilt.report import render_page
 from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores
 from graphquilt.temporal.page.anomaly_report import parse_marks
 from graphquilt.temporal.page.figures import draw_outliers, draw_reference, draw_scores

@@ -42,6 +42,7 @@ from .jobs import Processes as Processes
 from .jobs import Recipe as Recipe
 from .jobs import Result as Result
 from .jobs import align_files as align_files
+from .jobs import compare as compare
 from .jobs import cut as cut
 from .jobs import embed as embed
 from .jobs import embed_patches as embed_patches

@@ -17,7 +17,7 @@ from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus, Plan
-    from graphquilt.report.node_map import MapOptions
+    from graphquilt.report import MapOptions
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -213,7 +213,7 @@ class MapFlags:
 
     def options(self) -> MapOptions:
         """Return the options of the library, with its defaults."""
-        from graphquilt.report.node_map import MapOptions
+        from graphquilt.report import MapOptions
 
         return changed(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
 
@@ -230,7 +230,7 @@ def report(
 ) -> None:
     """Write a self-contained HTML page: verdict, map, evaluation, cost and settings of a job."""
     from graphquilt.jobs import Job
-    from graphquilt.report.job_report import write_job_report
+    from graphquilt.report import write_job_report
 
     with watching() as progress:
         path = write_job_report(Job.open(job), out, options=flags.options(), progress=progress)
@@ -250,7 +250,7 @@ def draw_map(
 ) -> None:
     """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
     from graphquilt.jobs import Job
-    from graphquilt.report.job_map import write_map
+    from graphquilt.report import write_map
 
     with watching() as progress:
         drawn = write_map(Job.open(job), out, options=flags.options(), progress=progress)

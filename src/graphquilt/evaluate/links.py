@@ -1,4 +1,4 @@
-"""Reconstruction and prediction of edges: edges are ranked against true non-edges by the positions of nodes."""
+"""Reconstruction and prediction of edges: rank edges against true non-edges by the positions of their nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.evaluate.checks import checked_embedding
 from graphquilt.evaluate.pairs import count_pairs, edge_blocks, non_edge_blocks, sample_edges, sample_non_edges
+from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.linalg.ranking import roc_auc
 
@@ -52,9 +52,9 @@ def negative_distance(A: FloatArray, B: FloatArray) -> FloatArray:
 def reconstruction_auc(
     X: npt.ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
 ) -> float:
-    """Return the ROC AUC of the graph's edges against as many of its non-edges.
+    """Return the ROC AUC of the graph's edges against the same number of non-edges.
 
-    This is the reconstruction of the paper, of edges seen in training; for others see :func:`link_prediction_auc`.
+    This is the paper's reconstruction of edges seen in training; for unseen edges see :func:`link_prediction_auc`.
 
     Parameters
     ----------
@@ -63,20 +63,20 @@ def reconstruction_auc(
     graph : Graph
         An undirected edge counts once; loops are left out.
     seed : int
-        Seed of the non-edges, and of the sample of edges where there is one.
+        Seed of the non-edges and of the sample of edges.
     max_edges : int, optional
-        Use a random sample of this many edges at most. None means all edges.
+        Use a random sample of at most this many edges. None uses all.
     score : callable
-        Computes scores (k,) from two arrays (k, d): :func:`inner_product` or :func:`negative_distance`.
+        Computes scores (k,) from two arrays (k, d): :func:`inner_product`, :func:`cosine`, :func:`negative_distance`.
 
     Notes
     -----
-    Up to 33 million scores the ranks are exact. Above that, scores are counted in the 2²⁴ bins of their first 24
-    bits as float32, in constant memory; two scores in one bin count as a tie.
+    Up to 33 million scores are ranked exactly. More are counted in 2²⁴ bins by their first 24 bits as float32, in
+    constant memory; two scores in one bin count as a tie.
 
     Examples
     --------
-    >>> import numpy as np, scipy.sparse as sp
+    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> reconstruction_auc(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), path, seed=0)
     1.0
@@ -85,9 +85,9 @@ def reconstruction_auc(
     rng = np.random.default_rng(seed)
     total = count_pairs(graph, exact=max_edges is None or max_edges > graph.n_edges // 8)
     if total == 0:
-        raise InputError(f"the graph has {graph.n_nodes} nodes and no edge, so there is nothing to reconstruct.")
+        raise InputError(f"the graph has {graph.n_nodes} nodes and no edge to reconstruct.")
     if max_edges is not None and max_edges < 1:
-        raise InputError(f"max_edges is {max_edges}; at least one edge is needed.")
+        raise InputError(f"max_edges must be at least 1, not {max_edges}.")
     count = total if max_edges is None else min(max_edges, total)
     if count > _EXACT // 2 and count == total:
         return _auc(X, edge_blocks(graph), non_edge_blocks(graph, total, rng), total, score)
@@ -102,7 +102,7 @@ def reconstruction_auc(
 def link_prediction_auc(
     X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
 ) -> float:
-    """Return the ROC AUC of edges that were held out of the embedding against as many non-edges.
+    """Return the ROC AUC of edges that were held out of the embedding against the same number of non-edges.
 
     Parameters
     ----------
@@ -111,13 +111,13 @@ def link_prediction_auc(
     held_out : int array (k, 2)
         See :func:`hold_out_edges`.
     graph : Graph
-        The whole graph with the held-out edges: none of its edges is used as a non-edge.
+        The whole graph with the held-out edges; none of its edges is used as a non-edge.
     seed, score
         See :func:`reconstruction_auc`.
 
     Examples
     --------
-    >>> import numpy as np, scipy.sparse as sp
+    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> link_prediction_auc(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
     1.0
@@ -131,12 +131,7 @@ def link_prediction_auc(
 class LinkQuality:
     """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores.
 
-    Attributes
-    ----------
-    cosine : float
-        By the angle of two nodes. Lengths, which often grow with the degree, do not count.
-    inner_product : float
-        By the score of the paper.
+    The inner product is the paper's score. The cosine ignores lengths, which often grow with the degree.
     """
 
     cosine: float
@@ -146,16 +141,12 @@ class LinkQuality:
 def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkQuality:
     """Return the ROC AUC of held-out edges by cosine and by inner product, against the same non-edges.
 
-    Both are invariant under rotation. Neither is under translation, because the origin has a meaning for both.
-
-    Parameters
-    ----------
-    X, held_out, graph, seed
-        See :func:`link_prediction_auc`. The memory depends on the number of held-out edges, not on that of all edges.
+    See :func:`link_prediction_auc` for the parameters. Both scores are invariant under rotation and depend on the
+    origin. The memory needed grows with the number of held-out edges, not of all edges.
 
     Examples
     --------
-    >>> import numpy as np, scipy.sparse as sp
+    >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> link_quality(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
     LinkQuality(cosine=1.0, inner_product=1.0)
@@ -167,11 +158,11 @@ def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, see
 
 
 def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
-    """Return held-out edges as an int array (k, 2), or refuse them."""
+    """Return held-out edges as an int array (k, 2), or raise."""
     refuse_masked(held_out_edges=held_out)
     edges = np.asarray(held_out, dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
-        raise InputError(f"held-out edges are pairs of nodes, one row each; this has shape {edges.shape}.")
+        raise InputError(f"held-out edges must be pairs of nodes, (k, 2); their shape is {edges.shape}.")
     if edges.min() < 0 or edges.max() >= graph.n_nodes:
         raise InputError(
             f"held-out edges name nodes {edges.min()} to {edges.max()}; the graph has 0 to {graph.n_nodes - 1}."

@@ -1,4 +1,4 @@
-"""Pairs of nodes to evaluate an embedding with: edges, samples of edges and of non-edges, edges that are held out."""
+"""Pairs of nodes to measure an embedding with: all edges, samples of edges and non-edges, and held-out edges."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from graphquilt.graph import Graph
 
 __all__ = ["count_pairs", "edge_blocks", "hold_out_edges", "non_edge_blocks", "sample_edges", "sample_non_edges"]
 
-_COUNTED = 1 << 22  # up to this many entries, loops are always counted
-_LISTED = 1 << 23  # up to this many pairs of nodes, all non-edges are listed instead of sampled
+_COUNTED = 1 << 22  # count loops in graphs with at most this many entries
+_LISTED = 1 << 23  # list all non-edges, instead of sampling, among at most this many pairs of nodes
 
 
 def hold_out_edges(
@@ -30,32 +30,32 @@ def hold_out_edges(
         Share of the edges to hold out.
     seed : int
     connected : bool
-        Keep a random spanning forest, so that the components stay as they are; the held-out edges are a sample of the
-        others. False keeps one random edge of every node instead, which is possible where a graph is almost a tree.
+        Keep a random spanning forest, which preserves the components. False keeps only one random edge of every node,
+        for graphs that are almost trees.
 
     Returns
     -------
-    Graph
-        The graph without them, with the same nodes, features and labels.
-    int array (k, 2)
+    graph : Graph
+        The graph without the held-out edges, with the same nodes, features and labels.
+    held_out : int array (k, 2)
         The held-out edges, i < j.
 
     Examples
     --------
-    >>> import numpy as np, scipy.sparse as sp
+    >>> import scipy.sparse as sp
     >>> cycle = Graph(sp.csr_array(np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)))
     >>> rest, held = hold_out_edges(cycle, fraction=0.2, seed=0)
     >>> rest.n_edges, len(held)
     (8, 1)
     """
     if graph.directed:
-        raise InputError("edges are held out of an undirected graph; make this one undirected first.")
+        raise InputError("edges can be held out of undirected graphs only; make this graph undirected first.")
     if not 0 < fraction < 1:
-        raise InputError(f"the fraction of edges to hold out lies between 0 and 1; it is {fraction}.")
+        raise InputError(f"the fraction of edges to hold out must be between 0 and 1, not {fraction}.")
     edges = np.concatenate(list(edge_blocks(graph)))
     rng = np.random.default_rng(seed)
     n = graph.n_nodes
-    free = np.setdiff1d(np.arange(len(edges)), (_forest if connected else _one_edge_each)(edges, n, rng))
+    free = np.setdiff1d(np.arange(len(edges)), (_spanning_forest if connected else _one_edge_each)(edges, n, rng))
     count = max(1, round(fraction * len(edges)))
     if count > len(free):
         raise InputError(
@@ -69,7 +69,7 @@ def hold_out_edges(
     return Graph(A - A.multiply(removed), graph.features, labels=graph.labels, node_ids=graph.node_ids), held
 
 
-def _forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
     """Return the rows of the edges of a random spanning forest."""
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -88,7 +88,7 @@ def _one_edge_each(edges: Int64Array, n_nodes: int, rng: np.random.Generator) ->
 
 
 def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generator) -> Int64Array:
-    """Sample distinct pairs of nodes that are not joined, (k, 2): ``count`` of them, or all if there are fewer.
+    """Sample ``count`` distinct pairs of nodes that no edge joins, (k, 2), or return all if there are fewer.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     left = pairs - count_pairs(graph, exact=graph.n_edges > pairs // 8)
     if left <= 0:
         raise InputError(
-            f"the graph has {n} nodes and all {pairs} pairs of them are joined: no non-edge is left to compare with."
+            f"all {pairs} pairs of the graph's {n} nodes are joined; there is no non-edge to compare with."
         )
     if pairs <= _LISTED and min(count, left) > left // 4:
         joined = graph.adjacency.astype(bool).toarray()
@@ -120,7 +120,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
 def _sample_distinct(
     sample: Callable[[int], Int64Array], count: int, n_nodes: int, rng: np.random.Generator
 ) -> Int64Array:
-    """Return ``count`` distinct pairs, ascending; ``sample`` returns some more when told how many are missing."""
+    """Return ``count`` distinct pairs, ascending; ``sample`` takes the number that is missing."""
     keys = np.empty(0, dtype=np.int64)
     while len(keys) < count:
         keys = np.sort(np.concatenate([keys, sample(count - len(keys)) @ [n_nodes, 1]]))
@@ -134,13 +134,13 @@ def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator)
     i, j = rng.integers(0, graph.n_nodes, size=(2, count))
     if not graph.directed:
         i, j = np.minimum(i, j), np.maximum(i, j)
-    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order, so that memory is read in order
+    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order: memory is then read in order
     pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
     return np.asarray(pairs[~_joined(graph, pairs)])
 
 
 def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
-    """Yield non-edges sampled with replacement, for counts that do not fit into memory to find repetitions."""
+    """Yield non-edges sampled with replacement, for counts too large to find duplicates in memory."""
     while count > 0:
         block = _sample_with_replacement(graph, 1 << 20, rng)
         if len(block) > count:
@@ -150,7 +150,7 @@ def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Itera
 
 
 def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
-    """Return which pairs are edges, (k,), by one binary search in all rows at once that reads few entries."""
+    """Return which pairs are edges, (k,), by one binary search in all rows at once."""
     if graph.n_edges == 0:
         return np.zeros(len(pairs), dtype=np.bool_)
     low = graph.indptr[pairs[:, 0]].astype(np.int64)
@@ -186,10 +186,9 @@ def edge_blocks(graph: Graph) -> Iterator[Int64Array]:
 
 
 def count_pairs(graph: Graph, *, exact: bool) -> int:
-    """Count the edges without loops; an undirected edge once.
+    """Count the edges without loops, an undirected edge once.
 
-    Loops can be found only by reading all edges. Where the count need not be ``exact``, because samples are small
-    beside it, those of a large graph are not looked for.
+    Finding loops means reading all edges. Unless ``exact``, loops of a large graph are not subtracted.
     """
     loops = 0
     if exact or graph.n_edges <= _COUNTED:

@@ -5,13 +5,15 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 ``directory`` keeps it in a folder.
 """
 
+from graphquilt.jobs.choosing import Choice, choose_by_labels
+from graphquilt.jobs.comparison import Comparison, Diagnosis, compare, diagnose, one_encoder
 from graphquilt.jobs.cutting import Cutting, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restored
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.embedding import embed
 from graphquilt.jobs.estimator import GraphQuilt
-from graphquilt.jobs.evaluation import Evaluation, classify_job, compare_job, evaluate_job, keep_routes
+from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, record_evaluation
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
@@ -30,7 +32,10 @@ from graphquilt.jobs.workers import Processes
 
 __all__ = [
     "Advice",
+    "Choice",
+    "Comparison",
     "Cutting",
+    "Diagnosis",
     "DirectoryStore",
     "EmbeddedPatches",
     "Evaluation",
@@ -50,11 +55,13 @@ __all__ = [
     "StagePlan",
     "Store",
     "align_files",
-    "classify_job",
+    "choose_by_labels",
     "common_motions",
+    "compare",
     "compare_job",
     "cut",
     "describe",
+    "diagnose",
     "differences",
     "embed",
     "embed_patches",
@@ -65,11 +72,12 @@ __all__ = [
     "format_of",
     "import_patches",
     "job_status",
-    "keep_routes",
     "neighbours",
+    "one_encoder",
     "patch_seed",
     "plan_job",
     "plan_sizes",
+    "record_evaluation",
     "restored",
     "stitch",
     "stored_patch_graph",

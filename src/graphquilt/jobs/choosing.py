@@ -1,29 +1,95 @@
-"""Choose the signal of a job by labels, and keep which labels were used."""
+"""Choose among embeddings, and among the signals of a job, by cross-validation on the labelled nodes alone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.embedders import Propagation, Signal
 from graphquilt.embedders.contract import Embedder
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.evaluate.choosing import choose_by_labels
+from graphquilt.evaluate import InvariantLogistic, Split
+from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.store import Record, Store, store_name
 
-__all__ = ["choose_signal", "labels_used", "signal_in_words"]
+__all__ = ["Choice", "choose_by_labels", "choose_signal", "labels_used", "signal_in_words"]
 
 KEY = "choice"
+FOLDS, REPEATS = 5, 2
+MARGIN = 0.5  # standard errors by which another embedding must be better than the first to be chosen
+FEWEST = 5  # labelled nodes per class; classes with fewer are left out
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The name of the chosen embedding, the cross-validated accuracy of each, and the number of labelled nodes used."""
+
+    name: str
+    accuracies: Mapping[str, float]
+    n_labelled: int
+
+
+def choose_by_labels(embeddings: Mapping[str, FloatArray], labels: npt.ArrayLike, *, seed: int = 0) -> Choice:
+    """Choose the embedding that classifies best in cross-validation among the labelled nodes.
+
+    The first embedding ``(n, d)`` is the default: another is chosen only if it is better by half a standard error of
+    the paired difference. ``labels (n,)`` are classes, -1 for none; ``seed`` is that of the folds.
+
+    Raises
+    ------
+    InputError
+        Fewer than two classes have five labelled nodes.
+
+    Examples
+    --------
+    >>> y = np.repeat([0, 1], 30)
+    >>> noise = np.random.default_rng(0).normal(size=(60, 2))
+    >>> choose_by_labels({"noise": noise, "classes": noise + 4 * y[:, None]}, y).name
+    'classes'
+    """
+    given = np.asarray(labels)
+    classes, counts = np.unique(given[given >= 0], return_counts=True)
+    nodes = np.flatnonzero(np.isin(given, classes[counts >= FEWEST]))
+    y = np.unique(given[nodes], return_inverse=True)[1].astype(np.int64)
+    if len(nodes) == 0 or y.max() == 0:
+        raise InputError(
+            f"{int((counts >= FEWEST).sum())} classes have at least {FEWEST} labelled nodes; choosing by labels needs "
+            "two. Give more labels, or do not choose by labels."
+        )
+    splits = list(_folds(y, seed))
+    rows = {name: np.asarray(np.asarray(X)[nodes], dtype=np.float64) for name, X in embeddings.items()}
+    accuracies = {name: InvariantLogistic()(X, y, splits) for name, X in rows.items()}
+    default = next(iter(accuracies))
+    best = max(accuracies, key=lambda name: float(accuracies[name].mean()))
+    gain = accuracies[best] - accuracies[default]
+    if gain.mean() <= MARGIN * gain.std() / np.sqrt(FOLDS):
+        best = default
+    return Choice(best, {name: round(float(each.mean()), 4) for name, each in accuracies.items()}, len(nodes))
+
+
+def _folds(y: Int64Array, seed: int) -> Iterator[Split]:
+    """Yield splits in which each node is tested once per repeat; the next fold is for validation."""
+    rng = np.random.default_rng(seed)
+    for _ in range(REPEATS):
+        fold = np.empty(len(y), dtype=np.int64)
+        for c in np.unique(y):
+            members = rng.permutation(np.flatnonzero(y == c))
+            fold[members] = np.arange(len(members)) % FOLDS
+        for k in range(FOLDS):
+            validation = (k + 1) % FOLDS
+            train = np.flatnonzero((fold != k) & (fold != validation))
+            yield Split(train, np.flatnonzero(fold == validation), np.flatnonzero(fold == k))
 
 
 def _candidates() -> dict[str, Signal]:
-    """Return the signals to choose among; the first is kept unless another is better."""
+    """Return the signals to choose among; the first is the default."""
     near = Signal(spread=0.25, raw=1, near=1, clusters=0, doubt=0, role=0, power=1.5)
     return {"default": Signal(), "edges": replace(Signal.edges(), role=0.003), "near": near}
 
@@ -31,45 +97,45 @@ def _candidates() -> dict[str, Signal]:
 def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.ArrayLike, *, seed: int) -> Propagation:
     """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes.
 
-    The whole graph is embedded once with each signal. The store keeps the choice, and which nodes have labels; where it
-    has one already that was made with the same labels, that is used.
+    The whole graph is embedded once with each signal. The store keeps the choice and which nodes have labels. A choice
+    that was made before with the same labels is used again.
 
     Raises
     ------
     InputError
         The embedder is not a Propagation with its default signal, or there are too few labels.
     JobError
-        The store has a choice that was made by other labels.
+        The store has a choice made with other labels.
     """
     chosen = KEY in store
     if not isinstance(embedder, Propagation) or not (chosen or embedder.signal == Signal()):
         raise InputError(
-            "labels choose among the signals of Propagation; they cannot for another embedder, or where its signal is "
-            "given already (--set, --for). Leave out one of the two."
+            "labels choose among the signals of Propagation, and here the embedder is another, or its signal is given "
+            "(--set, --for). Leave out one of the two."
         )
-    classes = _checked(labels, graph)
-    made = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "dim": embedder.dim}
+    classes = checked_labels(labels, graph.n_nodes)
+    origin = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "dim": embedder.dim}
     candidates = _candidates() if graph.features is not None else {"default": Signal()}
     try:
         record = store[KEY]
     except (KeyError, FormatError):
         record = None
-    if record is not None and {name: record.parameters.get(name) for name in made} != made:
+    if record is not None and {name: record.parameters.get(name) for name in origin} != origin:
         raise JobError(
-            f"the signal of {store_name(store)} was chosen by other labels, or for another graph. Use another folder, "
-            "or the same labels."
+            f"the signal of {store_name(store)} was chosen with other labels, or for another graph. Use another "
+            "folder, or the same labels."
         )
     if record is None:
         embeddings = {name: replace(embedder, signal=signal)(graph, seed) for name, signal in candidates.items()}
         choice = choose_by_labels(embeddings, classes, seed=seed)
-        facts = {**made, "signal": choice.name, "accuracies": dict(choice.accuracies), "labelled": choice.n_labelled}
+        facts = {**origin, "signal": choice.name, "accuracies": dict(choice.accuracies), "labelled": choice.n_labelled}
         record = Record({"used": classes >= 0}, facts)
         store[KEY] = record
     return replace(embedder, signal=candidates[str(record.parameters["signal"])])
 
 
 def signal_in_words(store: Store, embedder: object, graph: Graph | None) -> str | None:
-    """Say which signal a job uses and why; None where its embedder has none."""
+    """Describe which signal a job uses and why; None if its embedder has none."""
     if not isinstance(embedder, Propagation) or graph is None:
         return None
     try:
@@ -85,20 +151,10 @@ def signal_in_words(store: Store, embedder: object, graph: Graph | None) -> str 
 
 
 def labels_used(store: Store, n_nodes: int) -> BoolArray | None:
-    """Return which nodes have labels that chose the signal of a job, (n,); None where it was not chosen by labels."""
+    """Return which nodes have labels that chose the signal of a job, (n,); None if it was not chosen by labels."""
     if KEY not in store:
         return None
     used = np.asarray(store[KEY].arrays.get("used", np.empty(0)))
     if used.shape != (n_nodes,) or used.dtype != bool:
         raise FormatError(f"the record '{KEY}' of {store_name(store)} does not have one entry per node ({n_nodes}).")
     return used
-
-
-def _checked(labels: npt.ArrayLike, graph: Graph) -> Int64Array:
-    classes = np.asarray(labels)
-    if classes.shape != (graph.n_nodes,) or classes.dtype.kind not in "iu":
-        raise InputError(
-            f"labels to choose by are one whole number per node, -1 for none: shape ({graph.n_nodes},), not "
-            f"{classes.dtype} {classes.shape}."
-        )
-    return classes.astype(np.int64)

@@ -210,9 +210,7 @@ class Job:
             )
         folder = store_folder(store)
         if folder is not None and not folder.exists():
-            raise JobError(
-                f"{store_name(store)} does not exist; check the path, or make a job (graphquilt embed)."
-            )
+            raise JobError(f"{store_name(store)} does not exist; check the path, or make a job (graphquilt embed).")
         if settings is None:
             raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed).")
         return cls(store, settings, open_graph(store, settings.source))

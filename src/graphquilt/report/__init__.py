@@ -1,7 +1,20 @@
 """Pictures and pages of results."""
 
-from graphquilt.report.drawing import new_figure, save_figure
-from graphquilt.report.job_report import write_job_report
+from graphquilt.report.job_report import job_page, write_job_report, write_map
+from graphquilt.report.node_map import MapOptions, NodeMap, node_map
 from graphquilt.report.page import render_page
+from graphquilt.report.pictures import draw_map, draw_patch_graph, new_figure, save_figure
 
-__all__ = ["new_figure", "render_page", "save_figure", "write_job_report"]
+__all__ = [
+    "MapOptions",
+    "NodeMap",
+    "draw_map",
+    "draw_patch_graph",
+    "job_page",
+    "new_figure",
+    "node_map",
+    "render_page",
+    "save_figure",
+    "write_job_report",
+    "write_map",
+]

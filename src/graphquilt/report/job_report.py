@@ -1,4 +1,4 @@
-"""The report of a job: everything that its folder knows, as one self-contained page."""
+"""What a job looks like in a file: its report as one self-contained page, and its map as a page or a picture."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ import numpy as np
 import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import explained, write_text
 from graphquilt.jobs import Job, JobStatus, job_status
-from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.records import patch_key
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.node_map import MapOptions, node_map
-from graphquilt.report.overlap_views import overlap_views
+from graphquilt.report.node_map import MapOptions, NodeMap, node_map
 from graphquilt.report.page import render_page
-from graphquilt.report.patch_graph import layout
+from graphquilt.report.pictures import draw_map
+from graphquilt.report.quilt import quilt_data
 
-__all__ = ["job_page", "write_job_report"]
+__all__ = ["job_page", "write_job_report", "write_map"]
 
-_EDGES = 20_000  # patch edges on the page, the worst first
+_FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
-_SETTINGS = 100  # embedders on the page, where every patch has its own
-_PAPER = """@article{jeub2023local2global,
+_SETTINGS = 100  # embedders on the page, if every patch has its own
+_CITATIONS = (
+    f"""@software{{graphquilt,
+  title   = {{graphquilt: graph embeddings stitched from independently embedded patches}},
+  author  = {{{{the graphquilt authors}}}},
+  version = {{{graphquilt.__version__}}}
+}}""",
+    """@article{jeub2023local2global,
   title   = {{Local2Global}: a distributed approach for scaling representation learning on graphs},
   author  = {Jeub, Lucas G. S. and Colavizza, Giovanni and Dong, Xiaowen and Bazzi, Marya and Cucuringu, Mihai},
   journal = {Machine Learning},
@@ -39,7 +44,8 @@ _PAPER = """@article{jeub2023local2global,
   pages   = {1663--1692},
   year    = {2023},
   doi     = {10.1007/s10994-022-06285-7}
-}"""
+}""",
+)
 
 
 def write_job_report(
@@ -49,9 +55,9 @@ def write_job_report(
     options: MapOptions = MapOptions(),
     progress: ProgressCallback | None = None,
 ) -> Path:
-    """Write the report of a job as one HTML file that needs nothing else, and return where it is.
+    """Write the report of a job as one self-contained HTML file, and return its path.
 
-    A job that is not finished gets a report of what it has so far.
+    The report of an unfinished job shows what there is so far.
 
     Parameters
     ----------
@@ -68,6 +74,33 @@ def write_job_report(
     return target
 
 
+def write_map(
+    job: Job,
+    path: str | Path,
+    *,
+    options: MapOptions = MapOptions(),
+    progress: ProgressCallback | None = None,
+) -> NodeMap:
+    """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn.
+
+    Raises
+    ------
+    JobError
+        The job has no embedding.
+    """
+    path, name = Path(path), Path(job.name).name
+    if path.suffix not in _FORMATS:
+        raise InputError(f"{path.name} does not end with {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.")
+    drawn = node_map(job, options, progress=progress)
+    if path.suffix != ".html":
+        draw_map(drawn, path, title=name)
+        return drawn
+    data = {"title": f"Map of {name}", "lead": "", "map": drawn.for_page(job, progress)}
+    with explained(path.parent):
+        write_text(path, render_page("map_page", title=f"Map of {name}", data=data, parts=["scatter.js"]))
+    return drawn
+
+
 def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: ProgressCallback | None = None) -> str:
     """Return the report of a job as HTML."""
     status = job_status(job)
@@ -77,7 +110,7 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "folder": shlex.quote(job.name),  # for commands to copy
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": graphquilt.__version__,
-        "facts": _facts(job, status),
+        "facts": _counts(job, status),
         "fit": status.fit,
         "advice": [(one.why, one.command) for one in status.advice],
         "embedded": status.embedded,
@@ -85,24 +118,22 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "next": "" if status.next == "nothing" else status.next,
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
-        "cite": [_software(), _PAPER],
+        "cite": _CITATIONS,
         "stages": _stages(job, status),
     }
     if status.patches is not None:
         patch_graph = job.patch_graph.repeat(job.settings.recipe.runs)
-        data["patches"] = _patches(job.patch_graph)
-        data["curves"] = _curves(job, status.wanted)
-        data["quilt"] = _quilt(job, patch_graph, _alignment(job), progress)
+        data["patches"] = _histograms(job.patch_graph)
+        data["curves"] = _loss_curves(job, status.wanted)
+        data["quilt"] = quilt_data(job, patch_graph, _alignment(job), progress)
     if _has_embedding(job):
-        drawn = node_map(job, options, progress=progress)
-        neighbours = drawn.nearest(np.asarray(job.embedding[drawn.rows]), progress)
-        data["map"] = drawn.for_page(neighbours)
+        data["map"] = node_map(job, options, progress=progress).for_page(job, progress)
     report(progress, "report", 1, 1)
     return render_page("job_page", title=name, data=data, parts=["scatter.js", "quilt.js"])
 
 
-def _facts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
-    """Return the figures at the top, each with what it counts."""
+def _counts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
+    """Return the counts at the top of the page, each with its name."""
     facts: list[tuple[str, object]] = []
     if job.graph is not None:
         facts += [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
@@ -128,7 +159,7 @@ def _alignment(job: Job) -> Alignment | None:
         return None
 
 
-def _patches(patch_graph: PatchGraph) -> dict[str, object]:
+def _histograms(patch_graph: PatchGraph) -> dict[str, object]:
     """Return histograms of patch sizes, overlaps and the number of patches of each node."""
     covered = np.zeros(patch_graph.n_nodes, dtype=np.int32)
     for nodes in patch_graph.node_sets:
@@ -139,7 +170,7 @@ def _patches(patch_graph: PatchGraph) -> dict[str, object]:
 
 def _histogram(values: AnyArray) -> dict[str, object]:
     low, high = int(values.min()), int(values.max())
-    # Few values need few bars: about two for every root of their number.
+    # About twice the square root of the number of values.
     bars = int(np.clip(2 * np.sqrt(len(values)), 6, 24))
     bins = np.arange(low - 0.5, high + 1) if high - low < 24 else np.linspace(low, high, bars + 1)
     counts, edges = np.histogram(values, bins=bins)
@@ -147,54 +178,8 @@ def _histogram(values: AnyArray) -> dict[str, object]:
     return {"counts": counts.tolist(), "edges": edges.tolist(), **spread}
 
 
-def _quilt(
-    job: Job, patch_graph: PatchGraph, alignment: Alignment | None, progress: ProgressCallback | None
-) -> dict[str, object]:
-    """Return the patch graph: where patches are drawn, their edges with errors, and views of the overlaps."""
-    x, y = np.round(layout(patch_graph, seed=0) * 65_535).astype(np.uint16).T
-    result: dict[str, object] = {"x": x, "y": y, "sizes": patch_graph.sizes.astype(np.uint32)}
-    done = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
-    result["done"] = np.array(done, dtype=np.uint8)
-    if alignment is None or alignment.n_patches != patch_graph.n_patches or len(alignment.edges) == 0:
-        edges = patch_graph.edges[:_EDGES]
-        ends = {"first": edges[:, 0].astype("u4"), "second": edges[:, 1].astype("u4")}
-        overlaps = patch_graph.overlaps[:_EDGES].astype("u4")
-        return result | ends | {"overlaps": overlaps, "n_edges": len(patch_graph.edges)}
-    viewed, views = overlap_views(job.patches, alignment, progress=progress)
-    _name_nodes(job, patch_graph.n_nodes, views)
-    view = np.full(len(alignment.edges), -1, dtype=np.int32)
-    view[viewed] = np.arange(len(viewed))
-    order = np.argsort(-alignment.edge_errors, kind="stable")[:_EDGES]
-    table = alignment.edge_table.take(order)
-    return result | {
-        "first": table.pairs[:, 0].astype("u4"),
-        "second": table.pairs[:, 1].astype("u4"),
-        "overlaps": _overlaps(patch_graph, table.pairs).astype("u4"),
-        "errors": table.errors.astype("f4"),
-        "doubted": (table.trust < 1).astype("u1"),
-        "view": view[order],
-        "views": views,
-        "n_edges": len(alignment.edges),
-        "moves_nothing": alignment.moves_nothing,
-    }
-
-
-def _overlaps(patch_graph: PatchGraph, pairs: AnyArray) -> AnyArray:
-    """Return the number of nodes that each pair of patches shares, as far as they are edges of the patch graph."""
-    known = dict(zip(map(tuple, patch_graph.edges.tolist()), patch_graph.overlaps.tolist(), strict=True))
-    return np.array([known.get((i, j), 0) for i, j in pairs.tolist()], dtype=np.int64)
-
-
-def _name_nodes(job: Job, n_nodes: int, views: list[dict[str, object]]) -> None:
-    """Give each view the ids of its nodes, unless ids are the numbers of nodes."""
-    ids = job_ids(job, n_nodes)
-    for view in views:
-        names = np.asarray(ids)[np.asarray(view.pop("nodes"))]
-        view["ids"] = [text if len(text) <= 40 else f"{text[:39]}…" for text in map(str, names.tolist())]
-
-
 def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Yield number and parameters of every patch that is embedded, or has prepared for a round."""
+    """Yield the number and the recorded parameters of every patch that is embedded, or prepared for a round."""
     for k in range(wanted):
         try:
             yield k, job.store[patch_key(k, content)].parameters
@@ -202,8 +187,8 @@ def _markers(job: Job, wanted: int, content: str = "embedding") -> Iterator[tupl
             continue
 
 
-def _curves(job: Job, wanted: int) -> list[dict[str, object]]:
-    """Return the loss curves of some or all patches, where their embedder has losses."""
+def _loss_curves(job: Job, wanted: int) -> list[dict[str, object]]:
+    """Return up to 40 loss curves, if the embedder records losses."""
     embedded = ((k, parameters.get("losses")) for k, parameters in _markers(job, wanted))
     curves: list[dict[str, object]] = [{"patch": k, "points": losses} for k, losses in embedded if losses]
     step = max(1, -(-len(curves) // _CURVES))
@@ -211,7 +196,7 @@ def _curves(job: Job, wanted: int) -> list[dict[str, object]]:
 
 
 def _stages(job: Job, status: JobStatus) -> list[dict[str, object]]:
-    """Return seconds and peak memory of each stage, as far as the records have them."""
+    """Return the seconds and peak memory of each stage that are on record."""
     stages = [_stage("cut the graph into patches", [status.records["patch_graph"] or {}])]
     for step in itertools.count():
         kept = [parameters for _, parameters in _markers(job, status.wanted, f"kept{step}")]
@@ -224,7 +209,7 @@ def _stages(job: Job, status: JobStatus) -> list[dict[str, object]]:
 
 
 def _stage(title: str, records: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return the cost of a stage that made these records; nothing where they do not say it."""
+    """Return the cost of the stage that made these records, if they have it."""
     seconds = [value for record in records if isinstance(value := record.get("seconds"), int | float)]
     memory = [value for record in records if isinstance(value := record.get("peak_memory"), int | float)]
     if not seconds:
@@ -234,7 +219,7 @@ def _stage(title: str, records: Sequence[Mapping[str, object]]) -> dict[str, obj
 
 
 def _rows(settings: Mapping[str, object], group: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting with its full name, and its value in words; the times of files are left out."""
+    """Yield every setting by its full name with its value in words, without the time stamps of files."""
     for name, value in settings.items():
         full = f"{group}.{name}" if group else str(name)
         if full == "source.stamps":
@@ -256,13 +241,3 @@ def _words(value: object) -> str:
     if value is None or value == {}:
         return "none"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _software() -> str:
-    return (
-        "@software{graphquilt,\n"
-        "  title   = {graphquilt: graph embeddings stitched from independently embedded patches},\n"
-        "  author  = {{the graphquilt authors}},\n"
-        f"  version = {{{graphquilt.__version__}}}\n"
-        "}"
-    )

@@ -1,30 +1,36 @@
-"""The map of a job: where its nodes lie in the plane, their ids, colours and neighbours, small enough for a page."""
+"""The map of a job: its nodes in the plane, with ids, colours and neighbours, small enough for a page."""
 
 from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, MissingExtraError
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
+from graphquilt.kernels import one_blas_thread
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
 from graphquilt.report.labels import read_labels
-from graphquilt.report.projection import Plane, blocks, nearest, principal_plane, sample_rows, umap_points
 
-__all__ = ["MapOptions", "NodeMap", "node_map"]
+__all__ = ["MapOptions", "NodeMap", "Plane", "nearest_rows", "node_map", "principal_plane", "sample_rows"]
 
 NEIGHBOURS = 5
-_BYTES = 6_000_000  # of a map in a page
+_BYTES = 6_000_000  # of a map on a page
 _GRID = 192  # cells of the density on each side
-_SHADED = 2_000_000  # rows that the density is counted from
+_SHADED = 2_000_000  # rows counted in the density
 _UMAP = 20_000  # nodes on a map by UMAP, which takes minutes for more
+_FITTED = 100_000  # rows from which the principal components are computed
+_BLOCK = 65_536  # rows in memory at once
+_COMPARED = 8_000_000  # similarities in memory at once
 
 
 @dataclass(frozen=True)
@@ -34,13 +40,13 @@ class MapOptions:
     Attributes
     ----------
     colour : path, optional
-        A file of labels; see :func:`read_labels`.
+        A file with labels; see :func:`read_labels`.
     umap : bool
         Place the nodes by UMAP instead of principal components.
     limit : int
-        The most nodes that are drawn; of more, a random sample is.
+        Draw at most this many nodes, as a random sample.
     seed : int
-        Seed of the sample, and of UMAP.
+        Seed of the sample and of UMAP.
     """
 
     colour: Path | None = None
@@ -50,7 +56,7 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         if self.limit < 1:
-            raise InputError(f"the number of nodes on a map is at least 1, not {self.limit}.")
+            raise InputError(f"the number of nodes on a map must be at least 1, not {self.limit}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +69,16 @@ class NodeMap:
         The rows of the embedding that are drawn, ascending.
     points : float array (k, 2)
     ids : array (k,) or None
-        The ids of these nodes; None where they are the numbers of their rows.
+        The ids of these nodes; None if they equal the row numbers.
     n_nodes : int
-        All nodes of the job.
+        The number of nodes of the job.
     colourings : tuple of Colouring
     copies : int array (k,)
-        The number of patches that each node is in.
+        The number of patches that contain each node.
     method : str
-        How the plane was found, in words.
+        How the plane was computed, in words.
     density : float array (g, g) or None
-        All nodes of a large graph, counted in squares over the points; the first row is the lowest.
+        All nodes of a large graph, counted in square cells; the first row is the lowest.
     """
 
     rows: Int64Array
@@ -86,12 +92,12 @@ class NodeMap:
 
     @property
     def is_sample(self) -> bool:
-        """Whether some nodes are not drawn."""
+        """Whether only some nodes are drawn."""
         return len(self.rows) < self.n_nodes
 
     @property
     def about(self) -> str:
-        """Say what is drawn."""
+        """What is drawn, in words."""
         if not self.is_sample:
             return f"All {self.n_nodes:,} nodes are drawn. {self.method}"
         shades = " The shades behind them show where all nodes lie." if self.density is not None else ""
@@ -102,14 +108,14 @@ class NodeMap:
 
     @functools.cached_property
     def square(self) -> tuple[Float64Array, float]:
-        """The lower left corner (2,) and the side of the square that holds the points."""
+        """The lower left corner (2,) and the side of the square around the points."""
         low, high = self.points.min(axis=0), self.points.max(axis=0)
         side = float(max((high - low).max(), 1e-12))
         return (low + high) / 2 - side / 2, side
 
-    def for_page(self, neighbours: Int64Array | None = None) -> dict[str, object]:
-        """Return the map as ``scatter.js`` takes it; ``neighbours (k, r)`` are positions in ``rows``."""
-        corner, side = self.square
+    def for_page(self, job: Job, progress: ProgressCallback | None = None) -> dict[str, object]:
+        """Return the map, with the nearest other nodes of each by cosine, as ``scatter.js`` reads it."""
+        n, corner, side = len(self.rows), *self.square
         x, y = np.round((self.points - corner) / side * 65_535).astype(np.uint16).T
         result: dict[str, object] = {"x": x, "y": y, "about": self.about}
         result["copies"] = np.minimum(self.copies, 255).astype("u1")
@@ -118,21 +124,15 @@ class NodeMap:
             result["ids"] = [str(name) for name in self.ids.tolist()]
         elif self.is_sample:
             result["rows"] = self.rows.astype(np.uint32)
-        if neighbours is not None and neighbours.size:
-            kind = np.uint16 if len(self.rows) <= 65_536 else np.uint32
-            result |= {"neighbours": neighbours.astype(kind).ravel(), "n_neighbours": neighbours.shape[1]}
+        if n > 1:
+            k, X = min(NEIGHBOURS, n - 1), np.asarray(job.embedding[self.rows])
+            nearest = nearest_rows(X, k, progress=lambda done: report(progress, "neighbours", done, n))
+            kind = np.uint16 if n <= 65_536 else np.uint32
+            result |= {"neighbours": nearest.astype(kind).ravel(), "n_neighbours": k}
         if self.density is not None:
             shade = np.log1p(self.density[::-1])  # the first row of a picture is the highest
             result["density"] = np.round(shade / max(float(shade.max()), 1e-12) * 255).astype("u1").ravel()
         return result
-
-    def nearest(self, X: FloatArray, progress: ProgressCallback | None = None) -> Int64Array:
-        """Return the nodes of the map that are nearest to each by cosine, (k, 5), as positions in ``rows``."""
-        n = len(self.rows)
-        k = min(NEIGHBOURS, n - 1)
-        if k < 1:
-            return np.empty((n, 0), dtype=np.int64)
-        return nearest(X, k, progress=lambda done: report(progress, "neighbours", done, n))
 
 
 def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: ProgressCallback | None = None) -> NodeMap:
@@ -145,48 +145,43 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
     """
     X = job.embedding
     n = len(X)
-    ids = _ids(job, n)
+    ids: AnyArray | None = job_ids(job, n)
+    if ids is not None and ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(n)):
+        ids = None
     labels = None if options.colour is None else read_labels(options.colour, np.arange(n) if ids is None else ids)
-    limit = min(options.limit, _fitting(ids, n), _UMAP if options.umap else n)
+    limit = min(options.limit, _page_capacity(ids, n), _UMAP if options.umap else n)
     rows = sample_rows(n, limit, seed=options.seed)
     drawn = np.asarray(X[rows], dtype=np.float64)
     report(progress, "map", 0, 1)
-    density = None
+    plane = None
     if options.umap and n > 2:
-        points = umap_points(drawn, seed=options.seed)
+        points = _umap_points(drawn, seed=options.seed)
         method = "Places are by UMAP: what is near is similar, and far distances mean little."
     else:
         plane = principal_plane(X, seed=options.seed)
         points = plane(drawn)
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
-    home, copies = _patches(job, rows)
+    home, copies = _patches_of_nodes(job, rows)
     colourings = [] if labels is None else [coloured(labels.name, labels.values[rows], absent=f"no {labels.name}")]
-    colourings += _classes(job, rows)
+    if job.graph is not None and job.graph.labels is not None:
+        colourings.append(by_class("class", np.asarray(job.graph.labels)[rows], absent="no class"))
     n_patches = int(home.max(initial=-1)) + 1
     if n_patches > 1:
         names = tuple(f"patch {k}" for k in range(n_patches))
         colourings.append(Colouring("patch", home, names, absent="unknown"))
-        errors = _errors(job, rows, drawn, progress)
+        errors = _alignment_errors(job, rows, drawn, progress)
         colourings.append(by_number("alignment error", errors, absent="in one patch only"))
     if not colourings:
         colourings = [Colouring("node", np.zeros(len(rows), dtype=np.int64), ("all nodes",))]
     result = NodeMap(rows, points, None if ids is None else ids[rows], n, tuple(colourings), copies, method)
-    if result.is_sample and not options.umap:
-        density = _density(X, plane, result.square)
+    if result.is_sample and plane is not None and not options.umap:
+        result = replace(result, density=_density(X, plane, result.square))
     report(progress, "map", 1, 1)
-    return NodeMap(rows, points, result.ids, n, tuple(colourings), copies, method, density)
+    return result
 
 
-def _ids(job: Job, n_nodes: int) -> AnyArray | None:
-    """Return the ids of all nodes, or None where they are the numbers of the rows."""
-    ids = job_ids(job, n_nodes)
-    if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(n_nodes)):
-        return None
-    return ids
-
-
-def _fitting(ids: AnyArray | None, n: int) -> int:
-    """Return how many nodes a page can have: long ids leave room for fewer."""
+def _page_capacity(ids: AnyArray | None, n: int) -> int:
+    """Return how many nodes fit on a page; long ids leave room for fewer."""
     length = 0.0
     if ids is not None and n:
         some = ids[sample_rows(n, 1000)].tolist()
@@ -195,28 +190,20 @@ def _fitting(ids: AnyArray | None, n: int) -> int:
     return max(1000, int(_BYTES / ((4 * 2 + 2 + NEIGHBOURS * 4) * 4 / 3 + length)))
 
 
-def _classes(job: Job, rows: Int64Array) -> list[Colouring]:
-    labels = None if job.graph is None else job.graph.labels
-    if labels is None:
-        return []
-    return [by_class("class", np.asarray(labels)[rows], absent="no class")]
-
-
-def _patches(job: Job, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the patch that each node was cut into first, and the number of patches that it is in."""
+def _patches_of_nodes(job: Job, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the patch whose cluster contains each node (else its first patch), and the number of its patches."""
     sets = job.patch_graph.node_sets
     home, copies = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     clusters = _clusters(job, len(sets))
     for k, nodes in enumerate(sets):
-        at, _ = _shared(rows, np.asarray(nodes))
-        copies[at] += 1
-        mine = at[home[at] < 0] if clusters is None else at[clusters[rows[at]] == k]
-        home[mine] = k
+        places, _ = _common_places(rows, np.asarray(nodes))
+        copies[places] += 1
+        home[places[home[places] < 0] if clusters is None else places[clusters[rows[places]] == k]] = k
     return home, copies
 
 
 def _clusters(job: Job, n_patches: int) -> AnyArray | None:
-    """Return the cluster of each node, which has the number of the patch that it was enlarged to."""
+    """Return the cluster of each node; patch k is cluster k, enlarged."""
     try:
         labels = job.store["labels"].arrays["labels"]
     except (KeyError, FormatError):
@@ -224,26 +211,26 @@ def _clusters(job: Job, n_patches: int) -> AnyArray | None:
     return labels if len(labels) == job.patch_graph.n_nodes and labels.max(initial=0) < n_patches else None
 
 
-def _shared(rows: Int64Array, nodes: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return where ascending ``nodes`` lie in ascending ``rows``: positions in the one and in the other."""
-    at = np.minimum(np.searchsorted(rows, nodes), len(rows) - 1)
-    inside = np.flatnonzero(rows[at] == nodes)
-    return at[inside], inside
+def _common_places(rows: Int64Array, nodes: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the positions of the nodes that both have, in ascending ``rows`` and in ascending ``nodes``."""
+    places = np.minimum(np.searchsorted(rows, nodes), len(rows) - 1)
+    inside = np.flatnonzero(rows[places] == nodes)
+    return places[inside], inside
 
 
-def _errors(job: Job, rows: Int64Array, X: Float64Array, progress: ProgressCallback | None) -> Float64Array:
-    """Return how far the aligned patches of each node lie from its place, in units of the spread of the embedding.
+def _alignment_errors(job: Job, rows: Int64Array, X: Float64Array, progress: ProgressCallback | None) -> Float64Array:
+    """Return the root mean square distance of each node's aligned patches from its position, relative to the spread.
 
-    That is the root mean square over the patches; NaN for nodes in one patch only.
+    NaN for nodes in one patch only.
     """
     patches, alignment = job.patches, job.alignment
     squares, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     for k in range(len(patches)):
         patch = patches[k]
-        at, inside = _shared(rows, np.asarray(patch.nodes))
-        gap = alignment.apply(k, patch.coordinates[inside]) - X[at]
-        squares[at] += (gap**2).sum(axis=1)
-        counts[at] += 1
+        places, inside = _common_places(rows, np.asarray(patch.nodes))
+        gap = alignment.apply(k, patch.coordinates[inside]) - X[places]
+        squares[places] += (gap**2).sum(axis=1)
+        counts[places] += 1
         report(progress, "alignment errors", k + 1, len(patches))
     spread = float(np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean()))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -251,12 +238,113 @@ def _errors(job: Job, rows: Int64Array, X: Float64Array, progress: ProgressCallb
 
 
 def _density(X: FloatArray, plane: Plane, square: tuple[Float64Array, float]) -> Float64Array:
-    """Count all nodes, or many of them, in squares, (g, g); the first row is the lowest."""
+    """Count all nodes, or about two million of them, in square cells, (g, g); the first row is the lowest."""
     corner, side = square
     counts = np.zeros((_GRID, _GRID))
-    for block in blocks(X, _SHADED):
-        places = (plane(block) - corner) / side * _GRID
+    for start in range(0, len(X), _BLOCK)[:: max(1, -(-len(X) // _SHADED))]:
+        places = (plane(X[start : start + _BLOCK]) - corner) / side * _GRID
         inside = ((places >= 0) & (places < _GRID)).all(axis=1)
         x, y = places[inside].astype(np.int64).T
         counts += np.bincount(y * _GRID + x, minlength=_GRID**2).reshape(_GRID, _GRID)
     return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """The plane of two principal components: its centre (d,), orthonormal axes (d, 2) and share of the variance.
+
+    In one dimension the second axis is 0.
+    """
+
+    centre: Float64Array
+    axes: Float64Array
+    share: float
+
+    def __call__(self, X: npt.ArrayLike) -> Float64Array:
+        """Project ``X (r, d)`` onto the plane, (r, 2)."""
+        with one_blas_thread():
+            return np.asarray((np.asarray(X, dtype=np.float64) - self.centre) @ self.axes)
+
+
+def sample_rows(n: int, limit: int, *, seed: int = 0) -> Int64Array:
+    """Return all n row numbers, or a random sample of ``limit``, ascending.
+
+    Examples
+    --------
+    >>> sample_rows(3, 5).tolist(), len(sample_rows(1000, 5))
+    ([0, 1, 2], 5)
+    """
+    if n <= limit:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, limit, replace=False, shuffle=False)).astype(np.int64)
+
+
+def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
+    """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows.
+
+    The largest coordinate of each axis is positive: the same embedding gives the same picture.
+
+    Examples
+    --------
+    >>> plane = principal_plane(np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [2.0, 1.0, 1.0]]))
+    >>> round(plane.share, 6)
+    1.0
+    """
+    rows = np.asarray(X[sample_rows(len(X), _FITTED, seed=seed)], dtype=np.float64)
+    centre = rows.mean(axis=0)
+    with one_blas_thread():
+        variances, directions = np.linalg.eigh((rows - centre).T @ (rows - centre))
+    axes = np.zeros((X.shape[1], 2))
+    leading = directions[:, ::-1][:, :2]
+    signs = np.sign(leading[np.abs(leading).argmax(axis=0), np.arange(leading.shape[1])])
+    axes[:, : leading.shape[1]] = leading * signs
+    total = float(variances.sum())
+    return Plane(centre, axes, float(variances[-2:].sum() / total) if total > 0 else 1.0)
+
+
+def _umap_points(X: FloatArray, *, seed: int) -> Float64Array:
+    """Place ``X (r, d)`` in the plane by UMAP, (r, 2)."""
+    try:
+        import umap
+    except ImportError:
+        raise MissingExtraError("a map by UMAP", "viz") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # umap warns that a seed prevents the use of threads
+        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=seed)
+        return np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float64)
+
+
+def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | None = None) -> Int64Array:
+    """Return the k other rows with the largest cosine to each row of ``X (n, d)``, most similar first, (n, k).
+
+    The maximum of every group of rows comes first; the k largest cosines lie in the k groups with the largest maxima.
+
+    Examples
+    --------
+    >>> nearest_rows(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1).ravel().tolist()
+    [1, 0, 1]
+    """
+    n = len(X)
+    lengths = np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    unit = (np.asarray(X) / lengths).astype(np.float32)
+    n_groups = max(k, -(-n // 64))
+    size = -(-n // n_groups)
+    padded = np.zeros((n_groups * size, unit.shape[1]), dtype=np.float32)
+    padded[:n] = unit
+    result = np.empty((n, k), dtype=np.int64)
+    step = max(1, _COMPARED // len(padded))
+    for start in range(0, n, step):
+        rows = np.arange(start, min(start + step, n))
+        similar = unit[rows] @ padded.T
+        similar[:, n:] = -np.inf
+        similar[np.arange(len(rows)), rows] = -np.inf
+        # Group g has the rows g, g + n_groups, g + 2 n_groups, …
+        best = similar.reshape(len(rows), size, n_groups).max(axis=1)
+        groups = np.argpartition(-best, min(k, n_groups) - 1, axis=1)[:, :k]
+        candidates = (groups[:, :, None] + n_groups * np.arange(size)).reshape(len(rows), -1)
+        values = np.take_along_axis(similar, candidates, axis=1)
+        order = np.lexsort((candidates, -values), axis=1)[:, :k]
+        result[rows] = np.take_along_axis(candidates, order, axis=1)
+        if progress is not None:
+            progress(int(rows[-1]) + 1)
+    return result

@@ -1,4 +1,4 @@
-"""One self-contained page: the shared design, the parts of one kind of page, and its data inside."""
+"""One self-contained HTML page: the shared design, the parts of one kind of page, and its data."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ img-src data: blob:; script-src 'sha256-{digest}'">
 
 
 def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], parts: Sequence[str] = ()) -> str:
-    """Return one kind of page with its data, as HTML that needs nothing else: no file, no network.
+    """Return one kind of page with its data, as HTML that needs no other file and no network.
 
-    Text in ``data`` cannot become markup or a script: it is JSON in which no ``<`` is left, the scripts only ever make
-    text nodes of it, and the page allows its browser no script but the one whose SHA-256 it names, and no request.
+    Text in ``data`` cannot become markup or a script: it is JSON without any ``<``, the scripts only make text nodes
+    of it, and the page allows the browser one script, named by its SHA-256, and no request.
 
     Parameters
     ----------
     kind : str or path
-        The page is made of ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or where the path
-        says, and of the shared ``page.css`` and ``page.js``.
+        ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or elsewhere, are combined with the
+        shared ``page.css`` and ``page.js``.
     title : str
     data : mapping
-        Plain values and arrays of one dimension; the scripts find them in ``Page.data``. Numbers that are not finite
-        become null. Arrays of unsigned bytes, 16-bit and 32-bit numbers and single floats become typed arrays.
+        Plain values and one-dimensional arrays; scripts read them from ``Page.data``. Numbers that are not finite
+        become null. Arrays of u1, u2, u4, i4 and f4 become typed arrays.
     parts : sequence of str
-        Other scripts of this folder that the page uses, such as ``scatter.js``.
+        Other scripts of this folder, such as ``scatter.js``.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], par
     (False, 2)
     """
     script = "\n".join(_read(name) for name in ("page.js", *parts, f"{kind}.js"))
-    # The digest is that of the text between the tags, which must not be able to end them.
+    # The digest covers the text between the script tags.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _PAGE.format(
@@ -86,7 +86,7 @@ def _read(name: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON can hold it: arrays as text in base 64, null for numbers that are not finite."""
+    """Return a value that JSON can represent: arrays in base 64, null for numbers that are not finite."""
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, np.generic):
@@ -96,7 +96,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str):
-        # A lone surrogate, as a damaged file may have, cannot be written as UTF-8.
+        # A lone surrogate from a damaged file cannot be written as UTF-8.
         return value.encode("utf-8", "replace").decode() if not value.isascii() else value
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]

@@ -22,7 +22,7 @@ from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError
 from graphquilt.evaluate import procrustes_error
 from graphquilt.patches import Patch
-from graphquilt.report.drawing import new_figure
+from graphquilt.report import new_figure
 from graphquilt.testing import patchwork
 
 __all__ = ["demo", "draw_stages", "quilt_demo"]
@@ -66,7 +66,7 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
 
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
     from graphquilt.jobs import Job
-    from graphquilt.report.job_report import write_job_report
+    from graphquilt.report import write_job_report
     from graphquilt.cli.demo.digits import PATCHES, TITLES, digits_demo
 
     with watching() as progress, workers.executor(PATCHES) as pool:

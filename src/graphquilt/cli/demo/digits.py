@@ -18,7 +18,7 @@ from graphquilt.embedders import VGAE
 from graphquilt.errors import MissingExtraError
 from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.graph import Graph
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, keep_routes
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, record_evaluation
 from graphquilt.kernels import one_thread
 from graphquilt.jobs import Cutting, Recipe, embed_patches
 from graphquilt.progress import ProgressCallback, report
@@ -94,8 +94,8 @@ def digits_demo(
     with one_thread():
         options = EvaluationOptions(seed=seed)
         routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
-        keep_routes(job, {"l2g" if route == "stitched" else route: value for route, value in routes.items()})
         measured = {route: asdict(value) for route, value in routes.items()}
+        record_evaluation(job, {"routes": {"l2g" if name == "stitched" else name: measured[name] for name in measured}})
         _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
     stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
     figures = {

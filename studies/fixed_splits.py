@@ -9,8 +9,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.evaluate.checks import checked_labels
-from graphquilt.evaluate.classify import Split
+from graphquilt.evaluate import Split
+from graphquilt.evaluate.positions import checked_labels
 from graphquilt.files import load_arrays, map_array
 from graphquilt.graph.reading.pickles import load_torch
 from graphquilt.graph.reading.text_files import text_lines
@@ -73,7 +73,7 @@ def _numbers(path: Path) -> AnyArray:
     numbers = []
     for line, text in text_lines(path):
         if not (text.isascii() and text.strip().isdigit() and len(text.strip()) < 19):
-            raise FormatError(f"{path}, line {line}: wanted is the number of a node, not {text[:40]!r}.")
+            raise FormatError(f"{path}, line {line}: expected a node number, not {text[:40]!r}.")
         numbers.append(int(text))
     return np.array(numbers, dtype=np.int64)
 
@@ -92,7 +92,7 @@ def split_by_years(years: AnyArray, labels: AnyArray, until: tuple[int, int]) ->
     Parameters
     ----------
     years : int array (n,)
-        Read in blocks, so that it may be a memory map.
+        Read in blocks; it may be a memory map.
     labels : array (n,)
         Classes; negative or NaN for nodes without one.
     until : (first, second)

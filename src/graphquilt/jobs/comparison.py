@@ -1,4 +1,4 @@
-"""How much quality local training, averaging and alignment each lose against full training or against one encoder."""
+"""Compare routes to an embedding, and attribute the loss against full training to training, averaging and alignment."""
 
 from __future__ import annotations
 
@@ -15,35 +15,88 @@ from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.embedders.shared_start import agree, shares_start
 from graphquilt.errors import InputError
-from graphquilt.evaluate.checks import checked_embedding
-from graphquilt.evaluate.routes import EvaluationOptions, Quality, quality
+from graphquilt.evaluate import EvaluationOptions, Quality, quality
+from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 
-__all__ = ["Diagnosis", "diagnose", "one_encoder"]
+__all__ = ["Comparison", "Diagnosis", "compare", "diagnose", "one_encoder"]
+
+
+class Comparison(dict[str, Quality]):
+    """The quality of each route: ``full`` (if given), ``l2g`` and ``no-trans``."""
+
+    def __str__(self) -> str:
+        lines = ["| route | AUC | accuracy |", "| --- | --- | --- |"]
+        for route, scores in self.items():
+            accuracy = "–" if scores.accuracy is None else f"{scores.accuracy:.3f} ± {scores.accuracy_std:.3f}"
+            lines.append(f"| {route} | {scores.auc:.3f} | {accuracy} |")
+        return "\n".join(lines)
+
+
+def compare(
+    graph: Graph,
+    patches: Sequence[PatchLike],
+    alignment: Alignment,
+    *,
+    weights: Sequence[npt.ArrayLike] | None = None,
+    full: npt.ArrayLike | None = None,
+    options: EvaluationOptions = EvaluationOptions(),
+) -> Comparison:
+    """Measure the patches aligned (``l2g``) and unaligned (``no-trans``), and one embedding of the whole graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        With labels, accuracy is measured too.
+    patches : sequence of Patch or (nodes, coordinates) pairs
+    alignment : Alignment
+    weights : sequence of p arrays (k_i,), optional
+        Weights of the rows in the centroid, for aligned and unaligned patches.
+    full : array (n, d), optional
+        An embedding of the whole graph by the same method.
+    options : EvaluationOptions
+        All routes are measured on the same non-edges and splits.
+    """
+    identity = Alignment.identity(len(patches), alignment.dim)
+    embeddings = {} if full is None else {"full": np.asanyarray(full)}
+    embeddings["l2g"] = centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
+    embeddings["no-trans"] = centroid(patches, identity, n_nodes=graph.n_nodes, weights=weights)
+    return Comparison({route: quality(X, graph, options=options) for route, X in embeddings.items()})
+
+
+_ADVICE = {
+    "local training": "Local training loses most: make patches larger, or average runs (--runs 6).",
+    "averaging": "Averaging loses most: weight rows by coverage (stitch --coverage 2).",
+    "alignment": "Alignment loses most: refine it (stitch --refine 3), or cut with larger overlaps or a higher degree.",
+    "shared": (
+        "The encoder of one patch is better than all patches together: they learn well, but each in its own frame. "
+        "Give them a shared start (see docs/embedders.md)."
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """The quality of four embeddings of one graph, each one step further from full training than the one before.
 
-    Its text explains what each step loses.
+    Printed, it explains what each step loses.
 
     Attributes
     ----------
     full : Quality or None
-        One embedding of the whole graph, where there is one.
+        One embedding of the whole graph, if given.
     local : Quality
-        Each node as in the one patch that contains most of its edges, where every patch is moved onto the reference
-        separately. The reference is full training, or the stitched embedding where there is no full training.
+        Each node as in the patch that contains most of its edges, where every patch is moved onto the reference
+        separately. The reference is full training or, without it, the stitched embedding.
     averaged : Quality
         The average of all patches of each node, moved onto the reference in the same way.
     stitched : Quality
         The embedding after alignment and averaging.
     shared : Quality or None
-        The whole graph embedded by one encoder, where there is one; see :func:`one_encoder`. It needs no alignment.
-        Where it is better than the stitched embedding, the patches learn well but disagree.
+        The whole graph embedded by one encoder, if given; see :func:`one_encoder`. It needs no alignment. If it is
+        better than the stitched embedding, the patches learn well but disagree.
     """
 
     full: Quality | None
@@ -54,7 +107,7 @@ class Diagnosis:
 
     @property
     def measure(self) -> str:
-        """The name of the compared measure: accuracy where there are labels, otherwise AUC."""
+        """The measure that is compared: accuracy if there are labels, otherwise AUC."""
         return "AUC" if self.stitched.accuracy is None else "accuracy"
 
     @property
@@ -85,7 +138,7 @@ class Diagnosis:
                 f"{'above' if gain >= 0 else 'below'} the stitched embedding."
             )
             if gain >= least:
-                lines.append(_SHARED)
+                lines.append(_ADVICE["shared"])
         worst = max(self.losses, key=lambda name: self.losses[name])
         if self.losses[worst] * scale >= least:
             lines.append(_ADVICE[worst])
@@ -94,19 +147,6 @@ class Diagnosis:
 
 def _value(scores: Quality) -> float:
     return scores.auc if scores.accuracy is None else scores.accuracy
-
-
-_ADVICE = {
-    "local training": "Local training loses most: make patches larger, or average runs (--runs 6).",
-    "averaging": "Averaging loses most: weight rows by coverage (align --coverage 2).",
-    "alignment": "Alignment loses most: refine it (align --refine 3), or cut with larger overlaps or a higher degree.",
-}
-
-
-_SHARED = (
-    "The encoder of one patch is better than all patches together: they learn well, but each in a frame of its own. "
-    "Give them a shared start (see docs/embedders.md)."
-)
 
 
 def diagnose(
@@ -120,16 +160,16 @@ def diagnose(
     shared: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Diagnosis:
-    """Compute how much quality is lost in local training, in averaging and in alignment, and what one encoder gives.
+    """Measure how much local training, averaging and alignment each lose, and what one encoder gives.
 
     Parameters
     ----------
     graph, patches, alignment, weights, options
-        See :func:`compare_routes`. Where several runs embedded a patch, the first run is the patch alone.
+        See :func:`compare`. If a patch was embedded in several runs, the first run represents it.
     X : array (n, d), optional
         The stitched embedding; by default the centroid.
     full : array (n, d), optional
-        An embedding of the whole graph by the same method. Without it the loss of local training is not known.
+        An embedding of the whole graph by the same method. Without it the loss of local training is unknown.
     shared : array (n, d), optional
         The whole graph embedded by one encoder that was trained on a part of it; see :func:`one_encoder`.
     """
@@ -137,7 +177,9 @@ def diagnose(
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
     reference = stitched if full is None else checked_embedding(full, n)
     if reference.shape != stitched.shape:
-        raise InputError(f"the full embedding is {reference.shape} and the stitched one {stitched.shape}.")
+        raise InputError(
+            f"the full embedding has shape {reference.shape} and the stitched one {stitched.shape}; they must be equal."
+        )
     rescaled = bool(np.any(alignment.scales != alignment.scales[0]))
     identity = Alignment.identity(len(patches), alignment.dim)
     onto_reference = lay_onto(patches, identity, reference, motions=Motions(scale=rescaled))
@@ -153,22 +195,10 @@ def diagnose(
 
 
 def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed: int) -> FloatArray | None:
-    """Train on one part of a graph, and embed the whole graph by the encoder that results, (n, d).
+    """Train on ``nodes``, one part of a graph, and embed the whole graph by the resulting encoder, (n, d).
 
-    An embedder whose ``fit`` has no encoder, but that has a shared start, gets the start of the part.
-
-    Parameters
-    ----------
-    graph : Graph
-    nodes : int array (k,)
-        The part to train on: a patch, or a sample.
-    embedder : Embedder
-    seed : int
-
-    Returns
-    -------
-    float array (n, d) or None
-        None where the embedder has neither, or where its encoder cannot embed nodes that it has not seen.
+    An embedder with a shared start but without an encoder gets the start of the part. The result is None if the
+    embedder has neither, or if its encoder cannot embed nodes that it has not seen.
     """
     part = graph.subgraph(nodes)
     try:
@@ -178,7 +208,7 @@ def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed:
         if not shares_start(embedder, part):
             return None
         return checked_fit(agree(embedder, [(part, None)], seed), graph, seed).embedding
-    except InputError:  # as of an encoder that knows only the nodes it was trained on
+    except InputError:  # raised by an encoder that knows only the nodes it was trained on
         return None
 
 

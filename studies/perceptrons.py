@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,17 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import FormatError, InputError, needs_extra
-from graphquilt.evaluate.checks import checked_labels
-from graphquilt.evaluate.classify import Split
+from graphquilt.errors import FormatError, InputError, JobError, needs_extra
+from graphquilt.evaluate import Split
+from graphquilt.evaluate.positions import checked_labels
 from graphquilt.files import explained, write_text
 from graphquilt.files.checksums import read_sealed, sealed_text
+from graphquilt.jobs import Job, record_evaluation
+from graphquilt.jobs.store import store_folder
 from graphquilt.progress import ProgressCallback, report
+from studies.fixed_splits import fixed_split
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Grid", "GridResult", "Perceptron", "mlp_grid"]
+__all__ = ["Grid", "GridResult", "Perceptron", "classify_job", "mlp_grid"]
 
 _MEASURED = ("validation_loss", "validation_accuracy", "epochs")
 
@@ -91,7 +94,7 @@ def mlp_grid(
     Parameters
     ----------
     X : array (n, d)
-        Only the rows of one batch are read at a time, so that a memory map of any size can be used.
+        Only the rows of one batch are read at a time; a memory map may be of any size.
     y : int array (n,)
         Classes; nodes with -1 are left out. Of a memory map only the nodes of the split are read.
     split : Split
@@ -102,7 +105,7 @@ def mlp_grid(
     device : str
         The device of torch, such as ``cuda``.
     keep : path, optional
-        A JSON file for the perceptrons that are trained: with the same file, a grid that was stopped goes on.
+        A JSON file for the perceptrons that are trained: a grid that was stopped resumes from it.
     progress : callable, optional
 
     Examples
@@ -143,6 +146,44 @@ def mlp_grid(
     if best is None:
         raise InputError(f"none of {len(settings)} perceptrons has a finite validation loss; lower the learning rates.")
     return GridResult(*best, tuple(trials))
+
+
+def classify_job(
+    job: Job,
+    parts: Mapping[str, Int64Array],
+    *,
+    labels: AnyArray | None = None,
+    grid: Grid | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> GridResult:
+    """Train the grid on the embedding of a job, and record the result in the job; a job in a folder can be resumed.
+
+    Parameters
+    ----------
+    job : Job
+    parts : mapping of str to int array
+        Nodes for ``train``, ``valid`` and perhaps ``test``, by their ids in the files of the graph if these are
+        integers; see :func:`fixed_split`.
+    labels : array (n,), optional
+        A class for each node; by default those of the graph.
+    grid : Grid, optional
+    seed : int
+    progress : callable, optional
+    """
+    X, graph = job.embedding, job.graph
+    labels = graph.labels if labels is None and graph is not None else labels
+    if labels is None:
+        raise JobError(f"the graph of {job.name} has no labels; give them.")
+    ids = None if graph is None else graph.node_ids
+    if ids is not None and ids.dtype.kind in "iu":
+        parts = {name: np.flatnonzero(np.isin(ids, nodes)) for name, nodes in parts.items()}
+    split = fixed_split(parts, labels, seed=seed)
+    folder = store_folder(job.store)
+    keep = None if folder is None else folder / "perceptrons.json"
+    result = mlp_grid(X, labels, split, seed=seed, grid=grid, keep=keep, progress=progress)
+    record_evaluation(job, {"mlp": {"accuracy": result.accuracy, "perceptron": asdict(result.best)}})
+    return result
 
 
 @dataclass(frozen=True, eq=False)

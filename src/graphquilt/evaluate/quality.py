@@ -1,0 +1,76 @@
+"""The quality of one embedding: how well it reconstructs the edges, and how well it separates the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from graphquilt.evaluate.classification import Classifier, InvariantLogistic, classification_accuracy
+from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
+from graphquilt.graph import Graph
+
+__all__ = ["EvaluationOptions", "Quality", "quality"]
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How the quality of an embedding is measured.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of the non-edges, the sample of edges and the splits.
+    splits : int
+        Number of random splits of the classification.
+    max_edges : int, optional
+    score : callable
+        See :func:`reconstruction_auc` for both.
+    classifier : callable or None
+        See :func:`classification_accuracy`. None measures links only.
+    """
+
+    seed: int = 0
+    splits: int = 50
+    max_edges: int | None = None
+    score: Score = inner_product
+    classifier: Classifier | None = InvariantLogistic()
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The quality of one embedding.
+
+    Attributes
+    ----------
+    auc : float
+        Reconstruction AUC.
+    accuracy, accuracy_std : float or None
+        Mean and standard deviation of the accuracy over splits; None without labels.
+    """
+
+    auc: float
+    accuracy: float | None = None
+    accuracy_std: float | None = None
+
+
+def quality(X: npt.ArrayLike, graph: Graph, *, options: EvaluationOptions = EvaluationOptions()) -> Quality:
+    """Return the reconstruction AUC of an embedding ``X (n, d)`` and, if the graph has labels, its accuracy.
+
+    Classes with too few nodes to learn from are left out of the accuracy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from graphquilt.datasets import load_dataset
+    >>> blocks = load_dataset("blocks")
+    >>> round(quality(np.eye(6)[blocks.labels], blocks, options=EvaluationOptions(splits=2)).auc, 2)
+    0.75
+    """
+    auc = reconstruction_auc(X, graph, seed=options.seed, max_edges=options.max_edges, score=options.score)
+    if graph.labels is None or options.classifier is None:
+        return Quality(auc)
+    accuracy = classification_accuracy(
+        X, graph.labels, splits=options.splits, seed=options.seed, classifier=options.classifier, skip_small=True
+    )
+    return Quality(auc, float(accuracy.mean()), float(accuracy.std()))
