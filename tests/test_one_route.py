@@ -176,7 +176,7 @@ def test_the_unrolled_block_of_the_readme_gives_the_same_bits(graph, edges, tmp_
     os.chdir(edges.parent)
     try:
         names = {}
-        exec(block.replace("dim=64", "dim=3").replace("Propagation(64)", "Propagation(3)"), names)
+        exec(block, names)
     finally:
         os.chdir(folder)
     assert np.array_equal(names["result"].embedding, names["X"])
