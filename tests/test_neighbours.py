@@ -175,8 +175,8 @@ def test_exports_are_the_same_in_any_blocks(job, tmp_path, rows, monkeypatch):
 
 
 def test_an_export_says_which_endings_and_digits_there_are(job, tmp_path):
-    with pytest.raises(InputError, match=r"has no ending that says its format. Add \.npy, .* or .*: npy, parquet"):
+    with pytest.raises(InputError, match=r"has no suffix\. Add \.npy, .* or .*: npy, parquet"):
         export_embedding(job, tmp_path / "x")
-    with pytest.raises(InputError, match="word2vec text has 6 digits of each number"):
+    with pytest.raises(InputError, match="word2vec text has only 6 digits"):
         export_embedding(job, tmp_path / "x.vec", dtype="float64")
     assert not list(tmp_path.glob("x*"))

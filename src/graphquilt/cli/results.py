@@ -16,7 +16,7 @@ from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, Re
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job, JobStatus, Plan
+    from graphquilt.jobs import Job, JobStatus
     from graphquilt.report.node_map import MapOptions
 
 
@@ -291,12 +291,30 @@ def plan(
     graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
     from graphquilt.errors import InputError
+    from graphquilt.jobs import Job, Sizes, plan_job, plan_sizes
+    from graphquilt.jobs.cutting import default_patches
 
     if (job is None) == (sizes.nodes is None):
         raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
-    estimate, n_workers = (
-        _plan_sizes(sizes, embedder, recipe, workers) if job is None else _plan_job(job, embedder, recipe, workers)
-    )
+    if job is None:
+        settings = job_settings({}, embedder=embedder, recipe=recipe)
+        n_patches = sizes.patches or default_patches(sizes.nodes or 1)
+        n_workers = workers.count(settings.recipe.runs * n_patches)
+        future = Sizes(
+            n_nodes=sizes.nodes or 1,
+            n_edges=sizes.edges,
+            n_features=sizes.features,
+            n_patches=n_patches,
+            dim=settings.dim,
+        )
+        estimate = plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
+    else:
+        opened = Job.open(job)
+        settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
+        settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
+        n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
+        with watching() as progress:
+            estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return
@@ -307,26 +325,3 @@ def plan(
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)
-
-
-def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
-    from graphquilt.jobs import Job, plan_job
-
-    opened = Job.open(job)
-    settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
-    settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
-    n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
-    with watching() as progress:
-        return plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress), n_workers
-
-
-def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
-    from graphquilt.jobs import Sizes, plan_sizes
-    from graphquilt.jobs.cutting import default_patches
-
-    settings = job_settings({}, embedder=embedder, recipe=recipe)
-    nodes = flags.nodes or 1
-    n_patches = flags.patches or default_patches(nodes)
-    sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
-    n_workers = workers.count(settings.recipe.runs * n_patches)
-    return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers
