@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -40,14 +40,11 @@ def inspect(
         _follow(Job.open(job))
     opened = Job.open(job)
     status = job_status(opened, verify=verify)
-    damaged = bool(status.damaged)
-    if output.json:
-        show(asdict(status), as_json=True)
-    elif all:
-        _show_status(asdict(status))
+    if output.json or all:
+        show(asdict(status), as_json=output.json)
     else:
         _show_screen(status, opened)
-    if damaged:
+    if status.damaged:
         raise SystemExit(1)
 
 
@@ -90,9 +87,12 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
-    for sentence in _verdict(status.fit) or [_unfinished(status)]:
-        print(textwrap.fill(sentence, 80))
     settings, patches = job.settings, status.patches or {}
+    state = (
+        f"{status.embedded} of {status.wanted} patches are embedded" if patches else "the graph is not cut into patches"
+    )
+    for sentence in _verdict(status.fit) or [f"No verdict yet: {state}."]:
+        print(textwrap.fill(sentence, 80))
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
     origin = "from memory" if path is None else f"from {short_path(path)}"
@@ -126,29 +126,10 @@ def _verdict(fit: list[str]) -> list[str]:
     return fit[1:2] + unsure + patches[:1] or fit[:1]
 
 
-def _unfinished(status: JobStatus) -> str:
-    if status.patches is None:
-        return "No verdict yet: the graph is not cut into patches."
-    return f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."
-
-
 def _short_name(embedder: object) -> str:
     one = embedder[0] if isinstance(embedder, list) else embedder
     name = str(one.get("name")).removeprefix("graphquilt.") if isinstance(one, dict) else str(one)
     return f"{len(embedder)} of {name} and others" if isinstance(embedder, list) else name
-
-
-def _show_status(status: dict[str, Any]) -> None:
-    status["embedded"] = f"{status['embedded']} of {status.pop('wanted')} patches"
-    records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
-    for record in (records["labels"], records["patch_graph"]):
-        if isinstance(record, dict):  # the settings have these too
-            record.pop("cutting", None)
-            record.pop("seed", None)
-    for name in ("damaged", "unverified"):
-        if status[name] is None:
-            del status[name]
-    show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)
 
 
 @app.command(help_epilogue="Example: graphquilt export job embedding.parquet")
