@@ -124,7 +124,9 @@ def test_inspect_and_evaluate(job, command, study, tmp_path):
     measured = json.loads((job / "evaluation.json").read_text())["parameters"]
     assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
     assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept
-    assert command("inspect", job, "--all")[1].count("not yet") == 3  # survey, clusters, choice
+    records = json.loads(command("inspect", job, "--json")[1])["records"]
+    assert [name for name, record in records.items() if record is None] == ["choice", "clusters", "survey"]
+    assert len(command("inspect", job, "--all")[1].splitlines()) > 24
 
 
 def test_an_evaluation_of_an_earlier_embedding_is_reported(job, command, tmp_path):

@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from inspect import ismodule
 from itertools import chain
 from pathlib import Path
 
@@ -162,6 +163,16 @@ def test_public_names_exist():
 def test_public_modules_are_there_without_an_import():
     command = "import graphquilt as gq; gq.testing.quilt, gq.testing.check_store, gq.datasets"
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_the_reference_lists_every_public_name():
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^::: (\S+)$", page, re.M)
+    modules = [
+        importlib.import_module(name) for name in listed if name.removeprefix("graphquilt.") in graphquilt.__all__
+    ]
+    names = {name.rpartition(".")[2] for name in listed} | {name for module in modules for name in vars(module)}
+    assert not [name for name in graphquilt.__all__ if name not in names and not ismodule(getattr(graphquilt, name))]
 
 
 def test_no_module_has_the_name_of_a_public_name():

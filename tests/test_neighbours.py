@@ -84,8 +84,8 @@ def test_a_wrong_question_says_what_is_right(job, options, message):
 @pytest.mark.parametrize(
     ("ids", "node", "message"),
     [
-        (None, 9, "node 9 does not exist: the nodes are 0 to 3"),
-        ([10, 20, 30, 90], 29, "node 29 does not exist; the nearest ids are 10, 20, 30"),
+        (None, 9, "node 9 does not exist: the node ids are integers from 0 to 3; the nearest are 1, 2, 3"),
+        ([10, 20, 30, 90], 29, "node 29 does not exist: .*; the nearest are 10, 20, 30"),
         ([10, 20, 30, 90], "ann", "node 'ann' does not exist: the node ids are integers from 10 to 90"),
         ([10, 20], 10, r"ids must have shape \(4,\), one per row of the embedding, not \(2,\)"),
     ],
@@ -175,8 +175,8 @@ def test_exports_are_the_same_in_any_blocks(job, tmp_path, rows, monkeypatch):
 
 
 def test_an_export_says_which_endings_and_digits_there_are(job, tmp_path):
-    with pytest.raises(InputError, match=r"has no ending that says its format. Add \.npy, .* or .*: npy, parquet"):
+    with pytest.raises(InputError, match=r"has no suffix\. Add \.npy, .* or .*: npy, parquet"):
         export_embedding(job, tmp_path / "x")
-    with pytest.raises(InputError, match="word2vec text has 6 digits of each number"):
+    with pytest.raises(InputError, match="word2vec text has only 6 digits"):
         export_embedding(job, tmp_path / "x.vec", dtype="float64")
     assert not list(tmp_path.glob("x*"))

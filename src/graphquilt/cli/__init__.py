@@ -187,8 +187,8 @@ def _unreadable_name(name: str) -> str:
 def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Refuse fractions for flags that are integers, which cyclopts would round."""
     for argument in arguments:
-        kinds = get_args(argument.hint) or (argument.hint,)
-        for token in argument.tokens if int in kinds and float not in kinds else ():
+        kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
+        for token in argument.tokens if kinds == {int} else ():
             if not re.fullmatch(r"[+-]?\d+", str(token.value)):
                 raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from graphquilt.cli import app
+from graphquilt.cli.display import watching
 from graphquilt.cli.values import Output
-
-if TYPE_CHECKING:
-    from graphquilt.progress import Progress
 
 datasets_app = App(name="datasets", help="List, read and download data sets.")
 app.command(datasets_app)
@@ -62,9 +59,6 @@ def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> N
     """Download a data set into the folder and verify it."""
     from graphquilt.datasets import fetch_dataset
 
-    paths = [str(path) for path in fetch_dataset(name, data=data, progress=_report)]
+    with watching() as progress:
+        paths = [str(path) for path in fetch_dataset(name, data=data, progress=progress)]
     print(json.dumps(paths) if output.json else "\n".join(paths))
-
-
-def _report(event: Progress) -> None:
-    print(f"{event.stage}: {event.done} of {event.total}", file=sys.stderr)

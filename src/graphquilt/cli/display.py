@@ -6,10 +6,11 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
     from graphquilt.graph import Graph
@@ -81,7 +82,7 @@ def duration(seconds: float) -> str:
 class Watcher:
     """One line per stage: progress, time left, and the latest loss and epochs per second."""
 
-    def __init__(self, bars: Any) -> None:
+    def __init__(self, bars: Bars) -> None:
         self.bars = bars
         self.lines: dict[str, TaskID] = {}
         self.epochs = 0.0
@@ -106,7 +107,7 @@ class Watcher:
         return rate + (f"loss {event.values['loss']:.4g}" if "loss" in event.values else "")
 
 
-def show(result: dict[str, Any], *, as_json: bool) -> None:
+def show(result: Mapping[str, object], *, as_json: bool) -> None:
     """Print a result as JSON, or one line per entry."""
     if as_json:
         print(json.dumps(result, default=_plain))
@@ -115,7 +116,7 @@ def show(result: dict[str, Any], *, as_json: bool) -> None:
         print(line)
 
 
-def _lines(result: dict[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(result: Mapping[str, object], indent: str = "") -> Iterator[str]:
     width = max((len(name) for name in result), default=0)
     for name, value in result.items():
         words = _words(value)
@@ -129,7 +130,7 @@ def _lines(result: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name.replace('_', ' '):<{width}}  {words}".rstrip()
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, dict):
@@ -139,7 +140,7 @@ def _words(value: Any) -> str:
     return str(value) if value is not None and not isinstance(value, bool) else _WORDS[value]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 

@@ -27,32 +27,20 @@ from graphquilt.cli.values import (
 from graphquilt.cli.workers import Workers, shard_patches
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job
+    from graphquilt.jobs import DirectoryStore, Job, JobSettings
     from graphquilt.progress import ProgressCallback
 
-Strict = Annotated[
-    bool, Parameter(negative="", show_default=False, help="Exit with code 3 if the fit is bad or doubtful.")
-]
+Strict = Annotated[bool, Parameter(negative="", help="Exit with code 3 if the fit is bad or doubtful.")]
 Edges = Annotated[Path, Parameter(help="An edge list, or a graph folder.")]
 
 
 def _begin(
-    out: Path,
-    edges: tuple[Path, SourceFlags],
-    cutting: CuttingFlags,
-    embedder: EmbedderFlags,
-    *,
-    recipe: RecipeFlags = RecipeFlags(),
-    stitching: StitchingFlags = StitchingFlags(),
-    choose_by: Path | None = None,
-    progress: ProgressCallback | None,
+    store: DirectoryStore, settings: JobSettings, progress: ProgressCallback | None, choose_by: Path | None = None
 ) -> Job:
     """Begin or resume a job, and cut its graph."""
-    from graphquilt.jobs import DirectoryStore, Job
+    from graphquilt.jobs import Job
 
-    store = DirectoryStore(out)
     resumed = "settings" in store
-    settings = job_settings(store, edges=edges, cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching)
     job = Job.begin(store, settings)
     if choose_by is not None:
         from graphquilt.jobs.export import job_ids
@@ -60,7 +48,7 @@ def _begin(
 
         job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
     if resumed:
-        print(f"graphquilt: resuming {out} with its settings and the flags given.", file=sys.stderr)
+        print(f"graphquilt: resuming {store.folder} with its settings and the flags given.", file=sys.stderr)
     n_patches, requested = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
     if requested is not None and n_patches < requested:
         print(
@@ -117,18 +105,14 @@ def embed(
 ) -> None:
     """Embed a graph: cut, embed-patches and stitch in one command. Rerun it to resume."""
     from graphquilt.evaluate.pairs import count_pairs
+    from graphquilt.jobs import DirectoryStore
 
+    store = DirectoryStore(out)
+    settings = job_settings(
+        store, edges=(edges, source), cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching
+    )
     with watching() as progress:
-        job = _begin(
-            out,
-            (edges, source),
-            cutting,
-            embedder,
-            recipe=recipe,
-            stitching=stitching,
-            choose_by=choose_by,
-            progress=progress,
-        )
+        job = _begin(store, settings, progress, choose_by)
         training, n_patches = job.settings.recipe, job.patch_graph.n_patches
         with workers.executor(training.runs * n_patches, job.settings.embedders) as pool:
             job.run(executor=pool, progress=progress)
@@ -153,8 +137,12 @@ def cut(
     output: Output = Output(),
 ) -> None:
     """Cut a graph into overlapping patches, to embed here or on a cluster."""
+    from graphquilt.jobs import DirectoryStore
+
+    store = DirectoryStore(out)
+    settings = job_settings(store, edges=(edges, source), cutting=cutting, embedder=embedder)
     with watching() as progress:
-        job = _begin(out, (edges, source), cutting, embedder, progress=progress)
+        job = _begin(store, settings, progress)
         if data:
             job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -16,7 +16,7 @@ from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, Re
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.jobs import Job, JobStatus, Plan
+    from graphquilt.jobs import Job, JobStatus
     from graphquilt.report import MapOptions
 
 
@@ -40,14 +40,11 @@ def inspect(
         _follow(Job.open(job))
     opened = Job.open(job)
     status = job_status(opened, verify=verify)
-    damaged = bool(status.damaged)
-    if output.json:
-        show(asdict(status), as_json=True)
-    elif all:
-        _show_status(asdict(status))
+    if output.json or all:
+        show(asdict(status), as_json=output.json)
     else:
         _show_screen(status, opened)
-    if damaged:
+    if status.damaged:
         raise SystemExit(1)
 
 
@@ -90,9 +87,12 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs.job import short_path
 
-    for sentence in _verdict(status.fit) or [_unfinished(status)]:
-        print(textwrap.fill(sentence, 80))
     settings, patches = job.settings, status.patches or {}
+    state = (
+        f"{status.embedded} of {status.wanted} patches are embedded" if patches else "the graph is not cut into patches"
+    )
+    for sentence in _verdict(status.fit) or [f"No verdict yet: {state}."]:
+        print(textwrap.fill(sentence, 80))
     path = settings.source.path
     facts: dict[str, object] = {"job": short_path(status.job)}
     origin = "from memory" if path is None else f"from {short_path(path)}"
@@ -126,29 +126,10 @@ def _verdict(fit: list[str]) -> list[str]:
     return fit[1:2] + unsure + patches[:1] or fit[:1]
 
 
-def _unfinished(status: JobStatus) -> str:
-    if status.patches is None:
-        return "No verdict yet: the graph is not cut into patches."
-    return f"No verdict yet: {status.embedded} of {status.wanted} patches are embedded."
-
-
 def _short_name(embedder: object) -> str:
     one = embedder[0] if isinstance(embedder, list) else embedder
     name = str(one.get("name")).removeprefix("graphquilt.") if isinstance(one, dict) else str(one)
     return f"{len(embedder)} of {name} and others" if isinstance(embedder, list) else name
-
-
-def _show_status(status: dict[str, Any]) -> None:
-    status["embedded"] = f"{status['embedded']} of {status.pop('wanted')} patches"
-    records = {name: parameters or "not yet" for name, parameters in status.pop("records").items()}
-    for record in (records["labels"], records["patch_graph"]):
-        if isinstance(record, dict):  # the settings have these too
-            record.pop("cutting", None)
-            record.pop("seed", None)
-    for name in ("damaged", "unverified"):
-        if status[name] is None:
-            del status[name]
-    show({"job": status.pop("job"), **status.pop("settings"), **records, **status}, as_json=False)
 
 
 @app.command(help_epilogue="Example: graphquilt export job embedding.parquet")
@@ -291,12 +272,30 @@ def plan(
     graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
     from graphquilt.errors import InputError
+    from graphquilt.jobs import Job, Sizes, plan_job, plan_sizes
+    from graphquilt.jobs.cutting import default_patches
 
     if (job is None) == (sizes.nodes is None):
         raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
-    estimate, n_workers = (
-        _plan_sizes(sizes, embedder, recipe, workers) if job is None else _plan_job(job, embedder, recipe, workers)
-    )
+    if job is None:
+        settings = job_settings({}, embedder=embedder, recipe=recipe)
+        n_patches = sizes.patches or default_patches(sizes.nodes or 1)
+        n_workers = workers.count(settings.recipe.runs * n_patches)
+        future = Sizes(
+            n_nodes=sizes.nodes or 1,
+            n_edges=sizes.edges,
+            n_features=sizes.features,
+            n_patches=n_patches,
+            dim=settings.dim,
+        )
+        estimate = plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
+    else:
+        opened = Job.open(job)
+        settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
+        settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
+        n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
+        with watching() as progress:
+            estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return
@@ -307,26 +306,3 @@ def plan(
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)
-
-
-def _plan_job(job: Path, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
-    from graphquilt.jobs import Job, plan_job
-
-    opened = Job.open(job)
-    settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
-    settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
-    n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
-    with watching() as progress:
-        return plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress), n_workers
-
-
-def _plan_sizes(flags: SizeFlags, embedder: EmbedderFlags, recipe: RecipeFlags, workers: Workers) -> tuple[Plan, int]:
-    from graphquilt.jobs import Sizes, plan_sizes
-    from graphquilt.jobs.cutting import default_patches
-
-    settings = job_settings({}, embedder=embedder, recipe=recipe)
-    nodes = flags.nodes or 1
-    n_patches = flags.patches or default_patches(nodes)
-    sizes = Sizes(n_nodes=nodes, n_edges=flags.edges, n_features=flags.features, n_patches=n_patches, dim=settings.dim)
-    n_workers = workers.count(settings.recipe.runs * n_patches)
-    return plan_sizes(sizes, settings.embedders[0], recipe=settings.recipe, workers=n_workers), n_workers

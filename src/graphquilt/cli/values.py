@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
-    from graphquilt.patches import Partitioner
 
 __all__ = [
     "ALIGNMENT",
@@ -159,8 +158,7 @@ class CuttingFlags:
         if _values(self, "patches", "partition", "seed") or streaming:
             n_patches = cutting.n_patches if self.patches is None else self.patches
             changes["n_patches"] = n_patches
-            partitioner = _partitioner(self.partition, cutting.partitioner, n_patches, seed)
-            changes["partitioner"] = _streamed(partitioner, streaming)
+            changes["partitioner"] = _partitioner(self.partition, cutting.partitioner, n_patches, seed, streaming)
             if n_patches != cutting.n_patches:
                 changes |= {"degree": None, "overlap": None}
         changes |= _values(self, "degree")
@@ -171,16 +169,21 @@ class CuttingFlags:
         if self.each_component is not None:
             changes["components"] = "each" if self.each_component else None
         limits = _values(self, "growth") | ({} if self.degree_limit is None else {"degree": self.degree_limit})
-        if limits:
-            changes["limits"] = changed(cutting.limits, limits)
-        return changed(cutting, changes)
+        return changed(cutting, changes | {"limits": changed(cutting.limits, limits)})
 
 
 def _partitioner(
-    word: str | None, current: Partitioner | type | None, n_patches: int | None, seed: int
-) -> Partitioner | type | None:
-    """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
+    word: str | None, current: object, n_patches: int | None, seed: int, streaming: Mapping[str, object]
+) -> object:
+    """Return the named or the current partitioner; its class if the number of patches follows from the graph.
+
+    ``streaming`` are settings of Fennel.
+    """
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
+    if streaming and (word != "fennel" or n_patches is None):
+        flags = " and ".join(f"--{name}" for name in streaming)
+        missing = "--patches" if word == "fennel" else "--partition fennel"
+        raise InputError(f"{flags} needs Fennel with a number of patches; add {missing}.")
     if word is None:
         return current
     kind = named_class(word, PARTITIONERS, "a partitioner")
@@ -188,21 +191,7 @@ def _partitioner(
         return kind
     known = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
-    partitioner: Partitioner = changed(current, values) if isinstance(current, kind) else kind(**values)
-    return partitioner
-
-
-def _streamed(partitioner: Partitioner | type | None, settings: Mapping[str, object]) -> Partitioner | type | None:
-    """Return Fennel with other settings; no other partitioner takes them."""
-    from graphquilt.patches import Fennel
-
-    if not settings:
-        return partitioner
-    if isinstance(partitioner, Fennel):
-        return changed(partitioner, settings)
-    flags = " and ".join(f"--{name}" for name in settings)
-    missing = "--patches" if partitioner is Fennel else "--partition fennel"
-    raise InputError(f"{flags} needs Fennel with a number of patches; add {missing}.")
+    return dataclasses.replace(current if isinstance(current, kind) else kind(**values), **values, **streaming)
 
 
 def _overlap(text: str) -> tuple[int, int]:
@@ -261,8 +250,7 @@ class StitchingFlags:
     def applied(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
         changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
-        motions = _values(self, "scale", "rotate", "translate")
-        if motions:
+        if motions := _values(self, "scale", "rotate", "translate"):
             changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)
         return changed(settings, {"recipe": settings.recipe.replace(**changes)})
 

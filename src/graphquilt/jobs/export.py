@@ -1,4 +1,4 @@
-"""Export: the embedding of a job in the formats that other programs read, in blocks of rows."""
+"""Export: the embedding of a job in the formats of other programs, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from graphquilt.jobs.store import store_folder
 
 __all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
 
+Dtype = Literal["float32", "float64"]
+
 _ROWS = 65_536  # rows in memory at once, and in a row group of Parquet
 _ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec", ".pq": "parquet"}
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows to be written, which are read, converted and scaled one block after the other."""
+    """The rows to write, which are read, converted and scaled block by block."""
 
     ids: AnyArray
     X: AnyArray
@@ -39,7 +41,7 @@ class _Rows:
 
     @property
     def digits(self) -> int:
-        """How many digits tell any two numbers of this type apart."""
+        """How many digits distinguish any two numbers of this type."""
         return 17 if self.dtype.itemsize == 8 else 9
 
     def blocks(self) -> Iterator[tuple[AnyArray, AnyArray]]:
@@ -60,57 +62,47 @@ def export_embedding(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    dtype: Literal["float32", "float64"] = "float32",
+    dtype: Dtype = "float32",
     unit: bool = False,
 ) -> Path:
-    """Write the embedding of a job, with the ids that its nodes came with.
-
-    Rows are read and written in blocks, so that the memory does not depend on their number.
+    """Write the embedding of a job with its node ids, and return the path; memory does not depend on the rows.
 
     Parameters
     ----------
-    job : Job
     path : path
-        A file that is complete once it is there.
+        The file appears when it is complete.
     format : {"npy", "parquet", "csv", "tsv", "word2vec", "neo4j"}, optional
-        By default the ending of the name decides: ``.npy``, ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and
-        ``.w2v`` are word2vec text (a line with the number of nodes and dimensions, then an id and its coordinates with
-        6 digits on each line). ``npy`` is a matrix in C order, as FAISS takes it, and the ids are in a second file
-        beside it: ``x.npy`` and ``x.ids.npy``. ``neo4j`` is CSV for ``neo4j-admin database import``, with the
-        coordinates as one ``float[]``.
+        By default the suffix decides: ``.npy``, ``.parquet``, ``.csv``, ``.tsv``; ``.txt``, ``.vec`` and ``.w2v`` are
+        word2vec text (a line with the number of nodes and dimensions, then one line per node with its id and 6 digits
+        of each coordinate). ``npy`` is a matrix in C order, as FAISS expects, with the ids in a second file:
+        ``x.npy`` and ``x.ids.npy``. ``neo4j`` is CSV for ``neo4j-admin database import``, with the coordinates as one
+        ``float[]``.
     dtype : {"float32", "float64"}
-        Word2vec text has 6 digits and takes float32 only.
+        Word2vec text is float32 only.
     unit : bool
-        Scale every row to length 1, so that inner products are cosines; rows of zeros stay.
-
-    Returns
-    -------
-    path
+        Scale every row to length 1: inner products become cosines. Rows of zeros stay.
     """
     path = Path(path)
     name = format_of(path, format)
     if dtype not in ("float32", "float64"):
-        raise InputError(f"numbers are exported as float32 or float64, not as {dtype!r}.")
+        raise InputError(f"dtype must be float32 or float64, not {dtype!r}.")
     if name == "word2vec" and dtype == "float64":
-        raise InputError(
-            "word2vec text has 6 digits of each number, so that float64 changes nothing. Leave dtype out, or export to "
-            ".npy, .parquet, .csv or .tsv, which hold all digits."
-        )
+        raise InputError("word2vec text has only 6 digits. For float64, export to .npy, .parquet, .csv or .tsv.")
     X = job.embedding
     write_embedding(path, job_ids(job, len(X)), X, format=name, dtype=dtype, unit=unit)
     return path
 
 
 def format_of(path: Path, format: str | None = None) -> str:  # noqa: A002
-    """Return the format that is named, or else the one that the ending of the file stands for."""
+    """Return the named format, or the one that the suffix of the file stands for."""
     name = format or _ENDINGS.get(path.suffix, path.suffix.removeprefix("."))
     if not name:
         raise InputError(
-            f"{path} has no ending that says its format. Add .npy, .parquet, .csv, .tsv, or .vec for word2vec text; or "
-            f"give the format: {', '.join(FORMATS)}."
+            f"{path} has no suffix. Add .npy, .parquet, .csv, .tsv, or .vec for word2vec text; or name the format: "
+            f"{', '.join(FORMATS)}."
         )
     if name not in FORMATS:
-        raise InputError(f"'{name}' is not a format to export to; choose one of {', '.join(FORMATS)}.")
+        raise InputError(f"'{name}' is not an export format; choose one of {', '.join(FORMATS)}.")
     return name
 
 
@@ -120,7 +112,7 @@ def write_embedding(
     X: AnyArray,
     *,
     format: str,  # noqa: A002
-    dtype: Literal["float32", "float64"],
+    dtype: Dtype,
     unit: bool = False,
 ) -> None:
     """Write ``ids (n,)`` and coordinates ``X (n, d)`` in one of the FORMATS; see :func:`export_embedding`."""
@@ -129,9 +121,9 @@ def write_embedding(
 
 
 def job_ids(job: Job, n_nodes: int) -> AnyArray:
-    """Return the ids that the nodes of a job came with, (n,)."""
-    kept = store_folder(job.store) is not None and job.settings.source.graph is not None
-    if kept or "node_ids" in job.store:
+    """Return the ids (n,) that the nodes of a job came with."""
+    in_folder = store_folder(job.store) is not None and job.settings.source.graph is not None
+    if in_folder or "node_ids" in job.store:
         return node_ids(job.store, n_nodes)
     ids = None if job.graph is None else job.graph.node_ids
     return np.arange(n_nodes) if ids is None else ids
@@ -193,7 +185,7 @@ def _word2vec(path: Path, rows: _Rows) -> None:
             for i, row in rows.named():
                 word = str(i)
                 if not word or any(letter.isspace() for letter in word):
-                    raise InputError(f"word2vec text cannot hold the node id {word!r}, which has blanks; use Parquet.")
+                    raise InputError(f"word2vec text cannot hold the node id {word!r} with spaces; use Parquet.")
                 file.write(f"{word} {layout % row}\n")
         os.replace(part, path)
 

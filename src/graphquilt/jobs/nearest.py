@@ -68,28 +68,29 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row = _row(known, node, len(X))
+    row = _row(known, node)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
         if not np.any(target):
             raise InputError(f"node {node!r} lies at the origin, where angles mean nothing; use the inner product.")
         target /= np.linalg.norm(target)
     rows, scores = _largest(X, target, row, min(int(k), len(X) - 1), metric)
-    return Neighbours(node, rows if known is None else np.asarray(known)[rows], rows, scores)
+    return Neighbours(node, known[rows], rows, scores)
 
 
-def _rows_and_ids(
-    embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None
-) -> tuple[AnyArray, AnyArray | None]:
+def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None) -> tuple[AnyArray, AnyArray]:
     if isinstance(embedding, Job | Result):
         X = embedding.embedding
-        own = embedding.node_ids if isinstance(embedding, Result) else job_ids(embedding, len(X))
-        return X, own if ids is None else np.asarray(ids)
-    X = np.asanyarray(embedding)
-    if X.ndim != 2 or X.dtype.kind not in "fiu":
-        raise InputError(f"an embedding is a numeric matrix with one row per node, not {X.dtype} of shape {X.shape}.")
-    known = None if ids is None else np.asarray(ids)
-    if known is not None and known.shape != (len(X),):
+        if ids is None:
+            ids = embedding.node_ids if isinstance(embedding, Result) else job_ids(embedding, len(X))
+    else:
+        X = np.asanyarray(embedding)
+        if X.ndim != 2 or X.dtype.kind not in "fiu":
+            raise InputError(
+                f"an embedding is a numeric matrix with one row per node, not {X.dtype} of shape {X.shape}."
+            )
+    known = np.arange(len(X)) if ids is None else np.asarray(ids)
+    if known.shape != (len(X),):
         raise InputError(f"ids must have shape ({len(X)},), one per row of the embedding, not {known.shape}.")
     return X, known
 
@@ -116,32 +117,24 @@ def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric
     return rows[order], scores[order]
 
 
-def _row(ids: AnyArray | None, node: int | str, n_nodes: int) -> int:
+def _row(ids: AnyArray, node: int | str) -> int:
     """Return the row of a node; the error for an unknown node names the most similar ids."""
-    if ids is None or ids.dtype.kind in "iu":
-        try:
-            number = int(node)
-        except ValueError:
-            raise InputError(f"node {node!r} does not exist: the node ids are integers{_range(ids)}.") from None
-        if ids is None:
-            if 0 <= number < n_nodes:
-                return number
-            raise InputError(f"node {number} does not exist: the nodes are 0 to {n_nodes - 1}.")
-        at = np.flatnonzero(ids == number)
+    if ids.dtype.kind not in "iu":
+        at = np.flatnonzero(ids == str(node))
         if len(at):
             return int(at[0])
-        near = np.asarray(ids)[np.argsort(np.abs(np.asarray(ids, dtype=np.float64) - number), kind="stable")[:3]]
-        raise InputError(
-            f"node {number} does not exist; the nearest ids are {', '.join(map(str, sorted(near.tolist())))}."
-        )
-    at = np.flatnonzero(ids == str(node))
+        raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
+    integers = f"the node ids are integers from {ids.min()} to {ids.max()}"
+    try:
+        number = int(node)
+    except ValueError:
+        raise InputError(f"node {node!r} does not exist: {integers}.") from None
+    at = np.flatnonzero(ids == number)
     if len(at):
         return int(at[0])
-    raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
-
-
-def _range(ids: AnyArray | None) -> str:
-    return "" if ids is None or not len(ids) else f" from {ids.min()} to {ids.max()}"
+    near = ids[np.argsort(np.abs(ids.astype(np.float64) - number), kind="stable")[:3]]
+    nearest = ", ".join(map(str, sorted(near.tolist())))
+    raise InputError(f"node {number} does not exist: {integers}; the nearest are {nearest}.")
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:

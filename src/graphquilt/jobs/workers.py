@@ -1,4 +1,4 @@
-"""Worker processes with one thread and one GPU each, which end with their driver and are replaced when they die."""
+"""Worker processes with one thread and one GPU each, which end with their driver and are replaced if they die."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 def _gpus() -> list[str]:
-    """Return the GPUs of this machine: those that the user allows, or all of them."""
+    """Return the GPUs of this machine that the user allows, by default all."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name for name in allowed.split(",") if name.strip() not in ("", "-1")]
-    found = Path("/proc/driver/nvidia/gpus")
-    return [str(k) for k in range(len(list(found.iterdir())))] if found.is_dir() else []
+    folder = Path("/proc/driver/nvidia/gpus")
+    return [str(k) for k in range(len(list(folder.iterdir())))] if folder.is_dir() else []
 
 
 def _begin(counter: Synchronized[int], gpus: list[str]) -> None:
-    """Prepare a worker process: it ends with its driver, ignores Ctrl-C, and has one GPU and one thread."""
+    """Prepare a worker: it ends with its driver, ignores Ctrl-C, and uses one GPU and one thread."""
     parent = multiprocessing.parent_process()
     if parent is not None:
 
@@ -53,15 +53,11 @@ def _begin(counter: Synchronized[int], gpus: list[str]) -> None:
 
 
 class Processes(Executor):
-    """A pool of worker processes on this machine that replaces workers which die.
+    """A pool of ``n_workers`` processes on this machine that replaces workers which die.
 
-    Each worker has one BLAS and torch thread (unless ``OMP_NUM_THREADS`` or a similar variable is set) and, where
-    there are GPUs, one of them. A worker ends with its driver, even if that is killed. When a worker dies, the calls
-    under way raise ``BrokenProcessPool`` and the next call starts a new set of workers.
-
-    Parameters
-    ----------
-    n_workers : int
+    Each worker has one BLAS and torch thread (unless ``OMP_NUM_THREADS`` or a similar variable is set) and one of the
+    GPUs, if there are any. A worker ends with its driver, even if that is killed. When a worker dies, running calls
+    raise ``BrokenProcessPool`` and the next call starts a new set of workers.
 
     Examples
     --------
