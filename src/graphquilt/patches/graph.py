@@ -19,7 +19,7 @@ from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputE
 from graphquilt.files import explained, map_arrays, save_arrays
 from graphquilt.linalg import components as connected_parts
 from graphquilt.patches import kernels
-from graphquilt.patches.node_sets import NodeSets
+from graphquilt.patches.patch import NodeSets
 
 __all__ = ["PatchGraph", "disconnected"]
 
