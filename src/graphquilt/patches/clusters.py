@@ -232,13 +232,6 @@ def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Ar
 class Multilevel:
     """Partition in two steps, for graphs too large for METIS: Fennel makes many small clusters, and METIS merges them.
 
-    Parameters
-    ----------
-    n_patches : int
-        Number of clusters.
-    seed : int
-        Seed of METIS's random numbers.
-
     Examples
     --------
     >>> path = Graph(sp.csr_array(np.eye(12, k=1) + np.eye(12, k=-1)))

@@ -34,17 +34,14 @@ class Fennel:
 
     Parameters
     ----------
-    n_patches : int
-        Number of clusters.
     passes : int
         How often all nodes are visited: more passes give a smaller cut. A pass that moves no node is the last.
     balance : float
         Largest allowed cluster as a multiple of the mean.
     order : {"natural", "random", "breadth-first"}
-        The order in which nodes are visited.
+        The order of the visits.
     penalty : float
-        Strength of the preference for small clusters; 1 is the paper's. Tiny clusters need less: there it would
-        outweigh the edges of a node.
+        Strength of the preference for small clusters; 1 is the paper's. For tiny clusters it would outweigh the edges.
     seed : int
         Seed of the random order, and of the starting points of a breadth-first order.
 

@@ -30,27 +30,25 @@ _NAMES = ("nodes", "starts", "edges", "n_nodes", "components", "report")  # of t
 class PatchGraph:
     """Overlapping sets of nodes, and which pairs of them will be aligned.
 
-    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
-    All that the attributes promise is checked when it is built.
+    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from existing patches. What the
+    attributes promise is checked when it is built.
 
     Attributes
     ----------
     node_sets : sequence of int arrays
-        Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
-    edges : int array (m, 2)
+        Sorted unique node ids of each patch; together they contain 0..n_nodes-1.
+    edges : (m, 2)
         Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` is "each".
-    n_nodes : int
     components : {"error", "each"}
-        What to do when the edges do not connect all patches: raise, or accept several components, each of which can
-        only be aligned alone. See :attr:`placement_arbitrary`.
+        If the edges do not connect all patches: raise, or accept components that can only be aligned separately.
     report : dict
-        How :func:`graphquilt.patch_graph` made the patches; empty for other patches.
-    overlaps : int array (m,)
+        How :func:`graphquilt.patch_graph` made the patches.
+    overlaps : (m,)
         Number of nodes that the two patches of each edge share.
-    component : int array (p,)
+    component : (p,)
         The component of each patch.
     fingerprint : str or None
-        That of node sets and edges, where a store knows it.
+        That of node sets and edges, if a store knows it.
 
     Examples
     --------
@@ -95,19 +93,17 @@ class PatchGraph:
         min_overlap: int = 1,
         components: Literal["error", "each"] = "error",
     ) -> PatchGraph:
-        """Make a patch graph of patches that come from elsewhere: federated data, snapshots.
+        """Make a patch graph of patches from elsewhere: federated data, snapshots.
 
         Parameters
         ----------
         patches : iterable of int arrays, Patch or (nodes, coordinates) pairs
-        edges : int array (m, 2), optional
+        edges : (m, 2), optional
             By default every pair of patches that shares at least ``min_overlap`` nodes.
         n_nodes : int, optional
-            By default one more than the largest id. Ids with gaps are refused, because a patch graph has every node
-            from 0 to n_nodes - 1 in some patch; the message says how to number them anew.
+            By default one more than the largest id. Ids must have no gaps.
         min_overlap : int
             d + 1 to align in d dimensions.
-        components : {"error", "each"}
 
         Examples
         --------
@@ -158,10 +154,10 @@ class PatchGraph:
             )
 
     def repeat(self, runs: int) -> PatchGraph:
-        """Return the patch graph of several runs: every patch ``runs`` times, so that each can be embedded anew.
+        """Return the patch graph of several runs, with every patch ``runs`` times.
 
-        Patch k of run r is number ``r * n_patches + k``, so that one more run adds patches at the end and renumbers
-        none. Its edges are those of this patch graph inside each run, and all pairs of runs of one patch.
+        Patch k of run r is number ``r * n_patches + k``: one more run adds patches at the end and renumbers none. The
+        edges are those of this patch graph inside each run, and all pairs of runs of one patch.
 
         Examples
         --------
@@ -170,7 +166,7 @@ class PatchGraph:
         (4, [[0, 1], [2, 3], [0, 2], [1, 3]])
         """
         if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 1:
-            raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
+            raise InputError(f"runs must be a whole number of at least 1, not {runs!r}: how often to embed each patch.")
         if runs == 1:
             return self
         p, sets = self.n_patches, NodeSets.gather(self.node_sets)
@@ -217,10 +213,10 @@ class PatchGraph:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray], *, checked: str | None = None) -> PatchGraph:
-        """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
+        """Make a patch graph of what :meth:`to_arrays` returned; memory maps are not copied.
 
-        ``checked`` is the fingerprint of arrays that have been a valid patch graph before: these are taken as they are,
-        and the node lists are not read.
+        ``checked`` is the fingerprint of arrays that were a valid patch graph before: they are not checked again, and
+        the node lists are not read.
 
         Examples
         --------
@@ -246,22 +242,22 @@ class PatchGraph:
         sets = NodeSets(arrays["nodes"], arrays["starts"])
         if checked is None or "overlaps" not in arrays:
             return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
-        taken = cls.__new__(cls)
+        unchecked = cls.__new__(cls)
         values = {"node_sets": sets, "edges": np.array(edges), "n_nodes": int(n_nodes), "components": components}
         values |= {"report": report, "overlaps": np.array(arrays["overlaps"]), "fingerprint": checked}
+        values["component"] = connected_parts(edges, len(sets))
         for name, value in values.items():
-            object.__setattr__(taken, name, value)
-        object.__setattr__(taken, "component", connected_parts(taken.edges, len(sets)))
-        return taken
+            object.__setattr__(unchecked, name, value)
+        return unchecked
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""
+        """Write :meth:`to_arrays` to one ``.npz`` file, atomically."""
         with explained(Path(path)):
             save_arrays(Path(path), self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> PatchGraph:
-        """Open a file that :meth:`save` wrote; its node lists are read when they are used.
+        """Open a file that :meth:`save` wrote; its node lists are read on use.
 
         Examples
         --------
@@ -333,17 +329,12 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
             f"{starts.dtype} of shape {starts.shape}."
         )
     if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(nodes) or np.any(starts[1:] < starts[:-1]):
-        raise InputError(f"the {len(starts)} starts of patches must ascend from 0 to {len(nodes)}, and do not.")
-    if n_nodes > len(nodes):
-        raise CoverError(
-            f"at least {n_nodes - len(nodes)} of {n_nodes} nodes are in no patch, because the patches list "
-            f"{len(nodes)} nodes in all. Add them to a patch, or number the nodes that are there 0..n-1."
-        )
+        raise InputError(f"the {len(starts)} starts of patches do not ascend from 0 to {len(nodes)}.")
     for k, nodes in enumerate(sets):
         if len(nodes) == 0 or nodes[0] < 0 or np.any(nodes[1:] <= nodes[:-1]):
             raise CoverError(
                 f"patch {k} must list its nodes in ascending order, each once and none negative; its {len(nodes)} "
-                "nodes are not like that."
+                "nodes break that rule."
             )
     if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
         k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1

@@ -10,15 +10,7 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = [
-    "degrees_inside",
-    "fill_up",
-    "frontiers",
-    "grow",
-    "overlap_sizes",
-    "random_bits",
-    "spanning_tree",
-]
+__all__ = ["degrees_inside", "fill_up", "frontiers", "grow", "overlap_sizes", "random_bits", "spanning_tree"]
 
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 BitArray: TypeAlias = npt.NDArray[np.uint8]  # node v is bit v & 7 of byte v >> 3
@@ -39,10 +31,7 @@ def random_bits(state: UInt64Array) -> np.uint64:
 
 @jit
 def _with_room(array: IntArray, used: int, more: int) -> IntArray:
-    """Return the array, or one that begins with its ``used`` values, with room for ``more``.
-
-    Called once per row of a graph, because a loop that may replace an array in every step is not made fast.
-    """
+    """Return the array, or a copy of its ``used`` values with room for ``more``; call it outside inner loops."""
     if used + more <= len(array):
         return array
     longer = np.empty(2 * (used + more), array.dtype)
@@ -91,8 +80,8 @@ def frontiers(
     """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the edges of cluster i, none larger than its cap.
 
     ``neighbours`` ascend, ``demand`` is the largest number of nodes to take from each and its random seed, and ``mark``
-    has one bit per node, which is zero, and left so. Return the nodes neighbour by neighbour, ascending unless sampled,
-    and where each neighbour's end.
+    has one bit per node, zero before and after. Return the nodes by neighbour, ascending unless sampled, and where the
+    nodes of each neighbour end.
     """
     indptr, indices = csr
     labels, members, starts = clusters
@@ -168,9 +157,9 @@ def grow(
 ) -> tuple[IntArray, Int64Array, int]:
     """Let patches take nodes of cluster j, ring by ring, until each has what it needs: the second half of Algorithm 2.
 
-    ``taken`` are the nodes that each has already, and where each one's begin; ``demand`` is what each needs, the most
-    that it may take, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the
-    nodes taken, where each patch's begin, and how many patches had an exhausted frontier that was seeded again.
+    ``taken`` are the nodes that each has already, and where they begin; ``demand`` is the least and the most that each
+    takes, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the nodes,
+    where those of each patch begin, and how many patches had an exhausted frontier that was seeded again.
     """
     labels, members, starts = clusters
     own = members[starts[j] : starts[j + 1]]
@@ -230,8 +219,7 @@ def grow(
 def degrees_inside(csr: Csr, nodes: IntArray, mark: BitArray) -> Int64Array:
     """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` has one zero bit per node.
 
-    The bits are zero again afterwards. A node with far more neighbours than the patch has nodes is looked up from the
-    patch's side.
+    The bits are zero again afterwards. Very long rows are searched for the nodes of the patch instead.
     """
     indptr, indices = csr
     for u in nodes:
@@ -281,7 +269,7 @@ def spanning_tree(
 ) -> int:
     """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many.
 
-    ``chosen``, ``degree`` and ``parent`` (union-find) are changed in place, so a second call goes on from the first.
+    ``chosen``, ``degree`` and ``parent`` (union-find) change in place, for the next call.
     """
     taken = 0
     for k in order:

@@ -79,13 +79,6 @@ def fill_empty(graph: Graph, labels: Int64Array, n_patches: int) -> Int64Array:
 class Metis:
     """Partition with METIS: small cuts, balanced; in memory, up to some tens of millions of edges.
 
-    Parameters
-    ----------
-    n_patches : int
-        Number of clusters.
-    seed : int
-        Seed of METIS's random numbers.
-
     Examples
     --------
     >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
@@ -132,11 +125,8 @@ class KaMinPar:
 
     Parameters
     ----------
-    n_patches : int
-        Number of clusters.
     balance : float
         Largest allowed cluster as a multiple of the mean.
-    seed : int
     threads : int
         With one thread the same seed gives the same labels.
 
@@ -192,13 +182,7 @@ def _write_parhip(path: Path, graph: Graph) -> None:
 class Louvain:
     """Find communities with Louvain (scikit-network, extra ``partition``); their number is not chosen beforehand.
 
-    Sizes vary widely: follow it with :func:`graphquilt.merge_small`.
-
-    Parameters
-    ----------
-    resolution : float
-        Larger values give more and smaller communities.
-    seed : int
+    Sizes vary widely: follow it with :func:`graphquilt.merge_small`. A larger ``resolution`` gives smaller communities.
 
     Examples
     --------
@@ -227,13 +211,4 @@ class Louvain:
 
 @dataclass(frozen=True)
 class Leiden(Louvain):
-    """Find communities with Leiden (scikit-network, extra ``partition``): they are connected, unlike those of Louvain.
-
-    Takes the parameters of :class:`Louvain`.
-
-    Examples
-    --------
-    >>> two = Graph(sp.csr_array(np.kron(np.eye(2), np.ones((4, 4)) - np.eye(4))))
-    >>> np.bincount(Leiden()(two)).tolist()
-    [4, 4]
-    """
+    """Find communities with Leiden (scikit-network, extra ``partition``): unlike those of Louvain, connected ones."""

@@ -28,8 +28,7 @@ class Patch:
     nodes : int array (k,)
         Unique, not negative, below 2**63, in any order.
     coordinates : float array (k, d)
-        Finite; row r belongs to ``nodes[r]``. Arrays and memory maps of a float type of up to 64 bits stay as
-        they are, and others become float64.
+        Finite; row r belongs to ``nodes[r]``. Floats of up to 64 bits are not copied; others become float64.
 
     Examples
     --------
@@ -41,7 +40,7 @@ class Patch:
     nodes: IntArray
     coordinates: FloatArray
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: PLR0912
         refuse_masked(nodes=self.nodes, coordinates=self.coordinates)
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
@@ -68,7 +67,12 @@ class Patch:
         if int(nodes[0] if ascending else nodes.min()) < 0:
             raise InputError(f"node ids must not be negative; found {int(nodes.min())}.")
         if not ascending:
-            _refuse_repeated(nodes)
+            ids, counts = np.unique(nodes, return_counts=True)
+            twice = ids[counts > 1]
+            if len(twice):
+                raise InputError(
+                    f"{len(twice)} node ids occur more than once, the first is {twice[0]}; keep one row per node."
+                )
         if not np.isfinite(X).all():
             bad = ~np.isfinite(X).all(axis=1)
             raise InputError(
@@ -88,19 +92,8 @@ class Patch:
         return int(self.coordinates.shape[1])
 
 
-def _refuse_repeated(nodes: IntArray) -> None:
-    ids, counts = np.unique(nodes, return_counts=True)
-    if len(ids) < len(nodes):
-        twice = ids[counts > 1]
-        raise InputError(
-            f"{len(twice)} node ids occur more than once, the first is {int(twice[0])}; keep one row per node."
-        )
-
-
 class LazySequence(Sequence[Item_co]):
-    """A sequence that computes or opens each item when it is asked for.
-
-    A subclass has ``__len__`` and ``_item(k)``, which is called with 0 <= k < len(self) only.
+    """A sequence that computes or opens each item on demand; subclasses have ``__len__`` and ``_item(k)``, k >= 0.
 
     Examples
     --------
@@ -131,14 +124,7 @@ class LazySequence(Sequence[Item_co]):
 
 
 class NodeSets(LazySequence[IntArray]):
-    """Sets of nodes end to end in one array, which is small even for ten thousand patches.
-
-    Parameters
-    ----------
-    nodes : int array (total,)
-        The nodes of each set in ascending order, one set after the other.
-    starts : int array (p + 1,)
-        Where each set begins.
+    """Sets of nodes end to end in one array: set k is ``nodes[starts[k]:starts[k + 1]]``, in ascending order.
 
     Examples
     --------
@@ -159,7 +145,7 @@ class NodeSets(LazySequence[IntArray]):
 
     @classmethod
     def gather(cls, patches: Iterable[object]) -> NodeSets:
-        """Return the nodes of arrays of nodes, Patches or (nodes, coordinates) pairs, each set in ascending order."""
+        """Return the sorted nodes of arrays, Patches or (nodes, coordinates) pairs."""
         if isinstance(patches, cls):
             return patches
         sets = [_unique(k, patch) for k, patch in enumerate(patches)]

@@ -73,12 +73,10 @@ class Resistance:
     Parameters
     ----------
     exact_up_to : int
-        With at most this many patches resistances are exact, by a dense factorisation (8 p² bytes, three times);
-        with more, they are estimated by random projection. The log says which was used.
+        Up to this many patches resistances are exact, by a dense factorisation (8 p² bytes, three times); beyond they
+        are estimated by random projection. The log says which was used.
     projections : int
         Number of random projections; the relative standard deviation of the estimate is about sqrt(2 / projections).
-    seed : int
-        Seed of the projections.
 
     Examples
     --------
