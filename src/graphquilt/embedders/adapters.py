@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Embedder, Fit, check_dim
-from graphquilt.embedders.features import Features, check_substitute, features_of
+from graphquilt.embedders.network import Features, check_substitute, features_of
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
@@ -240,9 +240,8 @@ def _train_module(
     from torch import Tensor
     from torch.func import functional_call
 
-    from graphquilt.embedders.elementwise import Workspace
-    from graphquilt.embedders.losses import Weights, reconstruction
-    from graphquilt.embedders.pairs import NonEdges, undirected_edges
+    from graphquilt.embedders.gcn import Weights, Workspace
+    from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
     from graphquilt.embedders.training import Parameters, train
 
     for part in module.modules():

@@ -12,8 +12,8 @@ from graphquilt.arrays import Float64Array, FloatArray, refuse_masked
 from graphquilt.errors import EmbedderError, InputError
 
 if TYPE_CHECKING:
-    from graphquilt.embedders.basis import BasisEncoder
-    from graphquilt.embedders.encoder import Encoder
+    from graphquilt.embedders.directions import BasisEncoder
+    from graphquilt.embedders.network import Encoder
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
 

@@ -102,7 +102,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     def squared(x: AnyArray) -> AnyArray:
         if small:
             return np.asarray(M @ (M @ x))
-        from graphquilt.embedders._kernels import multiply_rows
+        from graphquilt.embedders.kernels import multiply_rows
 
         between, out = np.empty_like(x), np.empty_like(x)
         multiply_rows(M.indptr, M.indices, M.data, x, between)
