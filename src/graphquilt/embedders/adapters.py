@@ -25,19 +25,13 @@ if TYPE_CHECKING:
     from graphquilt.embedders.training import Schedule
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["EmbedderLike", "FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder", "as_embedder"]
-
 EmbedderLike: TypeAlias = Any  # what as_embedder takes
 
 
 def as_embedder(value: Any, dim: int | None = None) -> Embedder:
-    """Return what embeds: an embedder as it is, and a function or an object of another package as an embedder.
+    """Return an embedder for an embedder, its class, a function, an object with ``fit_transform``, or a PyG module.
 
-    Parameters
-    ----------
-    value : Embedder, class of one, function, object with ``fit_transform``, or PyG module
-    dim : int, optional
-        The dimension of what does not say it itself.
+    ``dim`` is needed if the value does not state its dimension.
 
     Examples
     --------
@@ -66,16 +60,10 @@ def as_embedder(value: Any, dim: int | None = None) -> Embedder:
 
 @dataclass(frozen=True)
 class FunctionEmbedder:
-    """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder.
+    """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder; X is (n, dim).
 
-    Parameters
-    ----------
-    function : callable
-        Takes a :class:`~graphquilt.Graph` and, if it has a second parameter, a seed, and returns (n, dim). To embed
-        patches in other processes, define it at the top of a module, so that it can be pickled.
-    dim : int
-    motions : Motions
-        The motions that its embeddings are free in.
+    To embed patches in other processes, define it at the top of a module: then it can be pickled. ``motions`` are those
+    that its embeddings are free in.
 
     Examples
     --------
@@ -110,7 +98,7 @@ def _takes_seed(function: Callable[..., object]) -> bool:
 
 
 def _floats(values: Any) -> FloatArray:
-    """Return what a function gave as an array of floats; tensors of torch and whole numbers are converted."""
+    """Return an array of floats; tensors of torch and whole numbers are converted."""
     X: FloatArray = np.asanyarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
@@ -127,16 +115,16 @@ class Transformer(Protocol):
 class TransformerEmbedder:
     """An object with ``fit_transform``, as in scikit-learn or scikit-network, as an embedder.
 
-    Each call works on a copy of the object; where it has a ``random_state``, that is set to the seed.
+    Each call works on a copy of the object; its ``random_state``, if any, is set to the seed.
 
     Parameters
     ----------
     transformer : object
         ``fit_transform(matrix)`` returns (n, dim).
     dim : int, optional
-        None reads the object's ``n_components``.
+        By default the object's ``n_components``.
     matrix : callable, optional
-        Computes the argument of ``fit_transform`` from the graph; None means the adjacency as a SciPy CSR matrix.
+        Computes the argument of ``fit_transform`` from the graph; by default the adjacency as a SciPy CSR matrix.
     motions : Motions
         The motions that its embeddings are free in.
 
@@ -181,20 +169,15 @@ class TransformerEmbedder:
 class PyGEmbedder:
     """A PyG encoder module, trained as the encoder of a graph auto-encoder.
 
-    Each call trains a copy of the module, with new initial weights where its parts have ``reset_parameters``.
+    Each call trains a copy of the module, with new initial weights if its parts have ``reset_parameters``.
 
     Parameters
     ----------
     module : torch.nn.Module
         ``module(x, edge_index)`` returns Z (n, dim) or, for a variational auto-encoder, the mean and the logarithm of
         the standard deviation, each (n, dim).
-    dim : int
-    lr, max_epochs, patience, weight_decay
+    lr, max_epochs, patience, weight_decay, featureless, motions
         As in :class:`~graphquilt.VGAE`.
-    featureless : {"identity", "degree"} or None
-        The substitute for the features of a graph that has none.
-    motions : Motions
-        The motions that its embeddings are free in.
     """
 
     module: torch.nn.Module

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders.gcn import Inputs, Weights
     from graphquilt.embedders.losses import Background
 
-__all__ = ["DGI"]
-
 
 @dataclass(frozen=True)
 class DGI(Network):

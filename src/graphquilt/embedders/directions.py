@@ -27,8 +27,6 @@ from graphquilt.linalg.eigenpairs import fixed_signs
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
 
-__all__ = ["Basis", "BasisEncoder", "grid_product", "leading", "moment", "orthonormal"]
-
 GRID = 18  # bits behind the binary point of a rounded row
 MOST = 1 << 14  # rows that are multiplied at once
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
@@ -38,14 +36,7 @@ SHARED = ("basis", "feature_share", "gain", "role")  # of a survey
 
 
 def moment(rows: AnyArray) -> Int64Array:
-    """Return H' H (w, w) of rows H (n, w) with entries of at most 1, in units of 2^-36.
-
-    Examples
-    --------
-    >>> moment(np.array([[0.5, 0.0], [0.5, -1.0]])) / 2**36
-    array([[ 0.5, -0.5],
-           [-0.5,  1. ]])
-    """
+    """Return H' H (w, w) of rows H (n, w) with entries of at most 1, in units of 2^-36."""
     return grid_product(rows, rows)
 
 
@@ -69,12 +60,6 @@ def leading(M: Float64Array, count: int) -> tuple[Float64Array, Float64Array]:
     """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors, (w, count).
 
     Vectors beyond the rank are zero. The entry of largest magnitude of each vector is positive.
-
-    Examples
-    --------
-    >>> values, V = leading(np.diag([1.0, 4.0, 0.0]), 3)
-    >>> values.tolist(), V.tolist()
-    ([4.0, 1.0, 0.0], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     """
     from scipy.linalg import eigh
 
@@ -169,12 +154,8 @@ class Basis:
 class BasisEncoder:
     """A :class:`~graphquilt.Propagation` with the start that it found on one graph; calling it embeds another graph.
 
-    Attributes
-    ----------
-    embedder : Propagation
-        Its ``start`` has the directions.
-    shared : mapping of str to array
-        What the survey of that graph has for all patches, without the tables of its far field.
+    ``embedder.start`` has the directions. ``shared`` is what the survey of that graph has for all patches, without the
+    tables of its far field.
     """
 
     embedder: Propagation
@@ -196,15 +177,10 @@ class BasisEncoder:
         return self.embedder.dim
 
     def __call__(self, graph: Graph, survey: Mapping[str, AnyArray] | None = None) -> Float32Array:
-        """Embed a graph, (n, dim).
+        """Embed a graph with the features that the encoder was made with, (n, dim).
 
-        Parameters
-        ----------
-        graph : Graph
-            With the features that the encoder was made with.
-        survey : mapping of str to array, optional
-            One row per node, as in the ``nodes`` of :meth:`graphquilt.Propagation.survey` for the first graph: the
-            ``column`` of a node that was not in that graph is -1. Without it, memberships in clusters are unknown.
+        ``survey`` has one row per node, as the ``nodes`` of :meth:`graphquilt.Propagation.survey` for the first graph:
+        the ``column`` of a node that was not in that graph is -1. Without it, memberships in clusters are unknown.
         """
         from graphquilt.embedders.signals import role_rows
 

@@ -21,20 +21,6 @@ from graphquilt.embedders.network import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = [
-    "Context",
-    "Inputs",
-    "Weights",
-    "Workspace",
-    "adjacency_with_loops",
-    "encode",
-    "finish",
-    "inputs_of",
-    "normalized_adjacency",
-    "on_cpu",
-    "project_twice",
-]
-
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
 Weights: TypeAlias = Mapping[str, Tensor]
 
@@ -108,11 +94,7 @@ def prelu_gradient(g: Tensor, Y: Tensor, slope: Tensor, out: Tensor, sums: Tenso
 
 
 def adjacency_with_loops(graph: Graph) -> sp.csr_array:
-    """Return A + I, (n, n), symmetric.
-
-    A node that has a loop keeps the weight of that loop. A directed graph is made undirected by the larger of both
-    weights.
-    """
+    """Return A + I, (n, n), symmetric by the larger of both weights; a loop of the graph keeps its weight."""
     A = graph.adjacency
     if graph.directed:
         A = A.maximum(A.T).tocsr()
@@ -123,13 +105,7 @@ def adjacency_with_loops(graph: Graph) -> sp.csr_array:
 
 
 def normalized_adjacency(graph: Graph) -> sp.csr_array:
-    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`.
-
-    Examples
-    --------
-    >>> normalized_adjacency(Graph(sp.csr_array([[0, 1], [1, 0]]))).toarray().round(6).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
+    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`."""
     A = adjacency_with_loops(graph)
     scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel())
     A.data *= np.repeat(scale, np.diff(A.indptr)) * scale[A.indices]
@@ -281,8 +257,8 @@ class Entries:
 class Inputs:
     """What a network gets of a graph: Â and the features, ready to be multiplied, and a workspace.
 
-    There are three forms: no features at all, where X W is W; sparse ``X`` with the transposed ``blocks``; or
-    ``dense``, which is X, or Â X where ``smoothed`` is True (the two products of a first layer then cost one).
+    There are three forms: no features, where X W is W; sparse ``X`` with the transposed ``blocks``; or ``dense``, which
+    is X, or Â X if ``smoothed`` (the two products of a first layer then cost one).
     """
 
     A: Tensor | Entries
@@ -324,7 +300,7 @@ def inputs_of(
 ) -> Inputs:
     """Put Â and the features, (n, f) dense or sparse or None for the identity, on the device.
 
-    ``smooth`` allows Â X to be computed once where X is dense; a loss that needs X W itself must forbid it.
+    ``smooth`` allows Â X to be computed once if X is dense; a loss that needs X W itself must forbid it.
     """
     n = A.shape[0]
     space = Workspace(device=device, dtype=dtype)

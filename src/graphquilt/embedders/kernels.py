@@ -13,16 +13,6 @@ from numba.extending import intrinsic
 from graphquilt.arrays import AnyArray
 from graphquilt.kernels import kernel
 
-__all__ = [
-    "add_bias_prelu",
-    "add_bias_relu",
-    "multiply_rows",
-    "pair_gradient",
-    "prelu_gradient",
-    "relu_gradient",
-    "walk_step",
-]
-
 # Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
 FAST = frozenset({"contract", "nsz", "reassoc"})
 _training = kernel("training", writes=None, fastmath=FAST)
@@ -61,18 +51,11 @@ def walk_step(  # noqa: PLR0912
     H: AnyArray,
     out: AnyArray,
 ) -> None:
-    """Out ← a X + (1 - a) D^-1 ((A + loops) H + B T), with a walk that leaves the patch by B into the table T.
+    """Out ← a X + (1 - a) D^-1 ((A + loops) H + B T), with a walk that leaves the patch by B into the table T (k, b).
 
-    Parameters
-    ----------
-    inside, outside : tuples of indptr, indices and weights
-        A (n, n) and B (n, k) in CSR form; weights are empty where every entry is 1.
-    scale : tuple of arrays (n,)
-        1 / D and the loops.
-    restart : tuple
-        The probability a, and X: an array (n, b) or one without rows; the column of the single 1 in each row of X, or
-        an array of length 0; and the number of the first column of this block.
-    table, H, out : (k, b), (n, b) and (n, b) arrays
+    A (n, n) and B (n, k) are ``inside`` and ``outside``, in CSR form; weights are empty if every entry is 1. ``scale``
+    is 1 / D and the loops. ``restart`` is the probability a, and X: an array (n, b) or one without rows; the column of
+    the single 1 in each row of X, or an array of length 0; and the number of the first column of this block.
     """
     indptr, indices, weights = inside
     ends, clusters, strengths = outside

@@ -15,16 +15,6 @@ from graphquilt.embedders.gcn import Context, Inputs, Weights, Workspace, finish
 from graphquilt.graph import Graph
 from graphquilt.linalg.ranking import roc_auc
 
-__all__ = [
-    "Background",
-    "NonEdges",
-    "infomax",
-    "pair_gradient",
-    "reconstruction",
-    "reconstruction_score",
-    "undirected_edges",
-]
-
 MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
 SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table
 
@@ -117,10 +107,7 @@ def pair_gradient(Z: Tensor, pairs: Tensor, sign: float, G: Tensor) -> Tensor:
 
 
 class _Reconstruction(torch.autograd.Function):
-    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs.
-
-    An empty set of pairs adds nothing. Value and gradient are computed in one pass over the pairs.
-    """
+    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs, if any."""
 
     @staticmethod
     def forward(ctx: Context, space: Workspace, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:

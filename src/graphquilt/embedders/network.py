@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders.losses import Background
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Encoder", "Features", "Network", "check_substitute", "degree_features", "features_of", "normalized_rows"]
-
 Features: TypeAlias = AnyArray | sp.csr_array
 SUBSTITUTES = ("identity", "degree")
 DEGREE_BUCKETS = 32

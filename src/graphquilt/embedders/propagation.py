@@ -21,8 +21,6 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Propagation"]
-
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
 KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
@@ -124,14 +122,7 @@ class Propagation:
         """Return True: patches can agree by features or by a survey."""
         return True
 
-    def survey(
-        self,
-        graph: Graph,
-        seed: int,  # noqa: ARG002
-        *,
-        clusters: CoarseGraph | None = None,
-        cut: bool = True,
-    ) -> Survey:
+    def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:  # noqa: ARG002
         """Return what patches need to know of the whole graph.
 
         For each node this is its far ``cluster``, its ``degree`` and ``loop``, the ``column`` of its membership, its
@@ -169,7 +160,7 @@ class Propagation:
 
         with one_blas_thread():
             lengths, facts = spread_signal(self, graph, far, parts, keep)
-        kept = {"rows": rows, "lengths": lengths, "weights": weights}
+        kept: dict[str, AnyArray] = {"rows": rows, "lengths": lengths, "weights": weights}
         if 2 * n_nodes * width > KEPT:
             kept = {name: values[weights > 0] for name, values in kept.items()}
         else:

@@ -18,19 +18,6 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import csr_of
 
-__all__ = [
-    "add_samples",
-    "add_weights",
-    "average",
-    "ego_nets",
-    "far_clusters",
-    "feature_counts",
-    "sample_graph",
-    "sample_of",
-    "weight_sums",
-    "with_far_clusters",
-]
-
 _FOLLOWED = 4  # neighbours of a sampled node that are sampled with it
 _PARTS = {"indptr", "indices", "features_data", "features_indices", "features_indptr", "width"}  # of a sample
 _UNIT = 2.0**24  # of sums of weights, which are whole numbers
@@ -41,12 +28,6 @@ def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
     """Return some nodes of a patch with at most 4 neighbours of each, in ascending order.
 
     With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
-    >>> ego_nets(path, 0, n_nodes=6).tolist()
-    [0, 1, 2, 3, 4, 5]
     """
     rng, n = np.random.default_rng(seed), graph.n_nodes
     wanted = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
@@ -140,15 +121,7 @@ def add_weights(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
 
 
 def average(total: Arrays, names: Sequence[str], dtype: str) -> dict[str, AnyArray]:
-    """Return the average of the encoders of all patches; a feature that no patch has is averaged without weights.
-
-    Examples
-    --------
-    >>> one = weight_sums({"weight0": np.array([[1.0], [1.0]]), "counts": np.array([3.0, 0.0])}, ["weight0"])
-    >>> two = weight_sums({"weight0": np.array([[5.0], [5.0]]), "counts": np.array([1.0, 0.0])}, ["weight0"])
-    >>> average(add_weights(one, two), ["weight0"], "float64")["weight0"].ravel().tolist()
-    [2.0, 3.0]
-    """
+    """Return the average of the encoders of all patches; a feature that no patch has is averaged without weights."""
     counts, number = np.asarray(total["counts"], dtype=np.float64)[:, None], float(total["encoders"])
     means = {name: np.asarray(total[name]) / _UNIT / number for name in names}
     counted = np.asarray(total["counted"]) / _UNIT / np.where(counts > 0, counts, 1)

@@ -21,23 +21,6 @@ from graphquilt.kernels import loop_threads
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
 
-__all__ = [
-    "FEATURE_PARTS",
-    "ROWS",
-    "Part",
-    "Parts",
-    "Signal",
-    "check_features",
-    "feature_width",
-    "inverse_lengths",
-    "role_rows",
-    "row_scale",
-    "signal_parts",
-    "spread_signal",
-    "times",
-    "transposed_times",
-]
-
 FEATURE_PARTS = ("spread", "raw", "near")
 ROLE_SHARE = 0.3  # of the weight of roles in a graph without features
 ROLES = 3  # columns of role

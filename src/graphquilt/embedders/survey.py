@@ -31,8 +31,6 @@ from graphquilt.patches import CoarseGraph, Metis, coarse_graph, fine_clusters, 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
 
-__all__ = ["after_round", "round_product", "sampled", "survey_graph"]
-
 FEWEST, USUAL = 256, 1000  # columns of memberships, unless the embedder sets their number
 CLUSTER = 50  # nodes per column in larger graphs, which have more than usual,
 ENTRIES = 2 * 10**8  # as long as the memberships have no more entries than this

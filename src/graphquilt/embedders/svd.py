@@ -15,8 +15,6 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.eigenpairs import DENSE_ROWS, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
-__all__ = ["SVD"]
-
 SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
 
 
@@ -26,15 +24,13 @@ class SVD:
 
     Parameters
     ----------
-    dim : int
-        Number of vectors.
     steps : int
         The length of the walks that are compared. More steps make embeddings of overlapping graphs agree better.
     tol : float
-        The largest residual |M² u - σ² u| of a vector u of length 1. The largest σ is 1. See
-        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens where it is not reached.
+        The largest residual |M² u - σ² u| of a vector u of length 1, where the largest σ is 1. See
+        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens if it is not reached.
     motions : Motions
-        The motions by which embeddings of overlapping graphs differ: rotation and translation.
+        The motions by which embeddings of overlapping graphs differ.
 
     Notes
     -----

@@ -15,8 +15,6 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Parameters", "Schedule", "check_device", "session", "threads", "train"]
-
 _lock = threading.Lock()
 _users = 0
 _original = 1

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders.losses import Background
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["GAE", "VGAE"]
-
 # Of the training that resumes from a shared start: encoders that are averaged must not move far apart, and classify
 # better if large weights are penalised; those that are not reconstruct edges better the longer they are trained.
 _EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with any other
@@ -111,18 +109,8 @@ class GAE(Network):
         """Return whether patches of this graph can share an encoder: features must mean the same in each."""
         return self.featureless == "degree" or (graph.features is not None and graph.features.shape[1] > 0)
 
-    def survey(
-        self,
-        graph: Graph,
-        seed: int,  # noqa: ARG002
-        *,
-        clusters: CoarseGraph | None = None,
-        cut: bool = True,
-    ) -> Survey:
-        """Return the degree of every node in the whole graph, with its loop, and the graph between far clusters.
-
-        A far cluster is like one node with the mean features and the mean degree of its nodes.
-        """
+    def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:  # noqa: ARG002
+        """Return the degree of every node in the whole graph, with its loop, and the graph between far clusters."""
         with needs_extra(type(self).__name__, "torch"):
             from graphquilt.embedders.gcn import adjacency_with_loops
 
@@ -145,7 +133,7 @@ class GAE(Network):
         return {**weights, "counts": feature_counts(features), "losses": losses}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
-        """Return the ego nets, or the weights of the encoder as whole numbers, each feature as often as it is there."""
+        """Return the ego nets, or the weights of the encoder as whole numbers, those of each feature by its count."""
         if self.start is None:
             return {name: np.asarray(values) for name, values in kept.items()}
         return weight_sums(kept, self._names)
@@ -178,10 +166,7 @@ class GAE(Network):
         far: FarField | None = None,
         kept: Arrays | None = None,
     ) -> Fit:
-        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
-
-        With a shared start, training resumes from it, and the encoder sees the far clusters around the patch.
-        """
+        """Train on the graph; with a shared start, resume from it and see the far clusters around the patch."""
         if self.start is None:
             return super().fit(graph, seed, progress)
         losses = np.asarray((kept or {}).get("losses", np.empty(0)))  # of the training in the last round

@@ -14,19 +14,6 @@ from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.embedders.shared_start import FarField, check_far_clusters
 from graphquilt.graph import Graph
 
-__all__ = [
-    "WALK_RESTART",
-    "WALK_STEPS",
-    "Block",
-    "FarRows",
-    "Walk",
-    "column_blocks",
-    "degrees_with_loops",
-    "feature_blocks",
-    "run_in_order",
-    "walk_in",
-]
-
 Table: TypeAlias = Callable[[int], Float32Array]
 WALK_RESTART, WALK_STEPS = 0.15, 8  # of the walk that starts at a node and ends in a cluster
 _NOTHING = np.empty((0, 0), dtype=np.float32)
@@ -47,8 +34,8 @@ def degrees_with_loops(graph: Graph) -> tuple[Float32Array, Float32Array]:
 
 
 def _row_sums(indptr: AnyArray, weights: AnyArray) -> AnyArray:
-    ends = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
-    return ends[indptr[1:]] - ends[indptr[:-1]]
+    ends: AnyArray = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
+    return np.asarray(ends[indptr[1:]] - ends[indptr[:-1]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,17 +21,6 @@ from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.partitioners import check_n_patches, metis_labels
 from graphquilt.progress import ProgressCallback
 
-__all__ = [
-    "CoarseGraph",
-    "Multilevel",
-    "coarse_graph",
-    "edge_cut",
-    "fine_clusters",
-    "is_large",
-    "merge_clusters",
-    "merge_small",
-]
-
 logger = logging.getLogger(__name__)
 SMALLEST = 2  # nodes per fine cluster on average; at most twice as many
 MOST = 8192  # fine clusters of a small graph: tables of 2048 columns then take 256 MiB
@@ -113,12 +102,6 @@ def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> 
 
     There is one cluster per two nodes, up to 8192. Graphs above four million entries have one per 1000 nodes, and at
     least 2048.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(12, k=1) + np.eye(12, k=-1)))
-    >>> np.bincount(fine_clusters(path)).max() <= 4
-    np.True_
     """
     n = graph.n_nodes
     if is_large(graph):
@@ -209,14 +192,7 @@ def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
 
 
 def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:
-    """Merge clusters into ``count`` larger ones of about equal numbers of nodes with METIS, int (k,).
-
-    Examples
-    --------
-    >>> chain = CoarseGraph(np.arange(20) // 5, sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> np.bincount(merge_clusters(chain, 2)).tolist()
-    [2, 2]
-    """
+    """Merge clusters into ``count`` larger ones of about equal numbers of nodes with METIS, int (k,)."""
     k = coarse.k
     check_n_patches(count, k)
     off = sp.csr_array(coarse.between - sp.diags_array(coarse.between.diagonal()))

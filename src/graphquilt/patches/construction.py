@@ -21,8 +21,6 @@ from graphquilt.patches.patch import NodeSets
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Limits", "OverlapTargets", "allocate_overlap", "expand", "patch_graph", "smallest_cluster"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ from graphquilt.patches.graph import PatchGraph
 from graphquilt.patches.patch import LazySequence
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["coverage", "coverage_weights", "entries_inside"]
-
 _UNIT = 1 << 15  # of coverages as they are kept
 LEAST = 0.01  # coverage of a node without edges inside a patch: its row still counts
 

@@ -16,8 +16,6 @@ from graphquilt.kernels import jit, kernel
 from graphquilt.patches.partitioners import check_n_patches, fill_empty
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Fennel"]
-
 logger = logging.getLogger(__name__)
 _VISITS = 1 << 19  # nodes after which progress is reported: a second or so
 _AHEAD = 32  # nodes whose neighbours' labels are read together

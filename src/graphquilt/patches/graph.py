@@ -21,8 +21,6 @@ from graphquilt.linalg import components as connected_parts
 from graphquilt.patches import kernels
 from graphquilt.patches.patch import NodeSets
 
-__all__ = ["PatchGraph", "disconnected"]
-
 _NAMES = ("nodes", "starts", "edges", "n_nodes", "components", "report")  # of the arrays of a patch graph
 
 
@@ -339,22 +337,18 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
     if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
         k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1
         raise CoverError(f"patch {k} holds node {int(sets.nodes.max())}, but there are only {n_nodes} nodes.")
-    if n_nodes > len(sets.nodes):  # and perhaps far too many for an array
-        ids = np.unique(sets.nodes)
-        missing = np.setdiff1d(np.arange(min(len(ids) + 1, n_nodes)), ids[: len(ids) + 1])
-        raise CoverError(
-            f"{n_nodes - len(ids)} of {n_nodes} nodes are in no patch, the first is {missing[0]}: the patches have "
-            f"{len(ids)} nodes, and the largest id is {ids[-1]}. Add those nodes to a patch, or number the nodes that "
-            "are there 0..n-1: np.searchsorted(ids, nodes) for each patch, where ids = np.unique of all of them."
-        )
-    covered = np.zeros(n_nodes, dtype=np.bool_)
-    covered[sets.nodes] = True
-    if not covered.all():
-        missing = np.flatnonzero(~covered)
-        raise CoverError(
-            f"{len(missing)} of {n_nodes} nodes are in no patch, the first is {missing[0]}. Add them to a patch, or "
-            "number the nodes that are there 0..n-1."
-        )
+    if n_nodes <= len(sets.nodes):  # otherwise there are perhaps far too many for an array
+        covered = np.zeros(n_nodes, dtype=np.bool_)
+        covered[sets.nodes] = True
+        if covered.all():
+            return
+    ids = np.unique(sets.nodes)
+    missing = np.setdiff1d(np.arange(min(len(ids) + 1, n_nodes)), ids)
+    raise CoverError(
+        f"{n_nodes - len(ids)} of {n_nodes} nodes are in no patch, the first is {missing[0]}: the patches have "
+        f"{len(ids)} nodes, and the largest id is {ids[-1]}. Add those nodes to a patch, or number the nodes that are "
+        "there 0..n-1: np.searchsorted(ids, nodes) for each patch, where ids = np.unique of all of them."
+    )
 
 
 def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = ["degrees_inside", "fill_up", "frontiers", "grow", "overlap_sizes", "random_bits", "spanning_tree"]
-
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 BitArray: TypeAlias = npt.NDArray[np.uint8]  # node v is bit v & 7 of byte v >> 3
 Csr: TypeAlias = tuple[IntArray, IntArray]  # indptr, indices

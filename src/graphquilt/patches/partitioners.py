@@ -17,17 +17,6 @@ from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError, counted
 from graphquilt.graph import Graph
 
-__all__ = [
-    "KaMinPar",
-    "Leiden",
-    "Louvain",
-    "Metis",
-    "Partitioner",
-    "check_n_patches",
-    "fill_empty",
-    "metis_labels",
-]
-
 # METIS's k-way method can crash, and leaves clusters empty, for many clusters of a dense graph (1000 of a graph with 88
 # edges per node). Recursive bisection cuts such graphs faster and better. Of many clusters:
 _MANY = 512

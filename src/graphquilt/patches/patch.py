@@ -12,8 +12,6 @@ import numpy as np
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import CoverError, InputError
 
-__all__ = ["LazySequence", "NodeSets", "Patch"]
-
 Item_co = TypeVar("Item_co", covariant=True)
 
 

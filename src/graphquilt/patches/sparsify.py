@@ -26,17 +26,6 @@ from graphquilt.linalg.laplacian import laplacian
 from graphquilt.patches import kernels
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = [
-    "Conductance",
-    "EdgeWeight",
-    "Resistance",
-    "Sparsified",
-    "conductance",
-    "effective_resistance",
-    "projected_resistance",
-    "sparsify",
-]
-
 logger = logging.getLogger(__name__)
 _STEPS = 100  # parts of the clusters after which progress is reported
 _CHUNK = 1 << 20  # patch edges whose logarithms are taken at once
@@ -118,13 +107,6 @@ def conductance(
     """Return the pairs (m, 2) of clusters joined by an edge, i < j in lexicographic order, and their conductances (m,).
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> conductance(path, [0, 0, 1, 1])[1].round(4).tolist()
-    [0.3333]
     """
     graph = graph.undirected()
     short = short_labels(labels, graph.n_nodes)
@@ -163,12 +145,6 @@ def sparsify(
     k, those of the tree included. Sampling without replacement in proportion to w is exact: the largest log w + Gumbel
     noise. With ``limit`` (p,), the largest degree of each patch, the tree is Kruskal's among the edges that respect it;
     where none connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
-
-    Examples
-    --------
-    >>> square = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
-    >>> sparsify(square, np.array([3.0, 1.0, 2.0, 2.5]), 4, degree=1).edges.tolist()
-    [[0, 1], [1, 2], [2, 3]]
     """
     if not 0 < degree < float("inf"):
         raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
@@ -210,11 +186,6 @@ def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
     """Yield the places of values in descending order, of equal ones the first first, in pieces of about ``count``.
 
     As a rule few pieces are needed, and most values are never sorted.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in _descending(np.array([1.0, 3.0, 2.0, 3.0]), 2)]
-    [[1, 3], [2, 0]]
     """
     above = np.inf
     left = len(values)
@@ -233,11 +204,6 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
     r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
     and leaves every r_ij inside it unchanged, so one dense inverse of that matrix serves: O(n³) time, three n × n
     arrays. There are n vertices, ``edges`` (m, 2) and positive ``conductances`` (m,); the result is (m,).
-
-    Examples
-    --------
-    >>> effective_resistance(np.array([[0, 1], [1, 2], [0, 2]]), np.ones(3), 3).round(4).tolist()
-    [0.6667, 0.6667, 0.6667]
     """
     from scipy.linalg import lapack
 
@@ -280,12 +246,6 @@ def projected_resistance(
     Laplacian system, all solved at once by conjugate gradients with a diagonal preconditioner. Most patch graphs are
     expanders, where that takes some tens of steps. If it takes more than 300, the graph is long and thin, and a sparse
     factorisation, which fills in little there, solves the systems instead. Estimates are clipped to r_ij c_ij <= 1.
-
-    Examples
-    --------
-    >>> r = projected_resistance(np.array([[0, 1], [1, 2], [0, 2]]), np.ones(3), 3, projections=4000)
-    >>> bool(abs(r - 2 / 3).max() < 0.05)
-    True
     """
     L, component = laplacian(edges, conductances, n), components(edges, n)
     rng = np.random.default_rng(seed)
