@@ -158,7 +158,7 @@ def test_every_patch_begins_with_the_seed_encoder(started):
     graph, far = parts[0]
     fit = still.fit(graph, 3, far=far)
     assert fit.embedding.shape == (graph.n_nodes, 4)
-    first = still._encoded(graph, still._of_start("seed"), far)
+    first = still._encode(graph, still._of_start("seed"), far)
     assert len(first) > graph.n_nodes  # far clusters stand after the nodes
     assert np.allclose(fit.embedding, first[: graph.n_nodes], atol=1e-5)
 

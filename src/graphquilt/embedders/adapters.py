@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,19 @@ if TYPE_CHECKING:
     from graphquilt.embedders.training import Schedule
     from graphquilt.progress import ProgressCallback
 
+
+class Transformer(Protocol):
+    """An object in the style of scikit-learn."""
+
+    def fit_transform(self, X: object, /) -> npt.ArrayLike:
+        """Return one row per row of X."""
+        ...
+
+
 EmbedderLike: TypeAlias = Any  # what as_embedder takes
 
 
-def as_embedder(value: Any, dim: int | None = None) -> Embedder:
+def as_embedder(value: object, dim: int | None = None) -> Embedder:
     """Return an embedder for an embedder, its class, a function, an object with ``fit_transform``, or a PyG module.
 
     ``dim`` is needed if the value does not state its dimension.
@@ -39,11 +48,11 @@ def as_embedder(value: Any, dim: int | None = None) -> Embedder:
     1
     """
     if callable(value) and hasattr(value, "dim") and not isinstance(value, type):
-        embedder: Embedder = value
-        return embedder
+        return cast("Embedder", value)
     name = getattr(value, "__name__", type(value).__name__)
     if not isinstance(value, type) and callable(getattr(value, "fit_transform", None)):
-        return TransformerEmbedder(value, dim if getattr(value, "n_components", None) is None and dim else 0)
+        transformer = cast("Transformer", value)
+        return TransformerEmbedder(transformer, dim if getattr(value, "n_components", None) is None and dim else 0)
     if not callable(value) or (isinstance(value, type) and not hasattr(value, "__dataclass_fields__")):
         given = f"the class {name}; make an object of it" if isinstance(value, type) else f"{value!r}"
         raise InputError(
@@ -53,9 +62,10 @@ def as_embedder(value: Any, dim: int | None = None) -> Embedder:
     if dim is None:
         raise InputError(f"{name} does not say in how many dimensions it embeds; give dim.")
     if isinstance(value, type):
-        made: Embedder = value(dim)
-        return made
-    return PyGEmbedder(value, dim) if hasattr(value, "named_parameters") else FunctionEmbedder(value, dim)
+        return cast("Embedder", value(dim))
+    if hasattr(value, "named_parameters"):
+        return PyGEmbedder(cast("torch.nn.Module", value), dim)
+    return FunctionEmbedder(cast("Callable[..., npt.ArrayLike]", value), dim)
 
 
 @dataclass(frozen=True)
@@ -97,18 +107,11 @@ def _takes_seed(function: Callable[..., object]) -> bool:
     return several or (len(places) > 1 and (places[1].default is places[1].empty or places[1].name == "seed"))
 
 
-def _floats(values: Any) -> FloatArray:
+def _floats(values: object) -> FloatArray:
     """Return an array of floats; tensors of torch and whole numbers are converted."""
-    X: FloatArray = np.asanyarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    detach = getattr(values, "detach", None)
+    X: FloatArray = np.asanyarray(values if detach is None else detach().cpu().numpy())
     return X.astype(np.float64) if X.dtype.kind in "biu" else X
-
-
-class Transformer(Protocol):
-    """An object in the style of scikit-learn."""
-
-    def fit_transform(self, X: object, /) -> npt.ArrayLike:
-        """Return one row per row of X."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,13 @@ def grid_product(left: AnyArray | sp.csr_array, right: AnyArray) -> Int64Array:
     """Return L' R of two matrices with n rows and entries of at most 1, both rounded to the grid, in units of 2^-36."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.int64)
     for a in range(0, left.shape[0], MOST):
-        L = _rounded(left[a : a + MOST])
-        R = L if right is left else _rounded(right[a : a + MOST])
+        L = _round_to_grid(left[a : a + MOST])
+        R = L if right is left else _round_to_grid(right[a : a + MOST])
         total += np.asarray(L.T @ R).astype(np.int64)
     return total
 
 
-def _rounded(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
+def _round_to_grid(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
     """Return M in units of the grid."""
     scaled = M.astype(np.float64) * 2**GRID
     return sp.csr_array(scaled.rint()) if isinstance(scaled, sp.csr_array) else np.rint(scaled)

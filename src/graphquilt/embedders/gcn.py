@@ -198,7 +198,7 @@ product: Callable[[Workspace, object, Tensor, Tensor], Tensor] = _Product.apply
 
 
 class _Propagate(torch.autograd.Function):
-    """f(Â P + bias) for f a ReLU, a PReLU (where there is a slope) or nothing.
+    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing.
 
     Â is symmetric, so the gradient is multiplied by Â itself. P of the first layer already includes Â if the inputs
     are ``smoothed``.

@@ -228,7 +228,7 @@ class Propagation:
         finished = None if kept is None else self.finish(kept)
         if finished is None:
             with one_blas_thread():
-                finished = self._scaled(*self._projected(graph, far, parts, V, progress))
+                finished = self._scale(*self._project(graph, far, parts, V, progress))
         return replace(finished, encoder=BasisEncoder.of(self, far))
 
     def finish(self, kept: Arrays) -> Fit | None:
@@ -243,7 +243,7 @@ class Propagation:
                 product = times(kept["rows"][:, columns], V[columns])
                 product *= kept["lengths"][:, part, None]
                 Z += product
-            return self._scaled(Z, kept["facts"], self._best_share(kept, V))
+            return self._scale(Z, kept["facts"], self._best_share(kept, V))
 
     def _best_share(self, kept: Arrays, V: Float32Array) -> float:
         """Estimate the share of the rows that ``dim`` directions of their own would keep; 0 if there are few rows."""
@@ -258,7 +258,7 @@ class Propagation:
             V = np.linalg.qr(rows.T @ (rows @ V))[0]
         return float(np.square(rows @ V).sum() / max(np.square(rows).sum(), 1e-30))
 
-    def _scaled(self, Z: Float32Array, facts: AnyArray, best: float = 0.0) -> Fit:
+    def _scale(self, Z: Float32Array, facts: AnyArray, best: float = 0.0) -> Fit:
         """Return the embedding of products with the directions, and what is known about it."""
         assert self.start is not None
         share = float(np.einsum("ij,ij->", Z, Z) / max(len(Z), 1))
@@ -277,7 +277,7 @@ class Propagation:
             return self.start["basis"]
         return None if far is None else far.shared.get("basis")
 
-    def _projected(
+    def _project(
         self, graph: Graph, far: FarField | None, parts: Parts, V: Float32Array, progress: ProgressCallback | None
     ) -> tuple[Float32Array, Float32Array]:
         """Return H V for the rows H of all parts, without keeping them, and facts."""

@@ -30,10 +30,10 @@ def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
     With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
     """
     rng, n = np.random.default_rng(seed), graph.n_nodes
-    wanted = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
+    count = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
     chosen: set[int] = set()
     for node in rng.permutation(n).tolist():
-        if len(chosen) >= wanted:
+        if len(chosen) >= count:
             break
         neighbours = np.asarray(graph.indices[graph.indptr[node] : graph.indptr[node + 1]])
         if len(neighbours) > _FOLLOWED:

@@ -243,7 +243,7 @@ def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Pa
         rows, a = FarRows(shared.get("feature_tables"), walk, own), embedder.restart
         tasks += feature_blocks(walk, columns, rows, widths, block=embedder.block, restart=a, steps=embedder.steps)
     if far is not None and "clusters" in parts:
-        column, gain = _checked_columns(far, graph.n_nodes)
+        column, gain = _check_columns(far, graph.n_nodes)
         rows = FarRows(shared.get("column_tables"), walk, own)
         tasks += column_blocks(walk, column, gain, rows, block=embedder.block)
     yield from run_in_order(tasks, loop_threads())
@@ -251,8 +251,8 @@ def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Pa
         yield Block("role", 0, _standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
 
 
-def _checked_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
-    """Return the membership of each node and the gain of each column, and refuse a survey that cannot be right."""
+def _check_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
+    """Return the membership of each node and the gain of each column; refuse a survey that cannot be right."""
     column, gain = np.asarray(far.nodes["column"]), np.asarray(far.shared["gain"], dtype=np.float32)
     if column.shape != (n_nodes,) or column.dtype.kind != "i":
         raise InputError(

@@ -57,7 +57,7 @@ def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | No
     if clusters is not None:
         check_clusters(clusters, graph)
     degree, loop = degrees_with_loops(graph)
-    nodes: dict[str, AnyArray] = {"degree": degree, "loop": loop, "sampled": sampled(graph.n_nodes, embedder.sample)}
+    nodes: dict[str, AnyArray] = {"degree": degree, "loop": loop, "sampled": in_sample(graph.n_nodes, embedder.sample)}
     shared: dict[str, AnyArray] = {}
     far = clusters
     if far is None and ((has_features and width > DIRECTIONS) or is_large(graph)):
@@ -85,7 +85,7 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
     shared: dict[str, AnyArray] = {}
     restart, steps = float(embedder.restart), embedder.steps
     if width > DIRECTIONS:
-        rows = np.flatnonzero(sampled(graph.n_nodes, BASIS_ROWS))
+        rows = np.flatnonzero(in_sample(graph.n_nodes, BASIS_ROWS))
         signal = NearlySpread(graph, rows, scale, far, averages, restart=restart, steps=max(steps, 1))
         V, share, growth = feature_basis(signal, embedder.basis_width, embedder.dim)
         shared["feature_share"], shared["feature_growth"] = np.array(share), np.array(growth)
@@ -122,12 +122,12 @@ def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tu
     return column, (np.bincount(labels) / len(linked)).astype(np.float32)
 
 
-def sampled(n: int, count: int) -> BoolArray:
+def in_sample(n: int, count: int) -> BoolArray:
     """Return which of n nodes are in a sample of about ``count``: those whose hashed number is small enough.
 
     Examples
     --------
-    >>> int(sampled(1000, 2000).sum()), 80 < sampled(1000, 100).sum() < 120
+    >>> int(in_sample(1000, 2000).sum()), 80 < in_sample(1000, 100).sum() < 120
     (1000, np.True_)
     """
     if n <= count:

@@ -1,4 +1,4 @@
-"""SVD: spectral embedding of the normalised adjacency, scaled so that inner products are local."""
+"""SVD: spectral embedding of the normalised adjacency, scaled to make inner products local."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _WORDS = 20  # the squared length of feature rows from which on the penalty is w
 
 @dataclass(frozen=True)
 class GAE(Network):
-    """A graph auto-encoder: two GCN layers, trained so that inner products tell edges from non-edges.
+    """A graph auto-encoder: two GCN layers, trained to tell edges from non-edges by inner products.
 
     Takes the parameters of :class:`~graphquilt.embedders.network.Network`, and:
 
@@ -177,13 +177,13 @@ class GAE(Network):
                 own_weights, losses = self._resume(graph, seed, far, progress)
             weights = weights or dict(own_weights)
             weights = {name: mean + self.blend * (own_weights[name] - mean) for name, mean in weights.items()}
-        return Fit(self._encoded(graph, weights, far)[: graph.n_nodes], losses, self._encoder(graph, weights))
+        return Fit(self._encode(graph, weights, far)[: graph.n_nodes], losses, self._encoder(graph, weights))
 
     def finish(self, kept: Arrays) -> Fit | None:  # noqa: ARG002
         """Return None: a patch is embedded with its graph."""
         return None
 
-    def _encoded(self, graph: Graph, weights: Mapping[str, AnyArray], far: FarField | None) -> FloatArray:
+    def _encode(self, graph: Graph, weights: Mapping[str, AnyArray], far: FarField | None) -> FloatArray:
         """Return the positions of the nodes of a patch, and of its far clusters after them."""
         encoder = self._encoder(graph, weights)
         if far is None or "degree" not in far.nodes:
@@ -252,7 +252,7 @@ class GAE(Network):
         n, device, features = graph.n_nodes, self.device, self._shared_features(graph)
         n_nodes = n if far is None else far.n_nodes
         first = self._of_start("seed")
-        places = self._encoded(graph, first, far)[n:]
+        places = self._encode(graph, first, far)[n:]
         leaving = np.empty((2, 0), dtype=np.int64)
         if far is not None and len(places):
             leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])

@@ -192,7 +192,7 @@ def feature_blocks(
     restart: float,
     steps: int,
 ) -> Iterator[Task]:
-    """Yield tasks that spread the columns first..last-1 of X over the graph, and return the wanted parts.
+    """Yield tasks that spread the columns first..last-1 of X over the graph, and return the parts that are asked for.
 
     With S = D^-1/2 (A + loops) D^-1/2 these are X itself, S X, and H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X. The walk
     is that of D^-1/2 H, which is the random walk, and its first step gives S X. ``parts`` has the width of each part.

@@ -16,7 +16,7 @@ from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph.kernels import join_ends
 from graphquilt.patches import kernels
 from graphquilt.patches.coverage import entries_inside
-from graphquilt.patches.graph import PatchGraph, disconnected
+from graphquilt.patches.graph import PatchGraph, disconnected_error
 from graphquilt.patches.patch import NodeSets
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a patch may grow, so that none takes in most of the graph.
+    """How far a patch may grow, which keeps any of them from absorbing most of the graph.
 
     On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre would take
     nodes from every other cluster. ``Limits.none()`` is the paper's plain rule.
@@ -135,7 +135,7 @@ def patch_graph(
     pairs, conductances = conductance(graph, clusters, progress=progress)
     component = np.empty(len(sizes), dtype=np.int64)
     if join_ends(pairs, component) > 1 and components == "error":
-        raise disconnected(component, sizes)
+        raise disconnected_error(component, sizes)
     weights = edge_weight(pairs, conductances, len(sizes))
     del conductances
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
@@ -156,7 +156,7 @@ def patch_graph(
         "edge_oversampling": entries_inside(graph, sets, progress) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
-        "edges_dropped_by_limit": sparse.wanted - len(sparse.edges),
+        "edges_dropped_by_limit": sparse.target - len(sparse.edges),
         "patches_at_degree_limit": len(sparse.at_limit),
         "patches_beyond_degree_limit": sparse.beyond_limit.tolist(),
         "edges_capped_by_growth": targets.capped,

@@ -66,7 +66,7 @@ class PatchGraph:
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
-        edges = _ordered(self.edges, len(sets))
+        edges = _order_edges(self.edges, len(sets))
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
         _check_cover(sets, self.n_nodes)
@@ -79,7 +79,7 @@ class PatchGraph:
             )
         object.__setattr__(self, "component", connected_parts(edges, len(sets)))
         if self.placement_arbitrary and self.components == "error":
-            raise disconnected(self.component, self.sizes)
+            raise disconnected_error(self.component, self.sizes)
 
     @classmethod
     def from_patches(
@@ -276,7 +276,7 @@ class PatchGraph:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
 
 
-def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
+def disconnected_error(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
     """Return the error that names the components of a patch graph."""
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
@@ -300,7 +300,7 @@ def _spread(values: Int64Array) -> dict[str, float]:
     return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
 
 
-def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
+def _order_edges(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
     pairs = np.asarray(edges, dtype=np.int64)
     if pairs.size == 0:
         return np.empty((0, 2), dtype=np.int64)

@@ -38,17 +38,17 @@ def _with_room(array: IntArray, used: int, more: int) -> IntArray:
 
 
 @jit
-def _sample(values: IntArray, wanted: int, state: UInt64Array) -> IntArray:
-    """Return ``wanted`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
-    for f in range(wanted):
+def _sample(values: IntArray, count: int, state: UInt64Array) -> IntArray:
+    """Return ``count`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
+    for f in range(count):
         pick = f + np.int64(random_bits(state) % np.uint64(len(values) - f))
         values[f], values[pick] = values[pick], values[f]
-    return values[:wanted]
+    return values[:count]
 
 
 @jit
 def _ascending(values: IntArray) -> IntArray:
-    """Sort ids: digit by digit where there are so many that this is several times faster."""
+    """Sort ids: many of them digit by digit, which is several times faster."""
     if len(values) < 256:
         return values[np.argsort(values)]  # not sort: see graph/kernels.py
     largest = np.int64(values.max())
@@ -116,7 +116,7 @@ def frontiers(
     taken_ends = np.zeros(len(neighbours) + 1, np.int64)
     state = np.empty(1, np.uint64)
     for t in range(len(neighbours)):
-        # Sorted, so that a sample does not depend on the order in which the frontier was found.
+        # Sorted: a sample must not depend on the order in which the frontier was found.
         part = _ascending(by_slot[ends[t] : ends[t + 1]])
         if len(part) > cap[t]:
             state[0] = seeds[t]
@@ -137,7 +137,7 @@ def _fill_row(row: IntArray, labels: IntArray, own: IntArray, j: int, columns: I
 
 
 @jit
-def _untaken(pool: Int64Array, untried: int, mark: BoolArray, state: UInt64Array) -> tuple[int, int]:
+def _take_random(pool: Int64Array, untried: int, mark: BoolArray, state: UInt64Array) -> tuple[int, int]:
     """Mark a random node of those in the pool that are not marked; return it, and how many are left untried."""
     while True:
         k = np.int64(random_bits(state) % np.uint64(untried))
@@ -206,7 +206,7 @@ def grow(
                 if len(pool) == 0:
                     pool = np.arange(len(own))
                     n_reseeded += 1
-                ring[0], untried = _untaken(pool, untried, mark, state)
+                ring[0], untried = _take_random(pool, untried, mark, state)
                 n_ring = 1
             frontier = _ascending(ring[:n_ring])
         ends[t + 1] = ends[t] + n_taken
@@ -294,12 +294,12 @@ def spanning_tree(
 
 @kernel("choice of patch edges", writes=("chosen", "degree"))
 def fill_up(
-    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, wanted: int
+    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, count: int
 ) -> int:
-    """Take edges in ``order`` while both ends are below their ``limit``, at most ``wanted``; return how many."""
+    """Take edges in ``order`` while both ends are below their ``limit``, at most ``count``; return how many."""
     taken = 0
     for k in order:
-        if taken == wanted:
+        if taken == count:
             break
         i, j = edges[k, 0], edges[k, 1]
         if not chosen[k] and degree[i] < limit[i] and degree[j] < limit[j]:

@@ -96,7 +96,7 @@ class Sparsified:
 
     edges: Int64Array  # (m, 2), i < j, in lexicographic order
     weights: Float64Array  # (m,)
-    wanted: int  # number of edges for the mean degree; a degree limit may have allowed fewer
+    target: int  # number of edges for the mean degree; a degree limit may have allowed fewer
     at_limit: Int64Array  # patches that have reached their degree limit
     beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
 
@@ -155,7 +155,7 @@ def sparsify(
         raise InputError(f"the weight of patch edge {tuple(edges[k].tolist())} is {weights[k]}; it must be positive.")
     rng = np.random.default_rng(seed)
     # Differs from the paper: k is the mean degree as its prose says, with the tree included (its listing gives 2k).
-    wanted = min(len(edges), max(n_patches - 1, int(degree * n_patches / 2)))
+    target = min(len(edges), max(n_patches - 1, int(degree * n_patches / 2)))
     bound = np.full(n_patches, np.iinfo(np.int64).max) if limit is None else np.maximum(limit, 1).astype(np.int64)
     chosen = np.zeros(len(edges), dtype=np.bool_)
     counts = np.zeros(n_patches, dtype=np.int64)
@@ -164,7 +164,7 @@ def sparsify(
     parent[:] = np.arange(n_patches)
     taken = 0
     while taken < needed:
-        for by_weight in _descending(weights, 8 * wanted):
+        for by_weight in _descending(weights, 8 * target):
             taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
             if taken == needed:
                 break
@@ -173,13 +173,13 @@ def sparsify(
     keys = rng.gumbel(size=len(weights))
     for start in range(0, len(keys), _CHUNK):
         keys[start : start + _CHUNK] += np.log(weights[start : start + _CHUNK])
-    left = wanted - taken
-    for by_key in _descending(keys, 8 * wanted):
+    left = target - taken
+    for by_key in _descending(keys, 8 * target):
         left -= kernels.fill_up(edges, by_key, bound, chosen, counts, left)
         if left == 0:
             break
     at_limit = np.flatnonzero(counts >= bound)
-    return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
+    return Sparsified(edges[chosen], weights[chosen], target, at_limit, beyond)
 
 
 def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
