@@ -215,7 +215,7 @@ def resistance():
 
 def expansion():
     """Patches of a heavy-tailed graph, with and without limits."""
-    from graphquilt.patches.expansion import expand, share_out
+    from graphquilt.patches.construction import allocate_overlap, expand
 
     gq.patch_graph(small_ring(), np.arange(200) // 50, degree=2, overlap=(10, 20))
     graph = large_rmat()
@@ -224,9 +224,9 @@ def expansion():
     csr = (graph.indptr.nbytes + graph.indices.nbytes) / MIB
     with Watch() as whole:
         quilt = gq.patch_graph(graph, labels, degree=10, overlap=(256, 1024))
-    demand = share_out(quilt.edges, np.bincount(labels), (256, 1024), gq.Limits())
+    targets = allocate_overlap(quilt.edges, np.bincount(labels), (256, 1024), gq.Limits())
     with Watch() as watch:
-        expand(graph, labels, quilt.edges, demand, seeds=np.random.SeedSequence(0))
+        expand(graph, labels, quilt.edges, targets, seeds=np.random.SeedSequence(0))
     pairs = conductance(graph, labels)[0]
     plain = gq.patch_graph(
         graph, labels, degree=10, overlap=(256, 1024), edge_weight=Conductance(), limits=gq.Limits.none()

@@ -802,7 +802,7 @@ def _read_reference(folder, path):
 
 
 def _make_encoder(folder):
-    from graphquilt.embedders.encoder import Encoder
+    from graphquilt.embedders import Encoder
 
     rng = np.random.default_rng(0)
     shapes = {"weight0": (3, 4), "bias0": (4,), "weight1": (4, 4), "bias1": (4,)}
@@ -817,7 +817,7 @@ def _make_encoder(folder):
 
 
 def _read_encoder(folder, path):
-    from graphquilt.embedders.encoder import Encoder
+    from graphquilt.embedders import Encoder
 
     encoder = Encoder.load(path)
     assert repr(encoder)

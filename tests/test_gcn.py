@@ -10,8 +10,8 @@ from extras import needs
 torch = needs("torch")
 pyg = needs("torch_geometric.nn")
 
-from graphquilt.embedders import elementwise, gcn, losses  # noqa: E402
-from graphquilt.embedders.pairs import NonEdges, undirected_edges  # noqa: E402
+from graphquilt.embedders import gcn, losses  # noqa: E402
+from graphquilt.embedders.losses import NonEdges, undirected_edges  # noqa: E402
 from graphquilt.embedders.training import Adam, Parameters, Schedule  # noqa: E402
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -138,7 +138,7 @@ def test_dgi_is_that_of_pyg(kind):
     x = torch.eye(60) if features is None else torch.as_tensor(graph.features.toarray())
     parameters = weights_for(gq.DGI(5), x.shape[1])
     inputs = inputs_for(graph, features, smooth=False)
-    loss = losses.infomax(inputs, torch.Generator().manual_seed(9), dropout=0.0)(parameters.named)
+    loss = losses.infomax(inputs, torch.Generator().manual_seed(9))(parameters.named)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
     order = torch.randperm(60, generator=torch.Generator().manual_seed(9))
     encoder = InfomaxEncoder(parameters.named)
@@ -169,11 +169,10 @@ def test_gradients_of_any_depth_are_finite_differences(embedder):
     values = {name: value + 0.05 for name, value in values.items()}
     parameters = Parameters(values, device="cpu", dtype=torch.float64)
 
-    def inputs(seen):
-        return inputs_for(seen, seen.features, dtype=torch.float64, smooth=embedder._smooth)
+    inputs = inputs_for(graph, graph.features, dtype=torch.float64, smooth=embedder._smooth)
 
     def loss(weights):
-        return embedder._task(graph, inputs, torch.Generator().manual_seed(1)).loss(weights)
+        return embedder._loss(graph, inputs, torch.Generator().manual_seed(1), None)(weights)
 
     gradients = torch.autograd.grad(loss(parameters.named), [*parameters.named.values()])
     flat = torch.cat([g.ravel() for g in gradients])
@@ -194,17 +193,18 @@ def test_other_devices_compute_the_same(monkeypatch):
 
     def everything():
         G, out, sums = torch.zeros_like(Z), torch.empty_like(Y), torch.empty(2, 6)
-        loss = elementwise.pair_gradient(Z, pairs, -1.0, G)
+        loss = losses.pair_gradient(Z, pairs, -1.0, G)
         rectified, leaky, out2 = Y.clone(), Y.clone(), torch.empty_like(Y)
-        elementwise.add_bias_relu(rectified, bias)
-        elementwise.add_bias_prelu(leaky, bias, slope, out)
-        elementwise.relu_gradient(g, Y, out2, sums[0])
+        gcn.add_bias_relu(rectified, bias)
+        gcn.add_bias_prelu(leaky, bias, slope, out)
+        gcn.relu_gradient(g, Y, out2, sums[0])
         answers = [loss, G, rectified, leaky, out.clone(), out2.clone(), sums[0].clone()]
-        elementwise.prelu_gradient(g, Y, slope, out2, sums)
+        gcn.prelu_gradient(g, Y, slope, out2, sums)
         return [*answers, out2, sums]
 
     loops = everything()
-    monkeypatch.setattr(elementwise, "on_cpu", lambda _: False)
+    for module in (gcn, losses):
+        monkeypatch.setattr(module, "on_cpu", lambda _: False)
     for ours, theirs in zip(loops, everything(), strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
 

@@ -13,8 +13,7 @@ from graphquilt.datasets.loading import block_graph
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.jobs.records import patch_graph_fingerprint
 from graphquilt.patches import NodeSets
-from graphquilt.patches.resistance import effective_resistance, projected_resistance
-from graphquilt.patches.sparsify import _descending, conductance, sparsify
+from graphquilt.patches.sparsify import _descending, conductance, effective_resistance, projected_resistance, sparsify
 
 
 def ring(n, chords=0, seed=0):

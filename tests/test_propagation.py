@@ -14,7 +14,7 @@ import graphquilt as gq
 from graphquilt.embedders import BasisEncoder, FarField, Signal, agree, propagation
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import FormatError, InputError
-from graphquilt.patches import coarse, coarse_graph
+from graphquilt.patches import clusters, coarse_graph
 from graphquilt.testing import check_embedder
 
 N, WIDTH = 90, 12
@@ -334,8 +334,8 @@ def test_an_encoder_of_memberships_takes_the_survey():
 def test_large_graphs_are_sampled_and_their_clusters_merged(monkeypatch):
     graph, embedder = gq.Graph(adjacency(11)), gq.Propagation(20, clusters=20)
     survey = embedder.survey(graph, 0)
-    monkeypatch.setattr(coarse, "LARGE", 10)
-    monkeypatch.setattr(coarse, "FEWEST", 40)
+    monkeypatch.setattr(clusters, "LARGE", 10)
+    monkeypatch.setattr(clusters, "FEWEST", 40)
     merged = embedder.survey(graph, 0)
     assert not np.array_equal(merged.nodes["column"], survey.nodes["column"])
     assert np.array_equal(np.unique(merged.nodes["column"]), np.arange(len(merged.shared["gain"])))
@@ -357,8 +357,8 @@ def test_merged_clusters_find_small_communities(monkeypatch):
     )
     shuffled = rng.permutation(n)
     graph = gq.read_edges(np.stack([shuffled[source], shuffled[target]], axis=1), n_nodes=n)
-    monkeypatch.setattr(coarse, "LARGE", 10)
-    monkeypatch.setattr(coarse, "FEWEST", 400)
+    monkeypatch.setattr(clusters, "LARGE", 10)
+    monkeypatch.setattr(clusters, "FEWEST", 400)
     column = gq.Propagation(8, clusters=n // size, signal=EDGES).survey(graph, 0).nodes["column"]
     kept = column[shuffled[source[inside]]] == column[shuffled[target[inside]]]
     assert kept.mean() > 0.85
@@ -424,7 +424,7 @@ def test_progress_counts_columns_and_embedders_conform():
         ({"steps": True}, "steps of Propagation is a number, not 'True'"),
         ({"restart": 1.5}, "restart of Propagation is a probability from 0 to below 1, not 1.5"),
         ({"signal": "edges"}, "signal of Propagation is a Signal, such as"),
-        ({"start": {}}, "a shared start of Propagation has directions"),
+        ({"start": {}}, "the shared start of Propagation has no directions"),
     ],
 )
 def test_options_are_checked(options, message):

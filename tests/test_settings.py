@@ -17,7 +17,7 @@ from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 EMBEDDERS = {
     "SVD": gq.SVD(3, motions=gq.Motions(translate=False)),
-    "VGAE": gq.VGAE(3, dropout=0.25, init_seed=2, max_epochs=7),
+    "VGAE": gq.VGAE(3, weight_decay=0.25, init_seed=2, max_epochs=7),
     "GAE": gq.GAE(3, lr=0.5),
     "DGI": gq.DGI(3, featureless="degree"),
     "Propagation": gq.Propagation(3, signal=Signal(raw=0.5, role=0), clusters=7),

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.embedders.gcn_far import with_far_clusters
-from graphquilt.embedders.seeding import (
+from graphquilt.embedders.shared_encoder import (
     add_samples,
     add_weights,
     average,
@@ -21,6 +20,7 @@ from graphquilt.embedders.seeding import (
     sample_graph,
     sample_of,
     weight_sums,
+    with_far_clusters,
 )
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import InputError
@@ -158,7 +158,7 @@ def test_every_patch_begins_with_the_seed_encoder(started):
     graph, far = parts[0]
     fit = still.fit(graph, 3, far=far)
     assert fit.embedding.shape == (graph.n_nodes, 4)
-    first = still._encoded(graph, still._of_start("seed"), far)
+    first = still._encode(graph, still._of_start("seed"), far)
     assert len(first) > graph.n_nodes  # far clusters stand after the nodes
     assert np.allclose(fit.embedding, first[: graph.n_nodes], atol=1e-5)
 
@@ -184,8 +184,8 @@ def test_edges_that_leave_a_patch_pull_its_nodes_towards_their_far_ends(started)
     embedder, parts = started
     graph, far = parts[0]
     eager = replace(embedder, lr=0.05, start={**embedder.start, "sample": np.zeros((2, 4), dtype=np.float32)})
-    with_edges, _ = eager._go_on(graph, 0, far)
-    alone, _ = eager._go_on(graph, 0, None)
+    with_edges, _ = eager._resume(graph, 0, far)
+    alone, _ = eager._resume(graph, 0, None)
     assert any(not np.allclose(with_edges[name], alone[name]) for name in with_edges)
 
 

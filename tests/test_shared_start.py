@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import graphquilt as gq
 from extras import needs
 from graphquilt.embedders import SharedStart, Survey, agree, shares_start
-from graphquilt.embedders.seeding import add_samples, sample_graph, sample_of
+from graphquilt.embedders.shared_encoder import add_samples, sample_graph, sample_of
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import DisconnectedError, InputError, JobError
 from graphquilt.jobs import Job, job_status

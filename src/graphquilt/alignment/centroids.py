@@ -15,8 +15,7 @@ from graphquilt.alignment.overlap import PatchLike, check_count, checked_patch, 
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from graphquilt.errors import CoverError, InputError
-from graphquilt.patches import Patch
-from graphquilt.patches.node_sets import LazySequence
+from graphquilt.patches import LazySequence, Patch
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["centroid", "with_compact_ids"]

@@ -1,10 +1,10 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
 from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
-from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.contract import Embedder, Fit, check_dim, checked_fit
 from graphquilt.embedders.dgi import DGI
-from graphquilt.embedders.encoder import Encoder
+from graphquilt.embedders.directions import BasisEncoder
+from graphquilt.embedders.network import Encoder
 from graphquilt.embedders.propagation import Propagation
 from graphquilt.embedders.shared_start import (
     FarField,

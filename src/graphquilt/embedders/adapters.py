@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Embedder, Fit, check_dim
-from graphquilt.embedders.features import Features, check_substitute, features_of
+from graphquilt.embedders.network import Features, check_substitute, features_of
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
     from graphquilt.embedders.training import Schedule
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["EmbedderLike", "FunctionEmbedder", "PyGEmbedder", "TransformerEmbedder", "as_embedder"]
+
+class Transformer(Protocol):
+    """An object in the style of scikit-learn."""
+
+    def fit_transform(self, X: object, /) -> npt.ArrayLike:
+        """Return one row per row of X."""
+        ...
+
 
 EmbedderLike: TypeAlias = Any  # what as_embedder takes
 
 
-def as_embedder(value: Any, dim: int | None = None) -> Embedder:
-    """Return what embeds: an embedder as it is, and a function or an object of another package as an embedder.
+def as_embedder(value: object, dim: int | None = None) -> Embedder:
+    """Return an embedder for an embedder, its class, a function, an object with ``fit_transform``, or a PyG module.
 
-    Parameters
-    ----------
-    value : Embedder, class of one, function, object with ``fit_transform``, or PyG module
-    dim : int, optional
-        The dimension of what does not say it itself.
+    ``dim`` is needed if the value does not state its dimension.
 
     Examples
     --------
@@ -45,11 +48,11 @@ def as_embedder(value: Any, dim: int | None = None) -> Embedder:
     1
     """
     if callable(value) and hasattr(value, "dim") and not isinstance(value, type):
-        embedder: Embedder = value
-        return embedder
+        return cast("Embedder", value)
     name = getattr(value, "__name__", type(value).__name__)
     if not isinstance(value, type) and callable(getattr(value, "fit_transform", None)):
-        return TransformerEmbedder(value, dim if getattr(value, "n_components", None) is None and dim else 0)
+        transformer = cast("Transformer", value)
+        return TransformerEmbedder(transformer, dim if getattr(value, "n_components", None) is None and dim else 0)
     if not callable(value) or (isinstance(value, type) and not hasattr(value, "__dataclass_fields__")):
         given = f"the class {name}; make an object of it" if isinstance(value, type) else f"{value!r}"
         raise InputError(
@@ -59,23 +62,18 @@ def as_embedder(value: Any, dim: int | None = None) -> Embedder:
     if dim is None:
         raise InputError(f"{name} does not say in how many dimensions it embeds; give dim.")
     if isinstance(value, type):
-        made: Embedder = value(dim)
-        return made
-    return PyGEmbedder(value, dim) if hasattr(value, "named_parameters") else FunctionEmbedder(value, dim)
+        return cast("Embedder", value(dim))
+    if hasattr(value, "named_parameters"):
+        return PyGEmbedder(cast("torch.nn.Module", value), dim)
+    return FunctionEmbedder(cast("Callable[..., npt.ArrayLike]", value), dim)
 
 
 @dataclass(frozen=True)
 class FunctionEmbedder:
-    """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder.
+    """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder; X is (n, dim).
 
-    Parameters
-    ----------
-    function : callable
-        Takes a :class:`~graphquilt.Graph` and, if it has a second parameter, a seed, and returns (n, dim). To embed
-        patches in other processes, define it at the top of a module, so that it can be pickled.
-    dim : int
-    motions : Motions
-        The motions that its embeddings are free in.
+    To embed patches in other processes, define it at the top of a module: then it can be pickled. ``motions`` are those
+    that its embeddings are free in.
 
     Examples
     --------
@@ -109,34 +107,27 @@ def _takes_seed(function: Callable[..., object]) -> bool:
     return several or (len(places) > 1 and (places[1].default is places[1].empty or places[1].name == "seed"))
 
 
-def _floats(values: Any) -> FloatArray:
-    """Return what a function gave as an array of floats; tensors of torch and whole numbers are converted."""
-    X: FloatArray = np.asanyarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+def _floats(values: object) -> FloatArray:
+    """Return an array of floats; tensors of torch and whole numbers are converted."""
+    detach = getattr(values, "detach", None)
+    X: FloatArray = np.asanyarray(values if detach is None else detach().cpu().numpy())
     return X.astype(np.float64) if X.dtype.kind in "biu" else X
-
-
-class Transformer(Protocol):
-    """An object in the style of scikit-learn."""
-
-    def fit_transform(self, X: object, /) -> npt.ArrayLike:
-        """Return one row per row of X."""
-        ...
 
 
 @dataclass(frozen=True)
 class TransformerEmbedder:
     """An object with ``fit_transform``, as in scikit-learn or scikit-network, as an embedder.
 
-    Each call works on a copy of the object; where it has a ``random_state``, that is set to the seed.
+    Each call works on a copy of the object; its ``random_state``, if any, is set to the seed.
 
     Parameters
     ----------
     transformer : object
         ``fit_transform(matrix)`` returns (n, dim).
     dim : int, optional
-        None reads the object's ``n_components``.
+        By default the object's ``n_components``.
     matrix : callable, optional
-        Computes the argument of ``fit_transform`` from the graph; None means the adjacency as a SciPy CSR matrix.
+        Computes the argument of ``fit_transform`` from the graph; by default the adjacency as a SciPy CSR matrix.
     motions : Motions
         The motions that its embeddings are free in.
 
@@ -181,20 +172,15 @@ class TransformerEmbedder:
 class PyGEmbedder:
     """A PyG encoder module, trained as the encoder of a graph auto-encoder.
 
-    Each call trains a copy of the module, with new initial weights where its parts have ``reset_parameters``.
+    Each call trains a copy of the module, with new initial weights if its parts have ``reset_parameters``.
 
     Parameters
     ----------
     module : torch.nn.Module
         ``module(x, edge_index)`` returns Z (n, dim) or, for a variational auto-encoder, the mean and the logarithm of
         the standard deviation, each (n, dim).
-    dim : int
-    lr, max_epochs, patience, weight_decay
+    lr, max_epochs, patience, weight_decay, featureless, motions
         As in :class:`~graphquilt.VGAE`.
-    featureless : {"identity", "degree"} or None
-        The substitute for the features of a graph that has none.
-    motions : Motions
-        The motions that its embeddings are free in.
     """
 
     module: torch.nn.Module
@@ -240,9 +226,8 @@ def _train_module(
     from torch import Tensor
     from torch.func import functional_call
 
-    from graphquilt.embedders.elementwise import Workspace
-    from graphquilt.embedders.losses import Weights, reconstruction
-    from graphquilt.embedders.pairs import NonEdges, undirected_edges
+    from graphquilt.embedders.gcn import Weights, Workspace
+    from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
     from graphquilt.embedders.training import Parameters, train
 
     for part in module.modules():

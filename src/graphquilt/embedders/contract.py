@@ -12,27 +12,20 @@ from graphquilt.arrays import Float64Array, FloatArray, refuse_masked
 from graphquilt.errors import EmbedderError, InputError
 
 if TYPE_CHECKING:
-    from graphquilt.embedders.basis import BasisEncoder
-    from graphquilt.embedders.encoder import Encoder
+    from graphquilt.embedders.directions import BasisEncoder
+    from graphquilt.embedders.network import Encoder
     from graphquilt.graph import Graph
     from graphquilt.progress import ProgressCallback
-
-__all__ = ["Embedder", "Fit", "check_dim", "checked_fit", "embedder_name"]
 
 
 @runtime_checkable
 class Embedder(Protocol):
     """Anything callable that gives each node of a graph a position: a frozen value that can be pickled.
 
-    ``dim`` is the number of columns of the embedding. An embedder may also have ``motions``, the
-    :class:`graphquilt.Motions` that its embeddings are free in; ``deterministic``, which is True where the seed changes
-    nothing; and ``fit(graph, seed, progress=None)``, which returns a :class:`Fit`. Calling the embedder is then the
-    short form of ``fit(...).embedding``.
-
-    An embedder that gives all patches one frame before they are embedded is a
-    :class:`graphquilt.embedders.SharedStart`.
-
-    Run :func:`graphquilt.testing.check_embedder` on your own embedder.
+    An embedder may also have ``motions``, the :class:`graphquilt.Motions` that its embeddings are free in;
+    ``deterministic``, True if the seed changes nothing; and ``fit(graph, seed, progress=None)``, which returns a
+    :class:`Fit`. Calling the embedder is then short for ``fit(...).embedding``. One that gives all patches the same
+    frame is a :class:`graphquilt.embedders.SharedStart`. Run :func:`graphquilt.testing.check_embedder` on your own.
     """
 
     @property
@@ -51,11 +44,11 @@ class Fit:
 
     Attributes
     ----------
-    embedding : float array (n, dim)
-    losses : float array (epochs,)
-        The loss that early stopping watched, one entry per epoch; empty for methods that do not train.
-    encoder : Encoder, BasisEncoder or None
-        Embeds other graphs without training, where the method allows that.
+    embedding : (n, dim)
+    losses : (epochs,)
+        One entry per epoch; empty for methods that do not train.
+    encoder : optional
+        Embeds other graphs without training.
     facts : mapping of str to float
         A few numbers about the fit, which a job keeps beside the embedding.
     """
@@ -77,14 +70,8 @@ def checked_fit(
 ) -> Fit:
     """Embed ``graph`` and refuse a result that is not an (n, dim) array of finite numbers.
 
-    Parameters
-    ----------
-    embedder : Embedder
-        Its ``fit`` is used if it has one.
-    where : str
-        What is being embedded, for the error message: ``"patch 17"``.
-    options
-        ``far`` and ``kept``, for embedders with a shared start.
+    Its ``fit`` is used if it has one, with the ``options`` ``far`` and ``kept`` for embedders with a shared start.
+    Errors name ``where``, such as "patch 17".
 
     Examples
     --------
@@ -96,7 +83,6 @@ def checked_fit(
     (4, 1)
     """
     fit, name = getattr(embedder, "fit", None), embedder_name(embedder)
-    n_nodes = graph.n_nodes
     if callable(fit):
         result = fit(graph, seed, progress=progress, **options)
         if not isinstance(result, Fit):
@@ -104,8 +90,8 @@ def checked_fit(
     else:
         result = Fit(np.asanyarray(embedder(graph, seed)), np.empty(0))
     refuse_masked(where=f"{where}: ", coordinates=result.embedding)
-    X, shape = np.asarray(result.embedding), (n_nodes, embedder.dim)
-    if X.ndim == 2 and len(X) == n_nodes and X.shape[1] != embedder.dim:
+    X, shape = np.asarray(result.embedding), (graph.n_nodes, embedder.dim)
+    if X.ndim == 2 and len(X) == graph.n_nodes and X.shape[1] != embedder.dim:
         raise EmbedderError(
             f"{name} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give "
             f"dim={X.shape[1]}, or let it return {embedder.dim} columns."
@@ -113,7 +99,7 @@ def checked_fit(
     if X.shape != shape:
         raise InputError(
             f"{name} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
-            f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph it is given."
+            f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph."
         )
     if not np.issubdtype(X.dtype, np.floating):
         raise EmbedderError(f"{name} returned {X.dtype} for {where}; an embedding is an array of floats.")
@@ -127,7 +113,7 @@ def checked_fit(
 
 
 def embedder_name(embedder: Embedder) -> str:
-    """Return what a user calls an embedder: a function by its name, and not by all that it holds."""
+    """Return the name by which a user knows an embedder: for an adapter, that of what it wraps."""
     inner = getattr(embedder, "function", getattr(embedder, "transformer", embedder))
     return str(getattr(inner, "__name__", type(inner).__name__))
 

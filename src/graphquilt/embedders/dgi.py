@@ -16,10 +16,8 @@ from graphquilt.graph import Graph
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Background, Task
-
-__all__ = ["DGI"]
+    from graphquilt.embedders.gcn import Inputs, Weights
+    from graphquilt.embedders.losses import Background
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,8 @@ class DGI(Network):
     """Deep graph infomax: one GCN layer with a PReLU, trained to tell the graph from one with shuffled features.
 
     Takes the parameters of :class:`~graphquilt.embedders.network.Network`. Features that are not negative are divided
-    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute: shuffling
-    identity features means nothing, so that the choice is yours.
+    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute, because
+    shuffling identity features means nothing.
 
     Examples
     --------
@@ -50,14 +48,13 @@ class DGI(Network):
         weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
         return weights
 
-    def _task(
+    def _loss(
         self,
-        graph: Graph,
-        inputs: Callable[[Graph], Inputs],
+        graph: Graph,  # noqa: ARG002
+        inputs: Inputs,
         generator: torch.Generator,
-        background: Background | None = None,  # noqa: ARG002
-    ) -> Task:
-        from graphquilt.embedders.losses import Task, infomax
+        background: Background | None,  # noqa: ARG002
+    ) -> Callable[[Weights], torch.Tensor]:
+        from graphquilt.embedders.losses import infomax
 
-        whole = inputs(graph)
-        return Task(whole, infomax(whole, generator, dropout=self.dropout))
+        return infomax(inputs, generator)

@@ -1,36 +1,42 @@
 """The main directions of rows that are spread over many patches, from sums of whole numbers.
 
-Rows are rounded to a grid of 2^-18 before they are multiplied. Products of such numbers, and the sums of thousands
-of them, are whole multiples of 2^-36 that double precision holds exactly, so a sum has the same bits in whatever order
-and by whomever it is added.
+Rows are rounded to a grid of 2^-18 before they are multiplied. Products of such numbers, and sums of thousands of them,
+are whole multiples of 2^-36 that double precision holds exactly, so a sum has the same bits in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array
+from graphquilt.embedders.contract import checked_fit
+from graphquilt.embedders.shared_start import FarField
+from graphquilt.errors import FormatError, InputError
+from graphquilt.files import map_arrays, save_arrays
+from graphquilt.graph import Graph
 from graphquilt.linalg.eigenpairs import fixed_signs
 
-__all__ = ["Basis", "grid_product", "leading", "moment", "orthonormal"]
+if TYPE_CHECKING:
+    from graphquilt.embedders.propagation import Propagation
 
 GRID = 18  # bits behind the binary point of a rounded row
 MOST = 1 << 14  # rows that are multiplied at once
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
+FORMAT = "graphquilt-basis"
+VERSION = 2
+SHARED = ("basis", "feature_share", "gain", "role")  # of a survey
 
 
 def moment(rows: AnyArray) -> Int64Array:
-    """Return H' H (w, w) of rows H (n, w) with entries of at most 1, in units of 2^-36.
-
-    Examples
-    --------
-    >>> moment(np.array([[0.5, 0.0], [0.5, -1.0]])) / 2**36
-    array([[ 0.5, -0.5],
-           [-0.5,  1. ]])
-    """
+    """Return H' H (w, w) of rows H (n, w) with entries of at most 1, in units of 2^-36."""
     return grid_product(rows, rows)
 
 
@@ -38,13 +44,13 @@ def grid_product(left: AnyArray | sp.csr_array, right: AnyArray) -> Int64Array:
     """Return L' R of two matrices with n rows and entries of at most 1, both rounded to the grid, in units of 2^-36."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.int64)
     for a in range(0, left.shape[0], MOST):
-        L = _rounded(left[a : a + MOST])
-        R = L if right is left else _rounded(right[a : a + MOST])
+        L = _round_to_grid(left[a : a + MOST])
+        R = L if right is left else _round_to_grid(right[a : a + MOST])
         total += np.asarray(L.T @ R).astype(np.int64)
     return total
 
 
-def _rounded(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
+def _round_to_grid(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
     """Return M in units of the grid."""
     scaled = M.astype(np.float64) * 2**GRID
     return sp.csr_array(scaled.rint()) if isinstance(scaled, sp.csr_array) else np.rint(scaled)
@@ -54,31 +60,22 @@ def leading(M: Float64Array, count: int) -> tuple[Float64Array, Float64Array]:
     """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors, (w, count).
 
     Vectors beyond the rank are zero. The entry of largest magnitude of each vector is positive.
-
-    Examples
-    --------
-    >>> values, V = leading(np.diag([1.0, 4.0, 0.0]), 3)
-    >>> values.tolist(), V.tolist()
-    ([4.0, 1.0, 0.0], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     """
     from scipy.linalg import eigh
 
     w, k = len(M), min(count, len(M))
     values, V = np.zeros(count), np.zeros((w, count))
     if k and M.any():
-        found, U = eigh(M, subset_by_index=(w - k, w - 1))
-        found, U = found[::-1], U[:, ::-1]
-        useful = int((found > NEGLIGIBLE * found[0]).sum())
-        values[:useful] = found[:useful]
+        largest, U = eigh(M, subset_by_index=(w - k, w - 1))
+        largest, U = largest[::-1], U[:, ::-1]
+        useful = int((largest > NEGLIGIBLE * largest[0]).sum())
+        values[:useful] = largest[:useful]
         V[:, :useful] = U[:, :useful] * fixed_signs(U[:, :useful])
     return values, V
 
 
 def orthonormal(Y: AnyArray, against: AnyArray | None = None) -> Float32Array:
-    """Return orthonormal columns that span those of Y, and are orthogonal to ``against`` where that is given.
-
-    At most so many columns are returned as there is room for beside ``against``.
-    """
+    """Return orthonormal columns that span those of Y, orthogonal to ``against``, while there is room beside it."""
     Q = np.asarray(Y, dtype=np.float32)
     if against is not None:
         Q = Q[:, : max(len(Q) - against.shape[1], 0)]
@@ -93,11 +90,7 @@ class Basis:
     """The leading directions of rows H (n, w) that are known only by H' H V, by block Krylov rounds.
 
     All blocks V and their products are kept, and the best directions of their span are taken (Musco and Musco 2015).
-
-    Parameters
-    ----------
-    first : (w, b) array
-        The first block, with orthonormal columns.
+    The ``first`` block (w, b) has orthonormal columns.
     """
 
     def __init__(self, first: AnyArray) -> None:
@@ -155,3 +148,86 @@ class Basis:
             if basis.settled(growth):
                 break
         return basis
+
+
+@dataclass(frozen=True, eq=False)
+class BasisEncoder:
+    """A :class:`~graphquilt.Propagation` with the start that it found on one graph; calling it embeds another graph.
+
+    ``embedder.start`` has the directions. ``shared`` is what the survey of that graph has for all patches, without the
+    tables of its far field.
+    """
+
+    embedder: Propagation
+    shared: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, embedder: Propagation, far: FarField | None) -> BasisEncoder:
+        """Return the encoder of an embedder with a shared start."""
+        shared = {} if far is None else far.shared
+        return cls(embedder, {name: shared[name] for name in SHARED if name in shared})
+
+    def __repr__(self) -> str:
+        start = self.embedder.start or {}
+        return f"BasisEncoder({type(self.embedder).__name__}, dim={self.dim}, {len(start['directions'])} columns)"
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of the embedding."""
+        return self.embedder.dim
+
+    def __call__(self, graph: Graph, survey: Mapping[str, AnyArray] | None = None) -> Float32Array:
+        """Embed a graph with the features that the encoder was made with, (n, dim).
+
+        ``survey`` has one row per node, as the ``nodes`` of :meth:`graphquilt.Propagation.survey` for the first graph:
+        the ``column`` of a node that was not in that graph is -1. Without it, memberships in clusters are unknown.
+        """
+        from graphquilt.embedders.signals import role_rows
+
+        graph = graph.undirected()
+        nodes: dict[str, AnyArray] = {}
+        if "gain" in self.shared:
+            unknown = np.full(graph.n_nodes, -1, dtype=np.int32)
+            nodes["column"] = np.asarray((survey or {}).get("column", unknown))
+            if survey is None and graph.features is None:
+                raise InputError(
+                    f"this encoder knows nodes by {len(self.shared['gain'])} clusters of the graph it was made on, and "
+                    f"nothing tells which of them the {graph.n_nodes} nodes are in; pass the survey of that graph."
+                )
+        if "role" in self.shared:
+            nodes["role"], _ = role_rows(graph)
+        far = FarField(graph.n_nodes, nodes, self.shared, np.zeros(graph.n_nodes + 1, dtype=np.int64))
+        return np.asarray(checked_fit(self.embedder, graph, 0, far=far).embedding)
+
+    def save(self, path: str | Path) -> None:
+        """Write the directions, and the settings needed to apply them, to one .npz file."""
+        names = [each.name for each in dataclasses.fields(self.embedder) if each.name not in ("signal", "start")]
+        settings = {name: getattr(self.embedder, name) for name in names}
+        start = {f"start_{name}": values for name, values in (self.embedder.start or {}).items()}
+        description = {"format": FORMAT, "version": VERSION, "settings": settings, "signal": vars(self.embedder.signal)}
+        text = json.dumps({**description, "arrays": [*start, *self.shared]})
+        save_arrays(Path(path), {"description": np.frombuffer(text.encode(), dtype=np.uint8), **start, **self.shared})
+
+    @classmethod
+    def load(cls, path: str | Path) -> BasisEncoder:
+        """Read a file that :meth:`save` wrote."""
+        from graphquilt.embedders.propagation import Propagation
+        from graphquilt.embedders.signals import Signal
+
+        try:
+            description = json.loads(map_arrays(Path(path), ("description",))["description"].tobytes())
+            version = description["version"] if description["format"] == FORMAT else None
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise FormatError(f"{path} was not written by BasisEncoder.save: {error}.") from error
+        if version != VERSION:
+            raise FormatError(f"{path} has basis format {version}; this graphquilt reads format {VERSION}.")
+        try:
+            names = tuple(map(str, description["arrays"]))
+            arrays = {name: np.array(value) for name, value in map_arrays(Path(path), names).items()}
+            start = {name.removeprefix("start_"): arrays[name] for name in arrays if name.startswith("start_")}
+            embedder = Propagation(**description["settings"], signal=Signal(**description["signal"]), start=start)
+            if not embedder.complete:
+                raise ValueError("it has no directions")
+            return cls(embedder, {name: arrays[name] for name in SHARED if name in arrays})
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error

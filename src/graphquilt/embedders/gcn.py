@@ -16,24 +16,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from graphquilt.embedders import elementwise
-from graphquilt.embedders.elementwise import Workspace
-from graphquilt.embedders.features import Features
+from graphquilt.embedders import kernels
+from graphquilt.embedders.network import Features
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = [
-    "Context",
-    "Inputs",
-    "adjacency_with_loops",
-    "encode",
-    "finish",
-    "inputs_of",
-    "normalized_adjacency",
-    "project_twice",
-]
-
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
+Weights: TypeAlias = Mapping[str, Tensor]
 
 BLOCK_ROWS = 2048  # rows of features in a block of the transposed product: their gradients fit into a core's cache
 DENSE_SHARE = 0.25  # above this share of non-zeros a dense product is faster (AVX-512, float32, 128 columns)
@@ -44,12 +33,68 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64), torch.zeros(0), (1, 1))
 
 
-def adjacency_with_loops(graph: Graph) -> sp.csr_array:
-    """Return A + I, (n, n), symmetric.
+def on_cpu(x: Tensor) -> bool:
+    """Return whether compiled loops can read x."""
+    return x.device.type == "cpu"
 
-    A node that has a loop keeps the weight of that loop. A directed graph is made undirected by the larger of both
-    weights.
-    """
+
+class Workspace:
+    """Arrays that are reused in every epoch, each under its key: fresh pages cost more than the arithmetic in them."""
+
+    def __init__(self, *, device: str, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+        self.arrays: dict[tuple[object, ...], Tensor] = {}
+
+    def clear(self) -> None:
+        """Release all arrays: those of the last epoch and torch's graph of gradients refer to each other for ever."""
+        self.arrays.clear()
+
+    def __call__(self, key: tuple[object, ...], *shape: int) -> Tensor:
+        """Return the array of this key and shape; it is not cleared."""
+        array = self.arrays.get(key)
+        if array is None or tuple(array.shape) != shape:
+            array = self.arrays[key] = torch.empty(shape, device=self.device, dtype=self.dtype)
+        return array
+
+
+def add_bias_relu(Y: Tensor, bias: Tensor) -> None:
+    """Y ← max(Y + bias, 0), for Y (n, h)."""
+    if on_cpu(Y):
+        kernels.add_bias_relu(Y.numpy(), bias.numpy())
+    else:
+        Y.add_(bias).relu_()
+
+
+def relu_gradient(g: Tensor, Y: Tensor, out: Tensor, bias: Tensor) -> None:
+    """Out ← g where Y > 0, else 0; bias ← its column sums."""
+    if on_cpu(g):
+        kernels.relu_gradient(g.contiguous().numpy(), Y.numpy(), out.numpy(), bias.numpy())
+    else:
+        torch.mul(g, Y > 0, out=out)
+        torch.sum(out, dim=0, out=bias)
+
+
+def add_bias_prelu(Y: Tensor, bias: Tensor, slope: Tensor, out: Tensor) -> None:
+    """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
+    if on_cpu(Y):
+        kernels.add_bias_prelu(Y.numpy(), bias.numpy(), slope.numpy(), out.numpy())
+    else:
+        Y.add_(bias)
+        out.copy_(torch.where(Y > 0, Y, slope * Y))
+
+
+def prelu_gradient(g: Tensor, Y: Tensor, slope: Tensor, out: Tensor, sums: Tensor) -> None:
+    """Out ← g where Y > 0, else slope g; sums (2, h) ← column sums of out, and of g min(Y, 0)."""
+    if on_cpu(g):
+        kernels.prelu_gradient(g.contiguous().numpy(), Y.numpy(), slope.numpy(), out.numpy(), sums.numpy())
+    else:
+        out.copy_(torch.where(Y > 0, g, slope * g))
+        sums[0] = out.sum(dim=0)
+        sums[1] = (g * Y.clamp(max=0)).sum(dim=0)
+
+
+def adjacency_with_loops(graph: Graph) -> sp.csr_array:
+    """Return A + I, (n, n), symmetric by the larger of both weights; a loop of the graph keeps its weight."""
     A = graph.adjacency
     if graph.directed:
         A = A.maximum(A.T).tocsr()
@@ -60,13 +105,7 @@ def adjacency_with_loops(graph: Graph) -> sp.csr_array:
 
 
 def normalized_adjacency(graph: Graph) -> sp.csr_array:
-    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`.
-
-    Examples
-    --------
-    >>> normalized_adjacency(Graph(sp.csr_array([[0, 1], [1, 0]]))).toarray().round(6).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
+    """Return Â = D^-1/2 (A + I) D^-1/2, (n, n), symmetric; see :func:`adjacency_with_loops`."""
     A = adjacency_with_loops(graph)
     scale = 1 / np.sqrt(np.asarray(A.sum(axis=1)).ravel())
     A.data *= np.repeat(scale, np.diff(A.indptr)) * scale[A.indices]
@@ -159,10 +198,10 @@ product: Callable[[Workspace, object, Tensor, Tensor], Tensor] = _Product.apply
 
 
 class _Propagate(torch.autograd.Function):
-    """f(Â P + bias) for f a ReLU, a PReLU (where there is a slope) or nothing.
+    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing.
 
-    Â is symmetric, so that the gradient is multiplied by Â itself. P of the first layer already includes Â where the
-    inputs are ``smoothed``.
+    Â is symmetric, so the gradient is multiplied by Â itself. P of the first layer already includes Â if the inputs
+    are ``smoothed``.
     """
 
     @staticmethod
@@ -177,10 +216,10 @@ class _Propagate(torch.autograd.Function):
         ctx.Y = Y
         if slope is not None:
             out = space(("activated", key), *rows)
-            elementwise.add_bias_prelu(Y, bias, slope, out)
+            add_bias_prelu(Y, bias, slope, out)
             return out
         if relu:
-            elementwise.add_bias_relu(Y, bias)
+            add_bias_relu(Y, bias)
         else:
             Y.add_(bias)
         return Y
@@ -191,9 +230,9 @@ class _Propagate(torch.autograd.Function):
         sums = space(("bias", key), 2, g.shape[1])
         before = space(("before", key), *g.shape)
         if ctx.slope is not None:
-            elementwise.prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
+            prelu_gradient(g, ctx.Y, ctx.slope, before, sums)
         elif ctx.relu:
-            elementwise.relu_gradient(g, ctx.Y, before, sums[0])
+            relu_gradient(g, ctx.Y, before, sums[0])
         else:
             before = g
             torch.sum(g, dim=0, out=sums[0])
@@ -218,8 +257,8 @@ class Entries:
 class Inputs:
     """What a network gets of a graph: Â and the features, ready to be multiplied, and a workspace.
 
-    There are three forms: no features at all, where X W is W; sparse ``X`` with the transposed ``blocks``; or
-    ``dense``, which is X, or Â X where ``smoothed`` is True (the two products of a first layer then cost one).
+    There are three forms: no features, where X W is W; sparse ``X`` with the transposed ``blocks``; or ``dense``, which
+    is X, or Â X if ``smoothed`` (the two products of a first layer then cost one).
     """
 
     A: Tensor | Entries
@@ -261,7 +300,7 @@ def inputs_of(
 ) -> Inputs:
     """Put Â and the features, (n, f) dense or sparse or None for the identity, on the device.
 
-    ``smooth`` allows Â X to be computed once where X is dense; a loss that needs X W itself must forbid it.
+    ``smooth`` allows Â X to be computed once if X is dense; a loss that needs X W itself must forbid it.
     """
     n = A.shape[0]
     space = Workspace(device=device, dtype=dtype)
@@ -280,46 +319,27 @@ def inputs_of(
     return Inputs(adjacency, None, [], dense, smooth, n, width, space)
 
 
-def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
-    """Set a share of the entries of x to 0 and enlarge the others to compensate for them."""
-    if generator is None or share == 0:
-        return x
-    keep = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device) >= share
-    return x * (keep / (1 - share))
-
-
-def encode(
-    inputs: Inputs, weights: Mapping[str, Tensor], *, dropout: float = 0.0, generator: torch.Generator | None = None
-) -> Tensor:
+def encode(inputs: Inputs, weights: Weights) -> Tensor:
     """Run the GCN layers ``weight0, bias0, weight1, …``, (n, columns of the last weight)."""
     if inputs.width != weights["weight0"].shape[0]:
         raise InputError(
             f"this encoder was trained on {weights['weight0'].shape[0]} features and the graph has {inputs.width}; "
             "give it the same features, or train with featureless='degree', whose width does not depend on the graph."
         )
-    return finish(inputs, weights, inputs.project(weights["weight0"]), dropout=dropout, generator=generator)
+    return finish(inputs, weights, inputs.project(weights["weight0"]))
 
 
-def finish(
-    inputs: Inputs,
-    weights: Mapping[str, Tensor],
-    P: Tensor,
-    *,
-    key: object = 0,
-    dropout: float = 0.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
+def finish(inputs: Inputs, weights: Weights, P: Tensor, *, key: object = 0) -> Tensor:
     """Run the layers on P, the product of the features and ``weight0``, (n, columns of weight0).
 
     A layer that has a ``slope`` ends in a PReLU; the others end in a ReLU, except for the last one, which is linear.
-    Dropout acts on the input of every layer but the first, when there is a generator. The result is an array of the
-    workspace of ``inputs`` under ``key``; the next call with the same key overwrites it.
+    The result is an array of the workspace of ``inputs`` under ``key``; the next call with that key overwrites it.
     """
     depth = sum(name.startswith("weight") for name in weights)
     H = P
     for layer in range(depth):
         if layer > 0:
-            P = product(inputs.space, (key, layer), dropped(H, dropout, generator), weights[f"weight{layer}"])
+            P = product(inputs.space, (key, layer), H, weights[f"weight{layer}"])
         slope = weights.get(f"slope{layer}")
         H = propagate(inputs, (key, layer), layer < depth - 1, P, weights[f"bias{layer}"], slope)
     return H

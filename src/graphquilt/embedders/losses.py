@@ -1,38 +1,113 @@
-"""The losses that VGAE, GAE and DGI minimise (torch)."""
+"""The losses that VGAE, GAE and DGI minimise, on edges and sampled non-edges (torch)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from graphquilt.embedders.elementwise import Workspace, pair_gradient
-from graphquilt.embedders.gcn import Context, Inputs, finish, project_twice
-from graphquilt.embedders.pairs import NonEdges
-
-__all__ = ["Background", "Task", "Weights", "infomax", "reconstruction", "reconstruction_loss"]
-
-Weights = Mapping[str, Tensor]
+from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.embedders import kernels
+from graphquilt.embedders.gcn import Context, Inputs, Weights, Workspace, finish, on_cpu, project_twice
+from graphquilt.graph import Graph
+from graphquilt.linalg.ranking import roc_auc
 
 MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
+SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A loss to minimise, its inputs, and the loss that early stopping watches where that is another one."""
+def undirected_edges(graph: Graph) -> Int64Array:
+    """Return each edge once, (2, m) with first row < second row, without loops."""
+    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
+    columns = np.asarray(graph.indices, dtype=np.int64)
+    if not graph.directed:
+        upper = rows < columns
+        return np.stack([rows[upper], columns[upper]])
+    other = rows != columns
+    low, high = np.minimum(rows, columns)[other], np.maximum(rows, columns)[other]
+    keys = np.unique(low * graph.n_nodes + high)
+    return np.stack(np.divmod(keys, max(graph.n_nodes, 1)))
 
-    inputs: Inputs
-    loss: Callable[[Weights], Tensor]
-    watch: Callable[[Weights], float] | None = None
+
+class NonEdges:
+    """Uniform samples of pairs that no edge joins.
+
+    Random pairs that turn out to be edges are replaced by new ones. A hash table with one byte per slot rules out
+    nearly every pair; only the others are searched for among the edges. In a dense graph all non-edges are listed.
+    """
+
+    def __init__(self, edges: Int64Array, n_nodes: int) -> None:
+        self.n_nodes = n_nodes
+        pairs = n_nodes * (n_nodes - 1) // 2
+        self.n_pairs = pairs - edges.shape[1]
+        keys = np.sort(edges[0] * n_nodes + edges[1])
+        self.keys = torch.as_tensor(keys)
+        self.listed: torch.Tensor | None = None
+        if pairs <= 4 * edges.shape[1]:
+            candidates = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
+            free = ~np.isin(candidates[0] * n_nodes + candidates[1], keys, assume_unique=True)
+            self.listed = torch.as_tensor(candidates[:, free])
+            return
+        bits = max(10, int(np.ceil(np.log2(max(edges.shape[1], 1)))) + 4)
+        self.shift, self.mask = 64 - bits, 2**bits - 1
+        self.table = torch.zeros(2**bits, dtype=torch.bool)
+        self.table[self._slots(self.keys)] = True
+
+    def _slots(self, keys: torch.Tensor) -> torch.Tensor:
+        slots: torch.Tensor = ((keys * SPREAD) >> self.shift) & self.mask
+        return slots
+
+    def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """Sample ``count`` pairs with replacement, (2, count); none if every pair is an edge."""
+        if self.n_pairs == 0 or count == 0:
+            return torch.zeros(2, 0, dtype=torch.int64)
+        if self.listed is not None:
+            return self.listed[:, torch.randint(self.listed.shape[1], (count,), generator=generator)]
+        pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
+        again = self._joined(pairs)
+        while len(again):
+            fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
+            pairs[:, again] = fresh
+            again = again[self._joined(fresh)]
+        return pairs
+
+    def _joined(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Return the positions of the pairs that are edges or loops."""
+        low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
+        keys = low * self.n_nodes + high
+        doubtful = torch.nonzero(self.table[self._slots(keys)] | (low == high)).ravel()
+        unsure = keys[doubtful]
+        place = torch.searchsorted(self.keys, unsure).clamp_(max=max(len(self.keys) - 1, 0))
+        is_edge = self.keys[place] == unsure if len(self.keys) else torch.zeros_like(unsure, dtype=torch.bool)
+        return doubtful[is_edge | (low[doubtful] == high[doubtful])]
+
+
+def reconstruction_score(graph: Graph, X: FloatArray, seed: int) -> float:
+    """Return the AUC of inner products on the edges and equally many sampled non-edges; 0.5 without any."""
+    edges = undirected_edges(graph)
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
+    if edges.shape[1] == 0 or others.shape[1] == 0:
+        return 0.5
+    return roc_auc(*(np.einsum("ij,ij->i", X[pairs[0]], X[pairs[1]]) for pairs in (edges, others)))
+
+
+def pair_gradient(Z: Tensor, pairs: Tensor, sign: float, G: Tensor) -> Tensor:
+    """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
+    if on_cpu(Z):
+        return torch.tensor(kernels.pair_gradient(Z.numpy(), pairs.numpy(), sign, G.numpy()), dtype=Z.dtype)
+    u, v = Z.index_select(0, pairs[0]), Z.index_select(0, pairs[1])
+    x = sign * (u * v).sum(dim=1)
+    g = (sign / pairs.shape[1]) * torch.sigmoid(x)[:, None]
+    G.index_add_(0, pairs[0], g * v).index_add_(0, pairs[1], g * u)
+    return torch.nn.functional.softplus(x).mean()
 
 
 class _Reconstruction(torch.autograd.Function):
-    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs.
-
-    An empty set of pairs adds nothing. Value and gradient are computed in one pass over the pairs.
-    """
+    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs, if any."""
 
     @staticmethod
     def forward(ctx: Context, space: Workspace, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
@@ -88,28 +163,15 @@ sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tenso
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """Nodes outside a patch that stay where they are while it is trained.
+    """Nodes outside a patch that stay where they are while it is trained."""
 
-    Attributes
-    ----------
-    places : tensor (k, dim)
-        First the far ends of edges that leave the patch, then a sample of the whole graph.
-    leaving : tensor (2, m)
-        The edges that leave the patch: a node of the patch, and the number of its far end.
-    n_far : int
-        How many places are far ends.
-    share : float
-        The share of the whole graph that the patch is: so often a non-edge is sampled inside it, and otherwise between
-        the patch and the sample.
-    """
-
-    places: Tensor
-    leaving: Tensor
-    n_far: int
-    share: float
+    places: Tensor  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
+    leaving: Tensor  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
+    n_far: int  # places that are far ends
+    share: float  # of the whole graph that the patch is: this share of the non-edges is sampled inside it
 
     def edges(self, inside: Tensor, n_nodes: int) -> Tensor:
-        """Return the edges inside the patch and those that leave it, whose far ends are numbered from n_nodes on."""
+        """Return the edges inside the patch and those that leave it; far ends are numbered from n_nodes."""
         shift = torch.tensor([[0], [n_nodes]], device=inside.device)
         return torch.cat([inside, self.leaving + shift], dim=1)
 
@@ -136,9 +198,9 @@ def reconstruction(
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
-    The decoder is the inner product. Where ``out`` has 2 ``dim`` columns, the auto-encoder is variational: it decodes
-    a sample and adds the divergence, which is divided by the number of nodes once more. With a ``background``, edges
-    and non-edges that leave the patch count as well.
+    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: it decodes a
+    sample and adds the divergence, divided by the number of nodes once more. With a ``background``, pairs that leave
+    the patch count as well.
     """
     count = 2 * negatives * edges.shape[1]
     if background is None:
@@ -189,17 +251,14 @@ class _Discrimination(torch.autograd.Function):
 discrimination_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Discrimination.apply
 
 
-def infomax(inputs: Inputs, generator: torch.Generator, *, dropout: float) -> Callable[[Weights], Tensor]:
+def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], Tensor]:
     """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features."""
 
-    def loss_of(weights: Weights) -> Tensor:
+    def loss(weights: Weights) -> Tensor:
         permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.space.device)
-        # Shuffling rows commutes with multiplying by weights, so that one product is enough for both.
+        # Shuffling rows commutes with multiplying by weights, so one product is enough for both.
         products = project_twice(inputs, weights["weight0"], permutation)
-        H, shuffled = (
-            finish(inputs, weights, P, key=number, dropout=dropout, generator=generator)
-            for number, P in enumerate(products)
-        )
+        H, shuffled = (finish(inputs, weights, P, key=number) for number, P in enumerate(products))
         return discrimination_loss(inputs.space, H, shuffled, weights["discriminator"])
 
-    return loss_of
+    return loss

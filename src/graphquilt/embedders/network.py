@@ -1,32 +1,39 @@
-"""The fields that VGAE, GAE and DGI share, and the steps of their training."""
+"""Network: the parameters and the training that VGAE, GAE and DGI share; Encoder: its trained weights."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.encoder import Encoder
-from graphquilt.embedders.features import Features, check_substitute, features_of
-from graphquilt.errors import InputError, needs_extra
+from graphquilt.errors import FormatError, InputError, needs_extra
+from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     import torch
 
-    from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Background, Task
-    from graphquilt.graph import Graph
+    from graphquilt.embedders.gcn import Inputs, Weights
+    from graphquilt.embedders.losses import Background
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["Network"]
+Features: TypeAlias = AnyArray | sp.csr_array
+SUBSTITUTES = ("identity", "degree")
+DEGREE_BUCKETS = 32
+FORMAT = "graphquilt-encoder"
+VERSION = 1
+SETTINGS = ("kind", "dim", "featureless", "normalize")
 
 
 @dataclass(frozen=True)
@@ -35,19 +42,14 @@ class Network:
 
     Parameters
     ----------
-    dim : int
-        Columns of the embedding.
     hidden : int, optional
-        Width of the layers before the last; None means 4 ``dim``.
+        Width of the layers before the last, by default 4 ``dim``.
     layers : int
         Number of GCN layers.
-    lr, max_epochs, patience, weight_decay : float, int, int, float
-        Adam's learning rate; the largest number of epochs; the number of epochs without a lower loss after which the
-        training ends (the best weights are used); Adam's penalty on the weights.
-    dropout : float
-        Share of hidden values set to 0 in training.
-    restarts : int
-        Number of trainings from different random starts; the one with the best reconstruction AUC is returned.
+    lr, weight_decay : float
+        Adam's learning rate and its penalty on the weights.
+    max_epochs, patience : int
+        Training ends after ``max_epochs``, or ``patience`` epochs without a lower loss; the best weights are used.
     init_seed : int, optional
         Seed of the initial weights; None derives it from the seed of the call. With a number, all patches with equally
         many features start from the same weights.
@@ -71,8 +73,6 @@ class Network:
     max_epochs: int = 10_000
     patience: int = 20
     weight_decay: float = 0.0
-    dropout: float = 0.0
-    restarts: int = 1
     init_seed: int | None = None
     featureless: str | None = None
     device: str = "cpu"
@@ -86,14 +86,12 @@ class Network:
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_dim(self.dim, name)
-        for field in ("layers", "max_epochs", "patience", "restarts", "hidden"):
+        for field in ("layers", "max_epochs", "patience", "hidden"):
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise InputError(f"{field} of {name} must be at least 1, not {value}.")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise InputError(f"lr of {name} must be a positive number, not {self.lr}; the paper uses 0.001.")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout of {name} is a share from 0 to below 1, not {self.dropout}.")
         if self.weight_decay < 0:
             raise InputError(f"weight_decay of {name} must not be negative; it is {self.weight_decay}.")
         check_substitute(self.featureless, name)
@@ -112,17 +110,22 @@ class Network:
         name = type(self).__name__
         with needs_extra(name, "torch"):
             import torch  # noqa: F401
-        from graphquilt.embedders.training import device_for, out_of_memory_explained, threads
-
         if graph.n_nodes == 0:
             raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
-        device = device_for(self.device)
-        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=name)
+        features = self._features(graph)
+        with self._session(graph, features):
+            return self._train(graph, features, np.random.SeedSequence(seed).spawn(1)[0], progress)
+
+    def _session(self, graph: Graph, features: Features | None) -> AbstractContextManager[None]:
+        """Return the block in which torch trains on the graph."""
+        from graphquilt.embedders.training import session
+
         width = graph.n_nodes if features is None else int(features.shape[1])
-        with threads(self.threads), out_of_memory_explained(graph.n_nodes, width, self._hidden, device):
-            seeds = np.random.SeedSequence(seed).spawn(self.restarts)
-            fits = (self._train(graph, features, child, progress) for child in seeds)
-            return next(fits) if self.restarts == 1 else self._best(graph, fits, seed)
+        size = f"{graph.n_nodes} nodes with {width} features and {self._hidden} hidden units"
+        return session(self.device, self.threads, size)
+
+    def _features(self, graph: Graph) -> Features | None:
+        return features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
 
     @property
     def _hidden(self) -> int:
@@ -141,14 +144,10 @@ class Network:
             weights[f"bias{layer}"] = np.zeros(columns * count)
         return weights
 
-    def _task(
-        self,
-        graph: Graph,
-        inputs: Callable[[Graph], Inputs],
-        generator: torch.Generator,
-        background: Background | None = None,
-    ) -> Task:
-        """Return the loss to minimise on the graph; ``inputs`` prepares a graph for the network."""
+    def _loss(
+        self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None
+    ) -> Callable[[Weights], torch.Tensor]:
+        """Return the loss to minimise on the graph, as a function of the weights."""
         raise NotImplementedError
 
     def _train(
@@ -170,40 +169,201 @@ class Network:
 
         dtype = getattr(torch, self.dtype)
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
-        rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
-        width = graph.n_nodes if features is None else int(features.shape[1])
-        initial = self._initial(width, rng) if initial is None else initial
+        if initial is None:
+            rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
+            initial = self._initial(graph.n_nodes if features is None else int(features.shape[1]), rng)
         parameters = Parameters(initial, device=self.device, dtype=dtype)
-
-        prepared: list[Inputs] = []
-
-        def inputs(training_graph: Graph) -> Inputs:
-            A = normalized_adjacency(training_graph)
-            prepared.append(inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype))
-            return prepared[-1]
-
+        inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
         try:
-            task = self._task(graph, inputs, torch.Generator().manual_seed(second), background)
+            loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
             schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
-            losses = train(parameters, task.loss, schedule, watch=task.watch, progress=progress)
-            whole = task.inputs if task.watch is None else inputs(graph)
+            losses = train(parameters, loss, schedule, progress=progress)
             with torch.no_grad():
                 weights = parameters.views(parameters.flat.cpu().clone())
-                X = encode(whole, parameters.named)[:, : self.dim].cpu().numpy().copy()
+                X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
         finally:
-            for whole in prepared:
-                whole.space.clear()
+            inputs.space.clear()
+        return Fit(X, losses, self._encoder(graph, {name: value.numpy() for name, value in weights.items()}))
+
+    def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:
         substitute = self.featureless if graph.features is None else None
-        arrays = {name: value.numpy() for name, value in weights.items()}
-        return Fit(X, losses, Encoder(type(self).__name__, self.dim, arrays, substitute, self._normalize))
+        return Encoder(type(self).__name__, self.dim, weights, substitute, self._normalize)
 
-    def _best(self, graph: Graph, fits: Iterable[Fit], seed: int) -> Fit:
-        """Return the fit whose inner products separate edges best from as many sampled non-edges."""
-        import torch
 
-        from graphquilt.embedders.pairs import NonEdges, area_under_curve, undirected_edges
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Trained GCN weights; calling it embeds a graph.
 
-        edges = undirected_edges(graph)
-        generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
-        return max(fits, key=lambda fit: area_under_curve(fit.embedding, edges, others))
+    Attributes
+    ----------
+    kind : str
+        The class name of the embedder that trained it.
+    weights : mapping of str to float array
+        ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
+    featureless : {"identity", "degree"} or None
+        The substitute for features that it was trained with.
+    normalize : bool
+        Whether every row of features is divided by its sum.
+    """
+
+    kind: str
+    dim: int
+    weights: Mapping[str, AnyArray]
+    featureless: str | None = None
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        depth = sum(name.startswith("weight") for name in self.weights)
+        shapes = {name: np.shape(value) for name, value in self.weights.items()}
+        for k in range(max(depth, 1)):
+            inner, outer = shapes.get(f"weight{k}", (0, 0)), shapes.get(f"weight{k + 1}")
+            fits = len(inner) == 2 and (outer is None or (len(outer) == 2 and outer[0] == inner[1]))
+            vectors = (shapes.get(f"bias{k}"), shapes.get(f"slope{k}", inner[1:]))
+            if f"weight{k}" not in shapes or not fits or vectors != (inner[1:], inner[1:]):
+                raise InputError(f"layer {k} of an encoder does not fit the others; its arrays have shapes {shapes}.")
+        kinds = {np.asarray(value).dtype for value in self.weights.values()}
+        if len(kinds) != 1 or not kinds <= {np.dtype(np.float32), np.dtype(np.float64)}:
+            raise InputError(
+                f"the weights of an encoder are all float32 or all float64, not {sorted(map(str, kinds))}."
+            )
+        width = shapes[f"weight{depth - 1}"][1]
+        if not isinstance(self.dim, int | np.integer) or not 1 <= self.dim <= width:
+            raise InputError(f"an encoder with {width} outputs has 1 to {width} dimensions, not {self.dim!r:.50}.")
+        if type(self.kind) is not str or type(self.normalize) is not bool:
+            raise InputError("an encoder has the name of its embedder as kind, and normalize is True or False.")
+        check_substitute(self.featureless, "an encoder")
+
+    def __repr__(self) -> str:
+        layers = ", ".join("×".join(map(str, w.shape)) for w in self.weights.values() if w.ndim == 2)
+        return f"Encoder({self.kind}, dim={self.dim}, weights {layers})"
+
+    def __call__(self, graph: Graph) -> FloatArray:
+        """Embed a graph that has the features the encoder was trained on, (n, dim)."""
+        with needs_extra("an encoder", "torch"):
+            from graphquilt.embedders.gcn import normalized_adjacency
+
+        features = features_of(graph, featureless=self.featureless, normalize=self.normalize, name=self.kind)
+        return self.encode(normalized_adjacency(graph), features)
+
+    def encode(self, A: sp.csr_array, features: Features | None) -> FloatArray:
+        """Embed nodes with these features by a normalised adjacency matrix, which need not be symmetric, (n, dim)."""
+        with needs_extra("an encoder", "torch"):
+            import torch
+        from graphquilt.embedders.gcn import encode, inputs_of
+        from graphquilt.embedders.training import threads
+
+        tensors = {name: torch.as_tensor(np.array(value)) for name, value in self.weights.items()}
+        with threads(1), torch.no_grad():
+            inputs = inputs_of(A, features, dtype=tensors["weight0"].dtype)
+            return np.array(encode(inputs, tensors)[:, : self.dim].numpy())
+
+    def save(self, path: str | Path) -> None:
+        """Write the weights, and the settings needed to apply them, to one safetensors file."""
+        with needs_extra("saving an encoder", "torch"):
+            from safetensors.numpy import save_file
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        metadata = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
+        save_file({name: np.ascontiguousarray(value) for name, value in self.weights.items()}, path, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Encoder:
+        """Read a file that :meth:`save` wrote."""
+        with needs_extra("loading an encoder", "torch"):
+            from safetensors import safe_open
+        if Path(path).exists() and not Path(path).is_file():
+            raise FormatError(f"{path} is not a regular file; name the file that Encoder.save wrote.")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except OSError:
+            raise
+        except Exception as broken:  # SafetensorError, or whatever NumPy says of a type that it does not have
+            raise FormatError(f"{path} is not a safetensors file: {broken}. Train it again.") from broken
+        if metadata.get("format") != FORMAT:
+            raise FormatError(f"{path} holds {len(weights)} arrays but was not written by Encoder.save.")
+        if metadata.get("version") != str(VERSION):
+            raise FormatError(
+                f"{path} has encoder format {metadata.get('version')}; this graphquilt reads format {VERSION}."
+            )
+        try:
+            settings = json.loads(metadata["settings"])
+            return cls(weights=weights, **{name: settings[name] for name in SETTINGS})
+        except Exception as error:  # settings may be any text
+            reason = str(error) or type(error).__name__
+            raise FormatError(f"{path} is not an encoder that can be applied: {reason} Train it again.") from error
+
+
+def check_substitute(featureless: str | None, name: str) -> None:
+    """Refuse a value of ``featureless`` that is neither None nor the name of a substitute."""
+    if featureless not in (None, *SUBSTITUTES):
+        raise InputError(f"featureless of {name} is one of {SUBSTITUTES} or None, not {featureless!r}.")
+
+
+def degree_features(graph: Graph) -> sp.csr_array:
+    """Return log(1 + degree) and a one-hot code of its binary order of magnitude, (n, 33).
+
+    The width does not depend on the graph, so an encoder trained on one graph can be applied to another.
+
+    Examples
+    --------
+    >>> degree_features(Graph(sp.csr_array([[0, 1], [1, 0]]))).toarray()[:, :3].astype(float).round(3).tolist()
+    [[0.693, 0.0, 1.0], [0.693, 0.0, 1.0]]
+    """
+    degrees = graph.degrees
+    bucket = np.minimum(np.frexp(degrees.astype(np.float64))[1], DEGREE_BUCKETS - 1)
+    n = graph.n_nodes
+    data = np.column_stack([np.log1p(degrees), np.ones(n)]).astype(np.float32).ravel()
+    columns = np.column_stack([np.zeros(n, dtype=np.int32), 1 + bucket.astype(np.int32)]).ravel()
+    return sp.csr_array((data, columns, np.arange(0, 2 * n + 1, 2)), shape=(n, 1 + DEGREE_BUCKETS))
+
+
+def normalized_rows(features: Features) -> Features:
+    """Return the features with rows that sum to 1, or 0; features with a negative value are returned unchanged.
+
+    Examples
+    --------
+    >>> normalized_rows(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist()
+    [[0.25, 0.75], [0.0, 0.0]]
+    """
+    values: AnyArray = features.data if isinstance(features, sp.csr_array) else features
+    if values.size and float(values.min()) < 0:
+        return features
+    total = np.asarray(features.sum(axis=1)).ravel()
+    scale = 1 / np.where(total > 0, total, 1)
+    if isinstance(features, sp.csr_array):
+        return sp.csr_array(sp.diags_array(scale) @ features)
+    return features * scale[:, None]
+
+
+def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name: str) -> Features | None:
+    """Return the features to train on, (n, f) dense or CSR, or None for the identity.
+
+    A graph without features gets the substitute ``featureless``; None makes that an error, which states the ``name``
+    of the embedder. ``normalize`` divides every row by its sum.
+    """
+    source = graph.features
+    if source is None or source.shape[1] == 0:
+        if featureless is None:
+            raise InputError(
+                f"{name} needs node features and the graph of {graph.n_nodes} nodes has none. Choose a substitute: "
+                f"{name}(..., featureless='degree'), or featureless='identity' for one free vector per node."
+            )
+        if featureless == "identity":
+            return None
+        source = degree_features(graph)
+    features: Features = sp.csr_array(source) if sp.issparse(source) else np.asarray(source)
+    values: AnyArray = features.data if isinstance(features, sp.csr_array) else features
+    bad = ~np.isfinite(values)
+    if bool(bad.any()):
+        if isinstance(features, sp.csr_array):
+            rows = np.unique(np.repeat(np.arange(graph.n_nodes), np.diff(features.indptr))[bad])
+        else:
+            rows = np.flatnonzero(bad.any(axis=1))
+        raise InputError(
+            f"the features of {len(rows)} of {graph.n_nodes} nodes are not finite, the first is node {int(rows[0])}; "
+            "replace those values, for example by the mean of their column."
+        )
+    if not np.issubdtype(values.dtype, np.floating) or values.dtype.itemsize < 4:
+        features = features.astype(np.float32)
+    return normalized_rows(features) if normalize else features

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
-from graphquilt.embedders.basis import BasisEncoder
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.directions import leading, moment
-from graphquilt.embedders.feature_rounds import after_round, round_product
-from graphquilt.embedders.propagation_survey import survey_graph
-from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree, check_far_clusters
-from graphquilt.embedders.signals import (
-    FEATURE_PARTS,
-    ROLES,
-    Block,
-    FarRows,
-    Signal,
-    Stack,
-    column_blocks,
-    feature_blocks,
-    feature_width,
-    in_order,
-    inverse_lengths,
-    row_scale,
-    standard_roles,
-    times,
-)
-from graphquilt.embedders.walks import Walk, walk_in
+from graphquilt.embedders.directions import BasisEncoder, leading, moment
+from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
+from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
+from graphquilt.embedders.survey import after_round, round_product, survey_graph
+from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.kernels import loop_threads, one_blas_thread
+from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["Propagation"]
 
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
 KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 UNIT = 2.0**36  # of sums
 ROWS_PER_DIRECTION = 10  # that a patch needs to tell what its own best directions would keep
-BEST_ROWS = 2048  # of a patch that are looked at for that
+BEST_ROWS = 2048  # of a patch that are examined for that
 
 
 @dataclass(frozen=True)
@@ -57,20 +36,20 @@ class Propagation:
     Parameters
     ----------
     dim : int
-        Number of directions. Where the signal has fewer, the other columns are zero.
+        Number of directions. If the signal has fewer, the other columns are zero.
     signal : Signal
         What is spread, and the weight of each part.
     clusters : int, optional
-        Number of clusters of the part ``clusters``; at most a quarter of the number of nodes are made. By default 1000,
-        one per 50 nodes from 50 000 to 100 000 nodes, and then fewer again, down to 256.
+        Number of clusters of the part ``clusters``, at most a quarter of the number of nodes. By default 1000, one per
+        50 nodes from 50 000 to 100 000 nodes, and then fewer again, down to 256.
     steps, restart : int, float
-        The features are spread so many steps, and with the probability ``restart`` they begin again at their node.
+        Number of steps of the walk that spreads the features, and the probability that it restarts at its node.
     sample : int
-        Number of nodes whose rows decide the directions, where the graph has more; a hash of their number chooses them.
+        Number of nodes whose rows decide the directions in larger graphs; a hash of their number chooses them.
     block : int
         Number of columns that are spread at once: fewer need less memory.
     far_field : bool
-        Whether a patch knows what lies outside of it on average; without it a walk ends where it would leave.
+        Whether a patch knows on average what lies outside it; otherwise a walk ends where it would leave.
     start : mapping of str to array, optional
         The shared start: the ``directions`` (w, dim). Embeddings with the same start lie in the same frame.
 
@@ -83,11 +62,9 @@ class Propagation:
     weight, and the embedding is H V Σ^(power - 1) with the leading right singular vectors V of all parts side by side
     and their singular values Σ.
 
-    In a patch the walk is exact inside. An edge that leaves it leads to the average over a far cluster: one that
-    :meth:`survey` has computed by walking between clusters.
-
-    A directed graph is made undirected by the larger of both weights. A node with neither edges nor features lies at
-    the origin. The seed does not matter.
+    Inside a patch the walk is exact. An edge that leaves it leads to the average over a far cluster, which
+    :meth:`survey` computes by walking between clusters. A directed graph is made undirected by the larger of both
+    weights. A node with neither edges nor features lies at the origin. The seed does not matter.
 
     Examples
     --------
@@ -142,21 +119,14 @@ class Propagation:
         return self.start is not None and "directions" in self.start
 
     def starts_on(self, graph: Graph) -> bool:  # noqa: ARG002
-        """Return True: where there is a survey or features, patches can agree."""
+        """Return True: patches can agree by features or by a survey."""
         return True
 
-    def survey(
-        self,
-        graph: Graph,
-        seed: int,  # noqa: ARG002
-        *,
-        clusters: CoarseGraph | None = None,
-        cut: bool = True,
-    ) -> Survey:
+    def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:  # noqa: ARG002
         """Return what patches need to know of the whole graph.
 
-        Of each node these are its far ``cluster``, its ``degree`` and ``loop``, the ``column`` of its membership, its
-        ``role``, and whether it is ``sampled``; for all there are the reduction of the features, the walk between far
+        For each node this is its far ``cluster``, its ``degree`` and ``loop``, the ``column`` of its membership, its
+        ``role``, and whether it is ``sampled``; for all patches, the reduction of the features, the walk between far
         clusters as tables, and the gain of each membership.
         """
         cut = cut and clusters is not None and self.far_field
@@ -172,24 +142,30 @@ class Propagation:
         """Return the rows of a patch in half precision, and the weight of each in the sum."""
         graph = graph.undirected()
         spreads = any(getattr(self.signal, part) for part in FEATURE_PARTS)
-        if spreads and feature_width(graph) > self.basis_width and self._reduced(far) is None:
+        if spreads and feature_width(graph) > self.basis_width and self.basis(far) is None:
             with one_blas_thread():
                 product = round_product(graph, self.start, self.basis_width, restart=self.restart, steps=self.steps)
             return {"product": product}
-        stack = self._stack(graph, far)
-        n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
+        parts = signal_parts(self.signal, graph, far, self.basis(far))
+        n, width = graph.n_nodes, sum(part.width for part in parts.values())
+        n_nodes = n if far is None else far.n_nodes
         weights = np.ones(n, dtype=np.float32)
         if far is not None:
             counted = np.asarray(far.nodes.get("sampled", np.ones(n, dtype=bool)))
             weights = np.where(counted, 1 / np.maximum(far.nodes.get("patches", weights), 1), 0).astype(np.float32)
+        rows = np.empty((n, width), dtype=np.float16)
+
+        def keep(first: int, block: Block) -> None:
+            rows[:, first : first + block.values.shape[1]] = block.values
+
         with one_blas_thread():
-            rows, lengths, facts = self._rows(graph, far, stack)
-        kept = {"rows": rows, "lengths": lengths, "weights": weights}
-        if 2 * n_nodes * stack.width > KEPT:
+            lengths, facts = spread_signal(self, graph, far, parts, keep)
+        kept: dict[str, AnyArray] = {"rows": rows, "lengths": lengths, "weights": weights}
+        if 2 * n_nodes * width > KEPT:
             kept = {name: values[weights > 0] for name, values in kept.items()}
         else:
             kept["facts"] = facts
-        return {**kept, "widths": np.array(list(stack.widths.values()))}
+        return {**kept, "widths": np.array([part.width for part in parts.values()])}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return the second moment of the rows, H' W H, as whole numbers, and their number."""
@@ -234,28 +210,29 @@ class Propagation:
         far: FarField | None = None,
         kept: Arrays | None = None,
     ) -> Fit:
-        """Embed the graph; the result has an encoder. Without a shared start the graph agrees with itself only."""
+        """Embed the graph; the result has an encoder. Without a shared start, the frame is that of this graph alone."""
         graph = graph.undirected()
         if not self.complete:
             whole = FarField.whole(self.survey(graph, seed), graph.n_nodes)
             started = agree(self, [(graph, whole)], seed)
             return started.fit(graph, seed, progress, far=whole)
         assert self.start is not None
-        stack = self._stack(graph, far)
+        parts = signal_parts(self.signal, graph, far, self.basis(far))
         V = np.asarray(self.start["directions"], dtype=np.float32)
-        if len(V) != stack.width:
+        width = sum(part.width for part in parts.values())
+        if len(V) != width:
             raise InputError(
-                f"the shared start is for signals of {len(V)} columns, and this graph has one of {stack.width}; the "
+                f"the shared start is for signals of {len(V)} columns, and this graph has one of {width}; the "
                 "features must be those that the start was made with."
             )
         finished = None if kept is None else self.finish(kept)
         if finished is None:
             with one_blas_thread():
-                finished = self._scaled(*self._projected(graph, far, stack, V, progress))
+                finished = self._scale(*self._project(graph, far, parts, V, progress))
         return replace(finished, encoder=BasisEncoder.of(self, far))
 
     def finish(self, kept: Arrays) -> Fit | None:
-        """Return the rows that a patch has kept, times the directions; None where it has kept only some."""
+        """Return the rows that a patch has kept, times the directions; None if it has kept only some."""
         if not self.complete or "facts" not in kept:
             return None
         assert self.start is not None
@@ -266,10 +243,10 @@ class Propagation:
                 product = times(kept["rows"][:, columns], V[columns])
                 product *= kept["lengths"][:, part, None]
                 Z += product
-            return self._scaled(Z, kept["facts"], self._best_share(kept, V))
+            return self._scale(Z, kept["facts"], self._best_share(kept, V))
 
     def _best_share(self, kept: Arrays, V: Float32Array) -> float:
-        """Return about the share of the rows that as many directions of their own would keep; 0 where they are few."""
+        """Estimate the share of the rows that ``dim`` directions of their own would keep; 0 if there are few rows."""
         n = len(kept["rows"])
         if n < ROWS_PER_DIRECTION * self.dim:
             return 0.0
@@ -281,7 +258,7 @@ class Propagation:
             V = np.linalg.qr(rows.T @ (rows @ V))[0]
         return float(np.square(rows @ V).sum() / max(np.square(rows).sum(), 1e-30))
 
-    def _scaled(self, Z: Float32Array, facts: AnyArray, best: float = 0.0) -> Fit:
+    def _scale(self, Z: Float32Array, facts: AnyArray, best: float = 0.0) -> Fit:
         """Return the embedding of products with the directions, and what is known about it."""
         assert self.start is not None
         share = float(np.einsum("ij,ij->", Z, Z) / max(len(Z), 1))
@@ -294,127 +271,32 @@ class Propagation:
         """Return the embedding (n, dim)."""
         return np.asarray(self.fit(graph, seed).embedding)
 
-    def _stack(self, graph: Graph, far: FarField | None) -> Stack:
-        """Return the parts of the signal on this graph and how wide they are."""
-        width = feature_width(graph)
-        share = 1.0 if far is None else float(far.shared.get("feature_share", 1.0))
-        weights = self.signal.weights(features=width > 0, share=share)
-        basis = self._reduced(far)
-        widths = {part: width if basis is None else basis.shape[1] for part in FEATURE_PARTS if part in weights}
-        if far is not None and "column" in far.nodes and "clusters" in weights:
-            widths["clusters"] = len(far.shared["gain"])
-        if far is not None and "role" in far.nodes and "role" in weights:
-            widths["role"] = ROLES
-        if not widths:
-            raise InputError(
-                f"the {graph.n_nodes} nodes have no features, and no survey tells which clusters of the whole graph "
-                "they are in, so they have nothing in common with other patches; pass the survey of the whole graph."
-            )
-        return Stack(widths, {part: weights[part] for part in widths})
-
-    def _reduced(self, far: FarField | None) -> AnyArray | None:
+    def basis(self, far: FarField | None) -> AnyArray | None:
+        """Return the directions that wide features are reduced to, (w, r); None if they are not."""
         if self.start is not None and "basis" in self.start:
             return self.start["basis"]
         return None if far is None else far.shared.get("basis")
 
-    def _blocks(self, graph: Graph, far: FarField | None, stack: Stack, walk: Walk) -> Iterator[Block]:
-        """Yield all columns of the signal, a block of one part at a time."""
-        shared: Arrays = {} if far is None else far.shared
-        own = None if far is None else far.nodes.get("cluster")
-        tasks: list[Callable[[], list[Block]]] = []
-        parts = {part: stack.widths[part] for part in FEATURE_PARTS if part in stack.widths}
-        if parts:
-            X, basis, scale = graph.features, self._reduced(far), row_scale(graph)[:, None]
-            assert X is not None
-
-            def columns(first: int, last: int) -> Float32Array:
-                if basis is None:
-                    V = np.eye(X.shape[1], last - first, -first, dtype=np.float32)
-                else:
-                    V = np.ascontiguousarray(basis[:, first:last], dtype=np.float32)
-                return np.asarray(scale * times(X, V))
-
-            tables = FarRows(shared.get("feature_tables"), walk, own)
-            tasks += feature_blocks(
-                walk, columns, tables, parts, block=self.block, restart=self.restart, steps=self.steps
-            )
-        if "clusters" in stack.widths:
-            assert far is not None
-            column, gain = _checked_columns(far, graph.n_nodes)
-            tables = FarRows(shared.get("column_tables"), walk, own)
-            tasks += column_blocks(walk, column, gain, tables, block=self.block)
-        yield from in_order(tasks, loop_threads())
-        if "role" in stack.widths:
-            assert far is not None
-            yield Block("role", 0, standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
-
-    def _rows(self, graph: Graph, far: FarField | None, stack: Stack) -> tuple[AnyArray, Float32Array, Float32Array]:
-        """Return all rows of the signal in half precision, (n, w), what multiplies each part of them, and facts."""
-        rows = np.empty((graph.n_nodes, stack.width), dtype=np.float16)
-        sums = _Sums(stack, graph, far)
-        for block in self._blocks(graph, far, stack, sums.walk):
-            first = stack.columns(block.part).start + block.first
-            rows[:, first : first + block.values.shape[1]] = block.values
-            sums.add(block)
-        return rows, sums.lengths(), sums.facts()
-
-    def _projected(
-        self, graph: Graph, far: FarField | None, stack: Stack, V: Float32Array, progress: ProgressCallback | None
+    def _project(
+        self, graph: Graph, far: FarField | None, parts: Parts, V: Float32Array, progress: ProgressCallback | None
     ) -> tuple[Float32Array, Float32Array]:
         """Return H V for the rows H of all parts, without keeping them, and facts."""
-        products = {part: np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32) for part in stack.widths}
-        sums, done = _Sums(stack, graph, far), 0
-        for block in self._blocks(graph, far, stack, sums.walk):
-            first = stack.columns(block.part).start + block.first
+        products = {name: np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32) for name in parts}
+        done = 0
+
+        def multiply(first: int, block: Block) -> None:
+            nonlocal done
             onto, product = V[first : first + block.values.shape[1]], products[block.part]
             for a in range(0, graph.n_nodes, PRODUCT_ROWS):
                 product[a : a + PRODUCT_ROWS] += block.values[a : a + PRODUCT_ROWS] @ onto
-            sums.add(block)
-            done += block.values.shape[1]
-            report(progress, "propagation", done, stack.width)
+            done += len(onto)
+            report(progress, "propagation", done, len(V))
+
+        lengths, facts = spread_signal(self, graph, far, parts, multiply)
         Z = np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32)
-        for part, length in zip(stack.widths, sums.lengths().T, strict=True):
-            Z += products[part] * length[:, None]
-        return Z, sums.facts()
-
-
-class _Sums:
-    """What is added up over the blocks of a patch: squared lengths of rows, and how well far clusters describe it."""
-
-    def __init__(self, stack: Stack, graph: Graph, far: FarField | None) -> None:
-        self.stack = stack
-        shared: Arrays = {} if far is None else far.shared
-        tables = [shared[name] for name in ("feature_tables", "column_tables") if name in shared]
-        if far is not None and tables:
-            check_far_clusters(far, min(table.shape[1] for table in tables))
-        self.walk = walk_in(graph, far, tables=bool(tables))
-        self.leaving = float(self.walk.leaving.mean()) if graph.n_nodes else 0.0
-        self.squares = {part: np.zeros(graph.n_nodes, dtype=np.float32) for part in stack.widths}
-        self.spread = self.missed = 0.0
-        outgoing = np.zeros(0) if far is None else np.diff(far.indptr)
-        self.outgoing = float(outgoing[outgoing > 0].mean()) if outgoing.any() else 1.0
-
-    def add(self, block: Block) -> None:
-        """Take in one block."""
-        self.squares[block.part] += np.einsum("ij,ij->i", block.values, block.values)
-        self.spread += block.spread
-        self.missed += block.missed
-
-    def lengths(self) -> Float32Array:
-        """Return what the rows of each part are multiplied by, (n, parts): roles keep their lengths."""
-        columns = []
-        for part, squares in self.squares.items():
-            scale = np.ones_like(squares) if part == "role" else inverse_lengths(squares)
-            columns.append(scale * np.float32(self.stack.length(part)))
-        return np.stack(columns, axis=1)
-
-    def facts(self) -> Float32Array:
-        """Return the share of the walk that leaves the patch, and that share by how little is known of where it leads.
-
-        A step to several neighbours outside averages what far clusters miss of each.
-        """
-        missed = math.sqrt(self.missed / self.spread / self.outgoing) if self.spread else 1.0
-        return np.array([self.leaving, self.leaving * min(missed, 1.0)], dtype=np.float32)
+        for name, length in zip(parts, lengths.T, strict=True):
+            Z += products[name] * length[:, None]
+        return Z, facts
 
 
 def _check_start(start: Arrays, dim: int) -> None:
@@ -423,17 +305,13 @@ def _check_start(start: Arrays, dim: int) -> None:
     if V is None:
         if "basis" in start or "blocks" in start:
             return
-        raise InputError("a shared start of Propagation has directions; this one has none. Make the start again.")
-    if V.ndim != 2 or V.shape[1] != dim or V.dtype.kind != "f" or not np.isfinite(V).all():
-        raise InputError(
-            f"a shared start of Propagation has finite numbers as directions, one column for each of {dim} dimensions; "
-            f"the shape of these is {V.shape}. Make the start again."
-        )
+        raise InputError("the shared start of Propagation has no directions; make the start again.")
     scale = np.asarray(start.get("scale", np.empty(0)))
-    if scale.shape != (dim,) or scale.dtype.kind != "f" or not np.isfinite(scale).all():
+    shapes_fit = V.ndim == 2 and V.shape[1] == dim and scale.shape == (dim,)
+    if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
         raise InputError(
-            f"a shared start of Propagation has a finite scale for each of {dim} directions; this one has "
-            f"{scale.dtype} {scale.shape}. Make the start again."
+            f"a shared start of Propagation has finite directions and a scale, one column for each of {dim} "
+            f"dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make the start again."
         )
 
 
@@ -441,18 +319,3 @@ def _parts_of(kept: Arrays) -> list[slice]:
     """Return the columns of each part of the rows that a patch has kept."""
     ends = np.cumsum(kept["widths"]).tolist()
     return [slice(end - width, end) for end, width in zip(ends, np.asarray(kept["widths"]).tolist(), strict=True)]
-
-
-def _checked_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
-    """Return the membership of each node and the gain of each column, and refuse a survey that cannot be right."""
-    column, gain = np.asarray(far.nodes["column"]), np.asarray(far.shared["gain"], dtype=np.float32)
-    if column.shape != (n_nodes,) or column.dtype.kind != "i":
-        raise InputError(
-            f"the survey has columns {column.dtype} {column.shape}; {n_nodes} nodes need as many whole numbers. It "
-            "belongs to another graph."
-        )
-    if n_nodes and not -1 <= int(column.min()) <= int(column.max()) < len(gain):
-        raise InputError(f"the survey has column {column.max()}, and gains for {len(gain)}; make the survey again.")
-    if gain.ndim != 1 or not bool(((gain >= 1) & np.isfinite(gain)).all()):
-        raise InputError("the survey has gains of clusters that are not numbers of at least 1; make the survey again.")
-    return column, gain

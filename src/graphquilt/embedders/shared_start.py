@@ -1,8 +1,8 @@
 """SharedStart: how an embedder gives all patches one frame before they are embedded.
 
-Where the graph is at hand it is surveyed once. Then, round by round, every patch prepares something and keeps it,
-contributes a sum of it, and the sums of all patches together make the next start. Sums do not depend on how the nodes
-are divided among patches, or on who adds them up.
+The whole graph, if it is available, is surveyed once. Then, round by round, every patch prepares something and keeps
+it, contributes a sum of it, and the sums of all patches make the next start. Sums do not depend on how nodes are
+divided among patches, or on who adds them up.
 """
 
 from __future__ import annotations
@@ -21,35 +21,19 @@ from graphquilt.linalg.motions import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback
 
-__all__ = [
-    "Arrays",
-    "FarField",
-    "SharedStart",
-    "Survey",
-    "agree",
-    "check_clusters",
-    "check_far_clusters",
-    "checked_arrays",
-    "cut_patch",
-    "free_motions",
-    "shares_start",
-    "with_start",
-]
-
 Arrays = Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What an embedder found out about the whole graph.
+    """What an embedder knows about the whole graph.
 
     Attributes
     ----------
     nodes : mapping of str to array
-        One row per node; a patch gets the rows of its nodes. ``cluster``, if it is there, is the far cluster of each
-        node, a whole number.
+        One row per node; a patch gets the rows of its nodes. An entry ``cluster`` is the far cluster of each node.
     shared : mapping of str to array
-        What is the same for all patches, for example a table with one row per far cluster.
+        The same for all patches, for example a table with one row per far cluster.
     """
 
     nodes: Arrays = field(default_factory=dict)
@@ -65,10 +49,10 @@ class FarField:
     n_nodes : int
         Nodes of the whole graph.
     nodes, shared : mapping of str to array
-        The rows of the survey for the nodes of the patch, and what the survey has for all.
+        The rows of the survey for the nodes of the patch, and what it has for all patches.
     indptr, clusters, weights : arrays
-        The edges that leave the patch in CSR form: of each node, the far clusters that its neighbours outside are in.
-        Weights are None where every edge counts 1.
+        The edges that leave the patch in CSR form: the far clusters of each node's neighbours outside. Without weights
+        every edge counts 1.
     """
 
     n_nodes: int
@@ -98,8 +82,8 @@ def cut_patch(graph: Graph, nodes: IntArray, survey: Survey) -> tuple[Graph, Far
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
         raise InputError(
-            f"the survey has far clusters of shape {cluster.shape} and type {cluster.dtype}; for {graph.n_nodes} nodes "
-            "there is one whole number per node. It belongs to another graph: make the survey again."
+            f"the survey has far clusters of shape {cluster.shape} and type {cluster.dtype}, not one whole number for "
+            f"each of {graph.n_nodes} nodes. It belongs to another graph: make the survey again."
         )
     part, (indptr, clusters, weights) = graph.split(nodes, cluster)
     rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
@@ -119,12 +103,12 @@ class SharedStart(Embedder, Protocol):
 
     @property
     def start(self) -> Arrays | None:
-        """What was agreed on so far; None before the first round."""
+        """What is agreed on so far; None before the first round."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether the start is whole, so that patches can be embedded."""
+        """Whether patches can be embedded, or another round is needed."""
         ...
 
     @property
@@ -137,10 +121,7 @@ class SharedStart(Embedder, Protocol):
         ...
 
     def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:
-        """Return what patches need to know of the whole graph.
-
-        ``clusters`` are the far clusters; a graph that is not ``cut`` needs no far field.
-        """
+        """Return what patches need to know of the whole graph; one that is not ``cut`` needs no far field."""
         ...
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
@@ -152,7 +133,7 @@ class SharedStart(Embedder, Protocol):
         ...
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
-        """Return the sum of what some patches contributed, ``total``, and of what one more contributes."""
+        """Return the sum of ``total``, what some patches contributed, and of what one more contributes."""
         ...
 
     def combine(self, total: Arrays, seed: int) -> Self:
@@ -160,7 +141,7 @@ class SharedStart(Embedder, Protocol):
         ...
 
     def finish(self, kept: Arrays) -> Fit | None:
-        """Embed a patch by what it prepared in the last round; None where that is not enough."""
+        """Embed a patch by what it prepared in the last round; None if that is not enough."""
         ...
 
     def fit(
@@ -191,8 +172,8 @@ def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[Sh
 def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
     """Return the motions that the embeddings are free in, which alignment has to undo.
 
-    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. ``start`` says
-    that patches get a shared start where the embedder has one.
+    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. With ``start``,
+    patches get a shared start if the embedder has one.
 
     Examples
     --------
@@ -217,7 +198,7 @@ def with_start(embedder: SharedStart, start: Arrays) -> SharedStart:
 
 
 def agree(embedder: SharedStart, parts: list[tuple[Graph, FarField | None]], seed: int) -> SharedStart:
-    """Return the embedder with the start that these parts of a graph agree on, computed here, one part at a time."""
+    """Return the embedder with the start that these parts of a graph agree on, one part at a time."""
     while not embedder.complete:
         total: Arrays | None = None
         for k, (graph, far) in enumerate(parts):

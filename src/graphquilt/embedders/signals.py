@@ -1,50 +1,31 @@
-"""What is spread over a graph: features near and far, memberships in clusters, and the degree, each with a weight."""
+"""Signal: what Propagation spreads over a graph, each part with a weight, and its rows in one patch."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
-from graphquilt.embedders.walks import Walk
+from graphquilt.embedders.shared_start import Arrays, FarField
+from graphquilt.embedders.walks import Block, FarRows, Walk, column_blocks, feature_blocks, run_in_order, walk_in
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
+from graphquilt.kernels import loop_threads
 
-__all__ = [
-    "FEATURE_PARTS",
-    "Block",
-    "FarRows",
-    "Signal",
-    "Stack",
-    "check_features",
-    "column_blocks",
-    "feature_blocks",
-    "feature_width",
-    "in_order",
-    "inverse_lengths",
-    "role_rows",
-    "row_scale",
-    "squared_lengths",
-    "standard_roles",
-    "times",
-    "transposed_times",
-]
+if TYPE_CHECKING:
+    from graphquilt.embedders.propagation import Propagation
 
 FEATURE_PARTS = ("spread", "raw", "near")
-ROLE_SHARE = 0.3  # of the weight of roles, where there are no features
-WALK_RESTART = 0.15  # of the walk that starts at a node and ends in a cluster
-WALK_STEPS = 8
+ROLE_SHARE = 0.3  # of the weight of roles in a graph without features
 ROLES = 3  # columns of role
-NAMED = ("features", "edges", "own_features", "classes", "links")  # signals, beside the default
-MOST_SPREAD = 4.0  # standard deviations beyond which a role counts no more
+NAMED = ("features", "edges", "own_features", "classes", "links")  # signals besides the default
+MOST_SPREAD = 4.0  # standard deviations: roles further from the mean are clipped
 ROWS = 8192  # of features that are read at once
 
 
@@ -59,14 +40,14 @@ class Signal:
     raw, near : float
         Features of the node itself, and of its neighbours.
     clusters : float
-        How often a walk ends in each cluster of the graph. Without features it counts 1, whatever is given here.
+        How often a walk ends in each cluster of the graph. In a graph without features the weight is always 1.
     doubt : float
-        How much more the clusters count where the features say little. With the share s of the spread features that
-        their 128 main directions keep, ``doubt * min(1, 4 (1 - s)²)`` is added to ``clusters``.
+        Extra weight of the clusters if the features say little. With the share s of the spread features that their 128
+        main directions keep, ``doubt * min(1, 4 (1 - s)²)`` is added to ``clusters``.
     role : float
         The degree of a node, and the mean degree one and two steps away.
     power : float
-        The power of the singular values in the embedding: 1 preserves inner products, more stresses the main
+        The power of the singular values in the embedding: 1 preserves inner products; more stresses the main
         directions, less evens them out.
 
     Examples
@@ -173,155 +154,120 @@ class Signal:
         return np.where(values > 0, safe ** ((self.power - 1) / 2), 0.0)
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Parts that stand side by side: how many columns each has, and its weight."""
+class Part(NamedTuple):
+    """A part of the signal: its columns, and the length of its rows; those of all parts together have unit length."""
 
-    widths: Mapping[str, int]
-    weights: Mapping[str, float]
+    columns: slice
+    length: float
 
     @property
     def width(self) -> int:
-        """Columns of all parts."""
-        return sum(self.widths.values())
-
-    def columns(self, part: str) -> slice:
-        """Return the columns of a part."""
-        names = list(self.widths)
-        first = sum(self.widths[name] for name in names[: names.index(part)])
-        return slice(first, first + self.widths[part])
-
-    def length(self, part: str) -> float:
-        """Return the length of the rows of a part; those of all parts together have unit length."""
-        return math.sqrt(self.weights[part] / sum(self.weights.values()))
+        """Number of columns."""
+        return int(self.columns.stop - self.columns.start)
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Some columns of one part, (n, b), before its rows get unit length.
+Parts: TypeAlias = dict[str, Part]
 
-    ``spread`` is the sum of squares of what was walked, and ``missed`` that of its distance from the averages over the
-    far clusters of the nodes.
+
+def signal_parts(signal: Signal, graph: Graph, far: FarField | None, basis: AnyArray | None) -> Parts:
+    """Return the parts of a signal on this graph, side by side, with features reduced by ``basis`` (w, r)."""
+    width = feature_width(graph)
+    share = 1.0 if far is None else float(far.shared.get("feature_share", 1.0))
+    weights = signal.weights(features=width > 0, share=share)
+    widths = {part: width if basis is None else basis.shape[1] for part in FEATURE_PARTS if part in weights}
+    if far is not None and "column" in far.nodes and "clusters" in weights:
+        widths["clusters"] = len(far.shared["gain"])
+    if far is not None and "role" in far.nodes and "role" in weights:
+        widths["role"] = ROLES
+    if not widths:
+        raise InputError(
+            f"the {graph.n_nodes} nodes have no features, and no survey tells which clusters of the whole graph "
+            "they are in, so they have nothing in common with other patches; pass the survey of the whole graph."
+        )
+    total, end, parts = sum(weights[part] for part in widths), 0, {}
+    for part, part_width in widths.items():
+        parts[part] = Part(slice(end, end + part_width), math.sqrt(weights[part] / total))
+        end += part_width
+    return parts
+
+
+def spread_signal(
+    embedder: Propagation,
+    graph: Graph,
+    far: FarField | None,
+    parts: Parts,
+    take: Callable[[int, Block], None],
+) -> tuple[Float32Array, Float32Array]:
+    """Give ``take`` all blocks of the signal, each with its first column; return the lengths and the facts.
+
+    The lengths (n, parts) are what the rows of each part are multiplied by. The facts are the share of the walk
+    that leaves the patch, and that share by how little is known of where it leads.
     """
-
-    part: str
-    first: int  # the number of its first column among those of the part
-    values: Float32Array
-    spread: float = 0.0
-    missed: float = 0.0
-
-
-def in_order(tasks: Iterable[Callable[[], list[Block]]], threads: int) -> Iterator[Block]:
-    """Yield the blocks of all tasks in their order, several of which are computed at once."""
-    if threads <= 1:
-        for task in tasks:
-            yield from task()
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[list[Block]]] = deque()
-        for task in tasks:
-            waiting.append(pool.submit(task))
-            if len(waiting) > threads:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
+    shared: Arrays = {} if far is None else far.shared
+    tables = [shared[name] for name in ("feature_tables", "column_tables") if name in shared]
+    walk = walk_in(graph, far, tables=tables)
+    squares = {name: np.zeros(graph.n_nodes, dtype=np.float32) for name in parts}
+    spread = missed = 0.0
+    for block in _blocks(embedder, graph, far, parts, walk):
+        take(parts[block.part].columns.start + block.first, block)
+        squares[block.part] += np.einsum("ij,ij->i", block.values, block.values)
+        spread += block.spread
+        missed += block.missed
+    scales = [np.ones_like(sums) if name == "role" else inverse_lengths(sums) for name, sums in squares.items()]
+    lengths = [scale * np.float32(part.length) for scale, part in zip(scales, parts.values(), strict=True)]
+    leaving = float(walk.leaving.mean()) if graph.n_nodes else 0.0
+    counts = np.zeros(0) if far is None else np.diff(far.indptr)
+    outgoing = float(counts[counts > 0].mean()) if counts.any() else 1.0
+    # A step to several neighbours outside averages what far clusters miss of each.
+    unknown = math.sqrt(missed / spread / outgoing) if spread else 1.0
+    return np.stack(lengths, axis=1), np.array([leaving, leaving * min(unknown, 1.0)], dtype=np.float32)
 
 
-@dataclass(frozen=True, eq=False)
-class FarRows:
-    """The rows of tables of averages over far clusters that a patch needs, (steps + 1, k, w); None where it knows none.
+def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Parts, walk: Walk) -> Iterator[Block]:
+    """Yield all columns of the signal, a block of one part at a time."""
+    shared: Arrays = {} if far is None else far.shared
+    own = None if far is None else far.nodes.get("cluster")
+    tasks: list[Callable[[], list[Block]]] = []
+    widths = {name: part.width for name, part in parts.items() if name in FEATURE_PARTS}
+    if widths:
+        X, basis, scale = graph.features, embedder.basis(far), row_scale(graph)[:, None]
+        assert X is not None
 
-    ``own`` (n,) is the far cluster of each node of the patch.
-    """
+        def columns(first: int, last: int) -> Float32Array:
+            if basis is None:
+                V = np.eye(X.shape[1], last - first, -first, dtype=np.float32)
+            else:
+                V = np.ascontiguousarray(basis[:, first:last], dtype=np.float32)
+            return np.asarray(scale * times(X, V))
 
-    tables: AnyArray | None
-    walk: Walk
-    own: AnyArray | None
-
-    @functools.cached_property
-    def _own_clusters(self) -> tuple[AnyArray, AnyArray]:
-        assert self.own is not None
-        present = np.bincount(self.own) > 0
-        return np.flatnonzero(present), (np.cumsum(present) - 1)[self.own]
-
-    def before(self, begin: int, end: int) -> Callable[[int], Float32Array] | None:
-        """Return what gives the columns from begin to end of the needed rows before each step."""
-        tables = self.tables
-        if tables is None:
-            return None
-        return lambda step: np.ascontiguousarray(tables[step, self.walk.needed, begin:end], dtype=np.float32)
-
-    def missed(self, H: Float32Array, begin: int, end: int) -> tuple[float, float]:
-        """Return the sums of squares of H after the last step, and of its distance from the averages."""
-        if self.tables is None or self.own is None:
-            return 0.0, 0.0
-        clusters, place = self._own_clusters
-        distance = np.asarray(self.tables[-1, clusters, begin:end], dtype=np.float32)[place]
-        distance -= H
-        return float(np.einsum("ij,ij->", H, H)), float(np.einsum("ij,ij->", distance, distance))
+        rows, a = FarRows(shared.get("feature_tables"), walk, own), embedder.restart
+        tasks += feature_blocks(walk, columns, rows, widths, block=embedder.block, restart=a, steps=embedder.steps)
+    if far is not None and "clusters" in parts:
+        column, gain = _check_columns(far, graph.n_nodes)
+        rows = FarRows(shared.get("column_tables"), walk, own)
+        tasks += column_blocks(walk, column, gain, rows, block=embedder.block)
+    yield from run_in_order(tasks, loop_threads())
+    if far is not None and "role" in parts:
+        yield Block("role", 0, _standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
 
 
-def column_blocks(
-    walk: Walk, columns: AnyArray, gain: Float32Array, far: FarRows, *, block: int
-) -> Iterator[Callable[[], list[Block]]]:
-    """Yield tasks that compute log(1 + P / share), where P is how often a walk from each node ends in each cluster.
-
-    ``columns`` (n,) is the cluster of each node, -1 for none, and ``gain`` (c,) is 1 / share.
-    """
-    for begin in range(0, len(gain), block):
-        end = min(begin + block, len(gain))
-
-        def task(begin: int = begin, end: int = end) -> list[Block]:
-            H = walk.of_columns(columns, begin, end, far.before(begin, end), restart=WALK_RESTART, steps=WALK_STEPS)
-            figures = far.missed(H, begin, end)
-            H *= gain[begin:end]
-            H += 1
-            return [Block("clusters", begin, np.log(H, out=H), *figures)]
-
-        yield task
-
-
-def feature_blocks(
-    walk: Walk,
-    X: Callable[[int, int], Float32Array],
-    far: FarRows,
-    parts: Mapping[str, int],
-    *,
-    block: int,
-    restart: float,
-    steps: int,
-) -> Iterator[Callable[[], list[Block]]]:
-    """Yield tasks that spread the columns first..last-1 of X over the graph, and return the wanted parts.
-
-    With S = D^-1/2 (A + loops) D^-1/2 these are X itself, S X, and H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X. The walk
-    is that of D^-1/2 H, which is the random walk, and its first step gives S X. ``parts`` says how wide each part is.
-    """
-    root = (1 / np.sqrt(walk.scale[0])).astype(np.float32)[:, None]
-    last = steps if "spread" in parts else int("near" in parts)
-    a = np.float32(restart)
-    width = max(parts.values())
-    for begin in range(0, width, block):
-        end = min(begin + block, width)
-
-        def task(begin: int = begin, end: int = end) -> list[Block]:
-            raw = X(begin, end)
-            blocks = [Block("raw", begin, raw)] if "raw" in parts else []
-            H = raw / root
-            steps_of_walk = walk.of_values(H, far.before(begin, end), restart=restart, steps=last)
-            for i, H in enumerate(steps_of_walk, 1):
-                if i == 1 and "near" in parts:
-                    near = np.asarray((H * root - a * raw) / (1 - a), dtype=np.float32)
-                    blocks.append(Block("near", begin, near))
-            if "spread" in parts:
-                figures = far.missed(H, begin, end)
-                blocks.append(Block("spread", begin, H * root, *figures))
-            return blocks
-
-        yield task
+def _check_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
+    """Return the membership of each node and the gain of each column; refuse a survey that cannot be right."""
+    column, gain = np.asarray(far.nodes["column"]), np.asarray(far.shared["gain"], dtype=np.float32)
+    if column.shape != (n_nodes,) or column.dtype.kind != "i":
+        raise InputError(
+            f"the survey has columns {column.dtype} {column.shape}; {n_nodes} nodes need as many whole numbers. It "
+            "belongs to another graph."
+        )
+    if n_nodes and not -1 <= int(column.min()) <= int(column.max()) < len(gain):
+        raise InputError(f"the survey has column {column.max()}, and gains for {len(gain)}; make the survey again.")
+    if gain.ndim != 1 or not bool(((gain >= 1) & np.isfinite(gain)).all()):
+        raise InputError("the survey has gains of clusters that are not numbers of at least 1; make the survey again.")
+    return column, gain
 
 
 def feature_width(graph: Graph) -> int:
-    """Return the number of features; 0 where there are none."""
+    """Return the number of features, which may be 0."""
     return 0 if graph.features is None else int(graph.features.shape[1])
 
 
@@ -336,7 +282,7 @@ def times(X: AnyArray | sp.csr_array, V: Float32Array) -> Float32Array:
 
 
 def transposed_times(X: AnyArray | sp.csr_array, F: Float32Array) -> Float32Array:
-    """Return X' F, float32, in the same way."""
+    """Return X' F, float32, likewise."""
     if isinstance(X, sp.csr_array):
         return np.asarray(X.astype(np.float32, copy=False).T @ F)
     product = np.zeros((X.shape[1], F.shape[1]), dtype=np.float32)
@@ -346,47 +292,9 @@ def transposed_times(X: AnyArray | sp.csr_array, F: Float32Array) -> Float32Arra
 
 
 def row_scale(graph: Graph) -> Float32Array:
-    """Return what gives each row of the features unit length, (n,): 0 for rows of zeros.
-
-    Raises
-    ------
-    InputError
-        A value is not finite.
-    """
-    assert graph.features is not None
-    return inverse_lengths(squared_lengths(graph.features))
-
-
-def check_features(graph: Graph) -> None:
-    """Refuse features of a whole graph that are zero or the same everywhere."""
-    X, n = graph.features, graph.n_nodes
+    """Return what gives each row of the features unit length, (n,): 0 for rows of zeros; refuse infinite values."""
+    X = graph.features
     assert X is not None
-    zero = not row_scale(graph).any()
-    if n > 1 and (zero or _all_equal(X)):
-        what = "zero, or too small to tell from zero" if zero else "the same"
-        raise InputError(
-            f"the features of all {n} nodes are {what}; leave them out, or give features that tell nodes apart."
-        )
-
-
-def _all_equal(X: Features) -> bool:
-    """Return whether all rows are the same; looks no further than the first other row."""
-    first = X[:1].toarray() if isinstance(X, sp.csr_array) else np.asarray(X[:1])
-    for a in range(0, X.shape[0], 64):
-        rows = X[a : a + 64]
-        if bool(((rows.toarray() if isinstance(rows, sp.csr_array) else np.asarray(rows)) != first).any()):
-            return False
-    return True
-
-
-def inverse_lengths(squares: AnyArray) -> Float32Array:
-    """Return 1 / sqrt of each entry, and 0 where that is 0: rows of zeros stay zero."""
-    positive = squares > 0
-    return np.where(positive, 1 / np.sqrt(np.where(positive, squares, 1)), 0).astype(np.float32)
-
-
-def squared_lengths(X: AnyArray | sp.csr_array) -> Float64Array:
-    """Return the squared length of each row; refuse values that are not finite."""
     squares = np.zeros(X.shape[0])
     if isinstance(X, sp.csr_array):
         filled = np.flatnonzero(np.diff(X.indptr))
@@ -402,22 +310,50 @@ def squared_lengths(X: AnyArray | sp.csr_array) -> Float64Array:
             f"the features of {len(bad)} of {len(squares)} nodes are not finite, the first is node {bad[0]}; "
             "replace those values, for example by the mean of their column."
         )
-    return squares
+    return inverse_lengths(squares)
 
 
-def role_rows(graph: Graph, walk: Walk) -> tuple[Float32Array, Float64Array]:
+def check_features(graph: Graph) -> None:
+    """Refuse features of a whole graph that are zero or the same everywhere."""
+    X, n = graph.features, graph.n_nodes
+    assert X is not None
+    zero = not row_scale(graph).any()
+    if n > 1 and (zero or _all_equal(X)):
+        state = "zero, or too small to tell from zero" if zero else "the same"
+        raise InputError(
+            f"the features of all {n} nodes are {state}; leave them out, or give features that tell nodes apart."
+        )
+
+
+def _all_equal(X: Features) -> bool:
+    """Return whether all rows are the same; stops at the first that differs."""
+    first = X[:1].toarray() if isinstance(X, sp.csr_array) else np.asarray(X[:1])
+    for a in range(0, X.shape[0], 64):
+        rows = X[a : a + 64]
+        if bool(((rows.toarray() if isinstance(rows, sp.csr_array) else np.asarray(rows)) != first).any()):
+            return False
+    return True
+
+
+def inverse_lengths(squares: AnyArray) -> Float32Array:
+    """Return 1 / sqrt of each entry, and 0 where that is 0: rows of zeros stay zero."""
+    positive = squares > 0
+    return np.where(positive, 1 / np.sqrt(np.where(positive, squares, 1)), 0).astype(np.float32)
+
+
+def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
     """Return the role of each node of a whole graph, (n, 3), and the mean and deviation of each column, (2, 3).
 
     The columns are log(1 + degree), its mean over a node and its neighbours, and the mean of that.
     """
     own = np.log1p(graph.degrees).astype(np.float32)[:, None]
-    near, second = (H.copy() for H in walk.of_values(own, None, restart=0.0, steps=2))
+    near, second = (H.copy() for H in walk_in(graph).of_values(own, None, restart=0.0, steps=2))
     role = np.hstack([own, near, second])
     moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
     return role, moments
 
 
-def standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
+def _standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
     """Return roles in standard deviations from their mean, divided by √3, within bounds."""
     deviation = np.where(moments[1] > 0, moments[1], 1)
     standard = np.clip((role - moments[0]) / deviation, -MOST_SPREAD, MOST_SPREAD)

@@ -1,4 +1,4 @@
-"""SVD: spectral embedding of the normalised adjacency, scaled so that inner products are local."""
+"""SVD: spectral embedding of the normalised adjacency, scaled to make inner products local."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.eigenpairs import DENSE_ROWS, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
-__all__ = ["SVD"]
-
 SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
 
 
@@ -26,15 +24,13 @@ class SVD:
 
     Parameters
     ----------
-    dim : int
-        Number of vectors.
     steps : int
         The length of the walks that are compared. More steps make embeddings of overlapping graphs agree better.
     tol : float
-        The largest residual |M² u - σ² u| of a vector u of length 1. The largest σ is 1. See
-        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens where it is not reached.
+        The largest residual |M² u - σ² u| of a vector u of length 1, where the largest σ is 1. See
+        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens if it is not reached.
     motions : Motions
-        The motions by which embeddings of overlapping graphs differ: rotation and translation.
+        The motions by which embeddings of overlapping graphs differ.
 
     Notes
     -----
@@ -102,7 +98,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     def squared(x: AnyArray) -> AnyArray:
         if small:
             return np.asarray(M @ (M @ x))
-        from graphquilt.embedders._kernels import multiply_rows
+        from graphquilt.embedders.kernels import multiply_rows
 
         between, out = np.empty_like(x), np.empty_like(x)
         multiply_rows(M.indptr, M.indices, M.data, x, between)

@@ -15,8 +15,6 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Parameters", "Schedule", "device_for", "out_of_memory_explained", "threads", "train"]
-
 _lock = threading.Lock()
 _users = 0
 _original = 1
@@ -24,10 +22,10 @@ _original = 1
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Let torch use ``count`` threads inside the block (None: as many as it uses already).
+    """Let torch use ``count`` threads inside the block; None leaves the number unchanged.
 
     The number belongs to the calling thread, but a new thread starts with the number that was set last anywhere. All
-    of several concurrent blocks therefore restore the number that the first of them replaced.
+    concurrent blocks therefore restore the number that the first of them replaced.
     """
     global _users, _original  # noqa: PLW0603
     if count is None:
@@ -46,8 +44,8 @@ def threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(_original)
 
 
-def device_for(name: str) -> str:
-    """Return the name of the device if this machine has it."""
+def check_device(name: str) -> None:
+    """Refuse a device that this machine does not have."""
     kind = name.split(":", maxsplit=1)[0]
     if kind not in {"cpu", "cuda", "mps"}:
         raise InputError(f"the device {name!r} is not known; choose 'cpu', 'cuda' (or 'cuda:1' …) or 'mps'.")
@@ -63,27 +61,24 @@ def device_for(name: str) -> str:
         raise InputError(
             f"the device 'mps' is not available: torch {torch.__version__} finds no Metal device. Use device='cpu'."
         )
-    return name
 
 
 @contextmanager
-def out_of_memory_explained(n_nodes: int, width: int, hidden: int, device: str) -> Iterator[None]:
-    """Explain what to reduce when the memory of the device runs out."""
-    try:
-        yield
-    except torch.OutOfMemoryError as full:
-        raise InputError(
-            f"the memory of {device} does not hold a training on {n_nodes} nodes with {width} features and {hidden} "
-            f"hidden units. Reduce hidden or dim, cut the graph into more and smaller patches, or use device='cpu'. "
-            f"({str(full).splitlines()[0]})"
-        ) from full
+def session(device: str, thread_count: int | None, size: str) -> Iterator[None]:
+    """Check the device, limit the threads inside the block, and explain what to reduce if memory runs out."""
+    check_device(device)
+    with threads(thread_count):
+        try:
+            yield
+        except torch.OutOfMemoryError as full:
+            raise InputError(
+                f"the memory of {device} does not hold a training on {size}. Reduce hidden or dim, cut the graph into "
+                f"more and smaller patches, or use device='cpu'. ({str(full).splitlines()[0]})"
+            ) from full
 
 
 class Parameters:
-    """Named weights in one vector ``flat`` (k,), so that one copy saves the best of them.
-
-    ``named`` has the views of it that gradients are computed for.
-    """
+    """Named weights in one vector ``flat`` (k,); ``named`` has the views of it that gradients are computed for."""
 
     def __init__(self, values: Mapping[str, AnyArray], *, device: str, dtype: torch.dtype) -> None:
         self.shapes = {name: value.shape for name, value in values.items()}
@@ -138,13 +133,11 @@ def train(
     loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
     schedule: Schedule,
     *,
-    watch: Callable[[Mapping[str, torch.Tensor]], float] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Float64Array:
     """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses.
 
-    Training ends after ``patience`` epochs without a lower loss. ``watch`` computes the loss that an epoch is judged
-    by, from the weights before its step; without it that is the training loss.
+    Training ends after ``patience`` epochs without a lower loss.
     """
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam, leaves = Adam(parameters, schedule), [*parameters.named.values()]
@@ -152,12 +145,10 @@ def train(
     for epoch in range(1, schedule.max_epochs + 1):
         loss = loss_of(parameters.named)
         gradients = torch.autograd.grad(loss, leaves)
-        training_loss = float(loss.detach())
-        with torch.no_grad():
-            value = training_loss if watch is None else watch(parameters.named)
-        if not math.isfinite(value + training_loss):
+        value = float(loss.detach())
+        if not math.isfinite(value):
             raise ConvergenceError(
-                f"the loss became {training_loss} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
+                f"the loss became {value} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
                 "scale the features down, or look for extreme values in them.",
                 residual=value,
             )

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.embedders.contract import Fit
-from graphquilt.embedders.encoder import Encoder
-from graphquilt.embedders.features import Features, features_of
-from graphquilt.embedders.network import Network
-from graphquilt.embedders.seeding import (
+from graphquilt.embedders.network import Encoder, Features, Network
+from graphquilt.embedders.shared_encoder import (
     add_samples,
     add_weights,
     average,
     ego_nets,
+    far_clusters,
     feature_counts,
     sample_graph,
     sample_of,
     weight_sums,
+    with_far_clusters,
 )
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
@@ -33,14 +33,12 @@ from graphquilt.patches import CoarseGraph
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders.gcn import Inputs
-    from graphquilt.embedders.losses import Background, Task
+    from graphquilt.embedders.gcn import Inputs, Weights
+    from graphquilt.embedders.losses import Background
     from graphquilt.progress import ProgressCallback
 
-__all__ = ["GAE", "VGAE"]
-
-# Of the training that goes on from a shared start: encoders that are averaged must not move far apart, and classify
-# better where large weights are penalised; those that are kept reconstruct edges better the longer they are trained.
+# Of the training that resumes from a shared start: encoders that are averaged must not move far apart, and classify
+# better if large weights are penalised; those that are not reconstruct edges better the longer they are trained.
 _EPOCHS, _OWN_EPOCHS = 120, 200  # at most, with blend 0 and with any other
 # The seed encoder is the best of three after 100 epochs, and is then trained with three times the patience: all patches
 # depend on it, and the loss on a few ego nets changes more by chance than that on a graph.
@@ -51,30 +49,27 @@ _WORDS = 20  # the squared length of feature rows from which on the penalty is w
 
 @dataclass(frozen=True)
 class GAE(Network):
-    """A graph auto-encoder: two GCN layers, trained so that inner products tell edges from non-edges.
+    """A graph auto-encoder: two GCN layers, trained to tell edges from non-edges by inner products.
 
     Takes the parameters of :class:`~graphquilt.embedders.network.Network`, and:
 
     Parameters
     ----------
-    validation : float
-        Share of the edges that are held out of the training; early stopping then watches the reconstruction of those
-        edges instead of the training loss. The embedding returned is that of the whole graph.
     negatives : int
         Non-edges sampled for each edge and direction; the paper's protocol is 1.
     blend : float
         With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
-        own, and anything between by a mixture of both; 0.75 reconstructs edges best. Patches go on from the start for
-        at most 120 epochs with 0 and 200 otherwise. With 0, where ``weight_decay`` is 0, there is a penalty of 0.002 on
-        the weights, and less where the rows of the features have a mean squared length below 20.
+        own, and values between by a mixture; 0.75 reconstructs edges best. Training resumes from the start for at most
+        120 epochs with 0 and 200 otherwise. With 0, if ``weight_decay`` is 0, there is a penalty of 0.002 on the
+        weights, or less if the rows of the features have a mean squared length below 20.
     start : mapping, optional
         The shared start, which :meth:`combine` makes.
 
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
-    non-edges, which are new in every epoch. A graph without edges gives nothing to learn from: its nodes get the
-    finite coordinates of the initial weights.
+    non-edges, which are new in every epoch. The nodes of a graph without edges get the finite coordinates of the
+    initial weights.
 
     Examples
     --------
@@ -86,7 +81,6 @@ class GAE(Network):
 
     featureless: str | None = "identity"
     _: KW_ONLY
-    validation: float = 0.0
     blend: float = 0.0
     start: Mapping[str, AnyArray] | None = field(default=None, compare=False, repr=False)
     # Differs from the paper: twice as many non-edges. Their mean is the same and has half the variance; with as many
@@ -100,38 +94,25 @@ class GAE(Network):
             raise InputError(f"negatives of {name} must be at least 1, not {self.negatives}.")
         if not 0 <= self.blend <= 1:
             raise InputError(f"blend of {name} is a number from 0 to 1, not {self.blend}.")
-        if not 0 <= self.validation < 1:
-            raise InputError(f"validation of {name} is a share from 0 to below 1, not {self.validation}.")
 
     @property
     def motions_started(self) -> Motions:
-        """One encoder for all leaves nothing free; encoders of their own leave a rotation, though hardly any."""
+        """One encoder for all leaves nothing free; separate encoders leave a small rotation."""
         return Motions(rotate=self.blend > 0, translate=False)
 
     @property
     def complete(self) -> bool:
-        """Whether there is a seed encoder, and the encoders of all patches are averaged where they are to be."""
+        """Whether there is a seed encoder and, unless ``blend`` is 1, the average of all encoders."""
         return self.start is not None and (self.blend == 1 or int(self.start["step"]) == 2)
 
     def starts_on(self, graph: Graph) -> bool:
-        """Return whether patches of this graph can share an encoder: they need features that mean the same in each."""
+        """Return whether patches of this graph can share an encoder: features must mean the same in each."""
         return self.featureless == "degree" or (graph.features is not None and graph.features.shape[1] > 0)
 
-    def survey(
-        self,
-        graph: Graph,
-        seed: int,  # noqa: ARG002
-        *,
-        clusters: CoarseGraph | None = None,
-        cut: bool = True,
-    ) -> Survey:
-        """Return the degree of every node in the whole graph, with its loop, and the graph between far clusters.
-
-        A far cluster is like one node with the mean features and the mean degree of its nodes.
-        """
+    def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:  # noqa: ARG002
+        """Return the degree of every node in the whole graph, with its loop, and the graph between far clusters."""
         with needs_extra(type(self).__name__, "torch"):
             from graphquilt.embedders.gcn import adjacency_with_loops
-        from graphquilt.embedders.gcn_far import far_clusters
 
         A = adjacency_with_loops(graph)
         degree = np.asarray(A.sum(axis=1), dtype=np.float64).ravel()
@@ -140,19 +121,19 @@ class GAE(Network):
             return Survey(nodes)
         check_clusters(clusters, graph.undirected())
         far = clusters.clusters
-        return Survey({**nodes, "cluster": far}, far_clusters(A, degree, self._features(graph), far))
+        return Survey({**nodes, "cluster": far}, far_clusters(A, degree, self._shared_features(graph), far))
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
         """Return some ego nets of a patch, and in the second round the encoder that was trained on it."""
-        features = self._features(graph)
+        features = self._shared_features(graph)
         if self.start is None:
             n_nodes = graph.n_nodes if far is None else far.n_nodes
             return sample_of(graph, ego_nets(graph, seed, n_nodes=n_nodes), features)
-        weights, losses = self._go_on(graph, seed, far)
+        weights, losses = self._resume(graph, seed, far)
         return {**weights, "counts": feature_counts(features), "losses": losses}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
-        """Return the ego nets, or the weights of the encoder as whole numbers, each feature as often as it is there."""
+        """Return the ego nets, or the weights of the encoder as whole numbers, those of each feature by its count."""
         if self.start is None:
             return {name: np.asarray(values) for name, values in kept.items()}
         return weight_sums(kept, self._names)
@@ -185,10 +166,7 @@ class GAE(Network):
         far: FarField | None = None,
         kept: Arrays | None = None,
     ) -> Fit:
-        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
-
-        With a shared start, training resumes from it, and the encoder sees the far clusters around the patch.
-        """
+        """Train on the graph; with a shared start, resume from it and see the far clusters around the patch."""
         if self.start is None:
             return super().fit(graph, seed, progress)
         losses = np.asarray((kept or {}).get("losses", np.empty(0)))  # of the training in the last round
@@ -196,40 +174,40 @@ class GAE(Network):
         if self.blend > 0:
             own_weights = kept
             if own_weights is None or "weight0" not in own_weights:
-                own_weights, losses = self._go_on(graph, seed, far, progress)
+                own_weights, losses = self._resume(graph, seed, far, progress)
             weights = weights or dict(own_weights)
             weights = {name: mean + self.blend * (own_weights[name] - mean) for name, mean in weights.items()}
-        return Fit(self._encoded(graph, weights, far)[: graph.n_nodes], losses, self._encoder(graph, weights))
+        return Fit(self._encode(graph, weights, far)[: graph.n_nodes], losses, self._encoder(graph, weights))
 
     def finish(self, kept: Arrays) -> Fit | None:  # noqa: ARG002
         """Return None: a patch is embedded with its graph."""
         return None
 
-    def _encoded(self, graph: Graph, weights: Mapping[str, AnyArray], far: FarField | None) -> FloatArray:
-        """Return the positions of the nodes of a patch and, where there are any, of the far clusters after them."""
+    def _encode(self, graph: Graph, weights: Mapping[str, AnyArray], far: FarField | None) -> FloatArray:
+        """Return the positions of the nodes of a patch, and of its far clusters after them."""
         encoder = self._encoder(graph, weights)
         if far is None or "degree" not in far.nodes:
             return encoder(graph)
-        from graphquilt.embedders.gcn_far import with_far_clusters
-
-        return encoder.encode(*with_far_clusters(graph, far, self._features(graph)))
+        return encoder.encode(*with_far_clusters(graph, far, self._shared_features(graph)))
 
     def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
-        from graphquilt.embedders.training import threads
+        from graphquilt.embedders.losses import reconstruction_score
 
         own = replace(self, featureless=None, weight_decay=decay)
-        epochs = min(self.max_epochs, _TRIAL)
-        tried = replace(own, restarts=max(_SEEDS, self.restarts), max_epochs=epochs).fit(sample, seed)
-        assert isinstance(tried.encoder, Encoder)
-        if epochs == self.max_epochs:
-            return tried
-        with threads(self.threads):
+        features, epochs = own._features(sample), min(self.max_epochs, _TRIAL)
+        with own._session(sample, features):
+            seeds = np.random.SeedSequence(seed)
+            trials = (own._train(sample, features, child, max_epochs=epochs) for child in seeds.spawn(_SEEDS))
+            best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
+            if epochs == self.max_epochs:
+                return best
+            assert isinstance(best.encoder, Encoder)
             return replace(own, patience=_PATIENCE * self.patience)._train(
                 sample,
-                own._features(sample),
+                features,
                 np.random.SeedSequence(seed),
-                initial=tried.encoder.weights,
+                initial=best.encoder.weights,
                 max_epochs=self.max_epochs - epochs,
             )
 
@@ -249,8 +227,8 @@ class GAE(Network):
         start = self.start or {}
         return {name: np.asarray(start[f"{part}_{name}"]) for name in self._names if f"{part}_{name}" in start}
 
-    def _features(self, graph: Graph) -> Features:
-        features = features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
+    def _shared_features(self, graph: Graph) -> Features:
+        features = self._features(graph)
         if features is None:
             raise InputError(
                 f"the graph has no features, and without them {type(self).__name__} trains a vector per node, which "
@@ -259,11 +237,7 @@ class GAE(Network):
             )
         return features
 
-    def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:
-        substitute = self.featureless if graph.features is None else None
-        return Encoder(type(self).__name__, self.dim, weights, substitute, self._normalize)
-
-    def _go_on(
+    def _resume(
         self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
         """Train on a patch from the seed encoder; return the weights and the losses.
@@ -273,66 +247,50 @@ class GAE(Network):
         import torch
 
         from graphquilt.embedders.losses import Background
-        from graphquilt.embedders.training import device_for, threads
 
         assert self.start is not None
-        n, device = graph.n_nodes, device_for(self.device)
+        n, device, features = graph.n_nodes, self.device, self._shared_features(graph)
         n_nodes = n if far is None else far.n_nodes
         first = self._of_start("seed")
-        places = self._encoded(graph, first, far)[n:]
+        places = self._encode(graph, first, far)[n:]
         leaving = np.empty((2, 0), dtype=np.int64)
         if far is not None and len(places):
             leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])
-        with threads(self.threads):
+        outside = np.concatenate([places, np.asarray(self.start["sample"])])
+        epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
+        decayed = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))
+        with self._session(graph, features):
             background = Background(
-                torch.as_tensor(
-                    np.concatenate([places, np.asarray(self.start["sample"])]), dtype=getattr(torch, self.dtype)
-                ).to(device),
+                torch.as_tensor(outside, dtype=getattr(torch, self.dtype)).to(device),
                 torch.as_tensor(leaving).to(device),
                 len(places),
                 n / max(n_nodes, 1),
             )
-            features = self._features(graph)
             seeds = np.random.SeedSequence(seed)
-            epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
-            fit = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))._train(
+            fit = decayed._train(
                 graph, features, seeds, progress, initial=first, background=background, max_epochs=epochs
             )
         assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses
 
-    def _task(
-        self,
-        graph: Graph,
-        inputs: Callable[[Graph], Inputs],
-        generator: torch.Generator,
-        background: Background | None = None,
-    ) -> Task:
+    def _loss(
+        self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None
+    ) -> Callable[[Weights], torch.Tensor]:
         import torch
 
         from graphquilt.embedders.gcn import encode
-        from graphquilt.embedders.losses import Task, Weights, reconstruction, reconstruction_loss
-        from graphquilt.embedders.pairs import NonEdges, undirected_edges
+        from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
 
         pairs = undirected_edges(graph)
-        non_edges = NonEdges(pairs, graph.n_nodes)
-        n_held_out = round(self.validation * pairs.shape[1])
-        edges, training_graph = torch.as_tensor(pairs), graph
-        if n_held_out:
-            order = torch.randperm(pairs.shape[1], generator=generator)
-            held_out = edges[:, order[:n_held_out]]
-            edges = edges[:, order[n_held_out:].sort().values]
-            training_graph = without(graph, held_out.numpy())
-        training = inputs(training_graph)
-        edges = edges.to(self.device)
-        pairs_to_learn = edges if background is None else background.edges(edges, graph.n_nodes)
+        non_edges, edges = NonEdges(pairs, graph.n_nodes), torch.as_tensor(pairs).to(self.device)
+        if background is not None:
+            edges = background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:
-            out = encode(training, weights, dropout=self.dropout, generator=generator)
             return reconstruction(
-                training.space,
-                out,
-                pairs_to_learn,
+                inputs.space,
+                encode(inputs, weights),
+                edges,
                 non_edges,
                 generator,
                 dim=self.dim,
@@ -340,15 +298,7 @@ class GAE(Network):
                 background=background,
             )
 
-        if not n_held_out:
-            return Task(training, loss)
-        held_out, others = (x.to(self.device) for x in (held_out, non_edges.sample(n_held_out, generator)))
-
-        def held_out_loss(weights: Weights) -> float:
-            Z = encode(training, weights)[:, : self.dim].contiguous()
-            return float(reconstruction_loss(training.space, Z, held_out, others))
-
-        return Task(training, loss, held_out_loss)
+        return loss
 
 
 @dataclass(frozen=True)
@@ -371,10 +321,3 @@ class VGAE(GAE):
     """
 
     _outputs: ClassVar[int] = 2  # the mean and the logarithm of the standard deviation
-
-
-def without(graph: Graph, edges: Int64Array) -> Graph:
-    """Return the graph without these undirected edges (2, k), with its weights."""
-    A = graph.adjacency
-    removed = sp.csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=A.shape)
-    return Graph(A - A.multiply(removed + removed.T))

@@ -1,20 +1,21 @@
-"""Random walks with restart in a patch: exact inside, and on average outside."""
+"""Random walks with restart in a patch, exact inside and on average outside, and the parts of a signal they spread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
-from graphquilt.embedders.shared_start import FarField
+from graphquilt.embedders.shared_start import FarField, check_far_clusters
 from graphquilt.graph import Graph
 
-__all__ = ["Walk", "degrees_with_loops", "walk_in"]
-
 Table: TypeAlias = Callable[[int], Float32Array]
+WALK_RESTART, WALK_STEPS = 0.15, 8  # of the walk that starts at a node and ends in a cluster
 _NOTHING = np.empty((0, 0), dtype=np.float32)
 _NO_COLUMNS = np.empty(0, dtype=np.int32)
 
@@ -22,15 +23,19 @@ _NO_COLUMNS = np.empty(0, dtype=np.int32)
 def degrees_with_loops(graph: Graph) -> tuple[Float32Array, Float32Array]:
     """Return the weighted degree of each node with its loop, and the loop alone, (n,) each.
 
-    A loop weighs as much as the node's mean edge, so that the unit of the weights does not matter: 1 without weights.
+    A loop weighs as much as the node's mean edge, which makes the unit of the weights irrelevant: 1 without weights.
     """
     counts = graph.degrees
     if graph.weights is None:
         return (counts + 1).astype(np.float32), np.ones(graph.n_nodes, dtype=np.float32)
-    ends = np.concatenate([[0.0], np.cumsum(graph.weights, dtype=np.float64)])
-    total = ends[graph.indptr[1:]] - ends[graph.indptr[:-1]]
+    total = _row_sums(graph.indptr, graph.weights)
     loop = np.where(counts > 0, total / np.maximum(counts, 1), 1.0)
     return (total + loop).astype(np.float32), loop.astype(np.float32)
+
+
+def _row_sums(indptr: AnyArray, weights: AnyArray) -> AnyArray:
+    ends: AnyArray = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
+    return np.asarray(ends[indptr[1:]] - ends[indptr[:-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,43 +51,40 @@ class Walk:
     needed: AnyArray
 
     @property
-    def n_nodes(self) -> int:
-        """The number of nodes of the patch."""
-        return len(self.scale[0])
-
-    @property
     def leaving(self) -> Float32Array:
         """The share of each step that leaves the patch, (n,), known by the degrees in the whole graph."""
         indptr, _, weights = self.inside
-        inside = np.diff(indptr).astype(np.float64)
-        if len(weights):
-            ends = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
-            inside = ends[indptr[1:]] - ends[indptr[:-1]]
+        inside = _row_sums(indptr, weights) if len(weights) else np.diff(indptr).astype(np.float64)
         inverse, loops = self.scale
         return np.clip(1 - (inside + loops) * inverse, 0, 1).astype(np.float32)
 
     def of_values(self, X: Float32Array, table: Table | None, *, restart: float, steps: int) -> Iterator[Float32Array]:
-        """Yield H after each step of a walk that begins with H = X; the arrays are written over later.
+        """Yield H after each step of a walk that begins with H = X; the arrays are overwritten later.
 
-        ``table(i)`` (k, b) is the average over each needed cluster before step i; None where nothing is known outside.
+        ``table(i)`` (k, b) is the average over each needed cluster before step i; None if nothing is known outside.
         """
         yield from self._steps(np.array(X), table, (restart, X, _NO_COLUMNS, 0), steps)
 
-    def of_columns(
-        self, columns: AnyArray, begin: int, end: int, table: Table | None, *, restart: float, steps: int
-    ) -> Float32Array:
-        """Return H for the signal that has a 1 in one column of each row, the columns from begin to end."""
-        H = np.zeros((self.n_nodes, end - begin), dtype=np.float32)
+    def last_of_values(self, X: Float32Array, *, restart: float, steps: int) -> Float32Array:
+        """Return H after the last step of a walk of which nothing is known outside."""
+        H = X
+        for H in self.of_values(X, None, restart=restart, steps=steps):  # noqa: B007
+            pass
+        return H
+
+    def of_columns(self, columns: AnyArray, begin: int, end: int, table: Table | None) -> Float32Array:
+        """Return H after the walk to clusters, for the signal with a 1 in one column of each row: begin..end-1."""
+        H = np.zeros((len(self.scale[0]), end - begin), dtype=np.float32)
         inside = np.flatnonzero((columns >= begin) & (columns < end))
         H[inside, columns[inside] - begin] = 1
-        for H in self._steps(H, table, (restart, _NOTHING, columns, begin), steps):  # noqa: B007, B020
+        for H in self._steps(H, table, (WALK_RESTART, _NOTHING, columns, begin), WALK_STEPS):  # noqa: B007, B020
             pass
         return H
 
     def _steps(
         self, H: Float32Array, table: Table | None, restart: tuple[float, AnyArray, AnyArray, int], steps: int
     ) -> Iterator[Float32Array]:
-        from graphquilt.embedders.walk_kernels import walk_step
+        from graphquilt.embedders.kernels import walk_step
 
         out = np.empty_like(H)
         nothing = np.empty((0, H.shape[1]), dtype=np.float32)
@@ -93,21 +95,141 @@ class Walk:
             yield H
 
 
-def walk_in(graph: Graph, far: FarField | None, *, tables: bool) -> Walk:
-    """Return the walk in an undirected patch; without tables it ends where it would leave."""
+def walk_in(graph: Graph, far: FarField | None = None, *, tables: list[AnyArray] | None = None) -> Walk:
+    """Return the walk in an undirected patch; without tables of far averages it ends where it would leave."""
     if far is not None and "degree" in far.nodes:
         degree, loop = (np.asarray(far.nodes[name], dtype=np.float32) for name in ("degree", "loop"))
     else:
         degree, loop = degrees_with_loops(graph)
-    weights = np.empty(0, np.float32) if graph.weights is None else np.asarray(graph.weights, dtype=np.float32)
-    indptr = np.zeros(graph.n_nodes + 1, dtype=np.int64)
+    none = np.empty(0, np.float32)
     needed: AnyArray = np.empty(0, dtype=np.int64)
-    outside = (indptr, np.empty(0, dtype=np.int32), np.empty(0, np.float32))
+    outside = (np.zeros(graph.n_nodes + 1, dtype=np.int64), _NO_COLUMNS, none)
     if far is not None and tables:
-        present = np.bincount(far.clusters) > 0
-        needed = np.flatnonzero(present)
-        places = (np.cumsum(present) - 1)[far.clusters]
-        strengths = np.empty(0, np.float32) if far.weights is None else np.asarray(far.weights, dtype=np.float32)
+        check_far_clusters(far, min(table.shape[1] for table in tables))
+        needed, places = _present(far.clusters)
+        strengths = none if far.weights is None else np.asarray(far.weights, dtype=np.float32)
         outside = (np.asarray(far.indptr), places.astype(np.int32), strengths)
+    weights = none if graph.weights is None else np.asarray(graph.weights, dtype=np.float32)
     csr = (np.asarray(graph.indptr), np.asarray(graph.indices), weights)
     return Walk(csr, outside, ((1 / degree).astype(np.float32), loop), needed)
+
+
+def _present(numbers: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return the distinct numbers, ascending, and the place of each number among them."""
+    present = np.bincount(numbers) > 0
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some columns of one part, (n, b), before its rows get unit length.
+
+    ``spread`` is the sum of squares of what was walked, and ``missed`` that of its distance from the averages over the
+    far clusters of the nodes.
+    """
+
+    part: str
+    first: int  # the number of its first column among those of the part
+    values: Float32Array
+    spread: float = 0.0
+    missed: float = 0.0
+
+
+class FarRows:
+    """The rows of ``tables`` (steps + 1, k, w) of averages over far clusters that a patch needs.
+
+    ``own`` (n,) is the far cluster of each node of the patch. Tables are None if nothing is known.
+    """
+
+    def __init__(self, tables: AnyArray | None, walk: Walk, own: AnyArray | None) -> None:
+        self.tables, self.walk = tables, walk
+        self.own = None if own is None or tables is None else _present(own)
+
+    def before(self, begin: int, end: int) -> Table | None:
+        """Return what gives the columns begin..end-1 of the needed rows before each step."""
+        tables = self.tables
+        if tables is None:
+            return None
+        return lambda step: np.ascontiguousarray(tables[step, self.walk.needed, begin:end], dtype=np.float32)
+
+    def missed(self, H: Float32Array, begin: int, end: int) -> tuple[float, float]:
+        """Return the sums of squares of H after the last step, and of its distance from the averages."""
+        if self.tables is None or self.own is None:
+            return 0.0, 0.0
+        clusters, place = self.own
+        distance = np.asarray(self.tables[-1, clusters, begin:end], dtype=np.float32)[place]
+        distance -= H
+        return float(np.einsum("ij,ij->", H, H)), float(np.einsum("ij,ij->", distance, distance))
+
+
+Task: TypeAlias = Callable[[], list[Block]]
+
+
+def column_blocks(walk: Walk, columns: AnyArray, gain: Float32Array, far: FarRows, *, block: int) -> Iterator[Task]:
+    """Yield tasks that compute log(1 + P / share), where P is how often a walk from each node ends in each cluster.
+
+    ``columns`` (n,) is the cluster of each node, -1 for none, and ``gain`` (c,) is 1 / share.
+    """
+    for begin in range(0, len(gain), block):
+
+        def task(begin: int = begin, end: int = min(begin + block, len(gain))) -> list[Block]:
+            H = walk.of_columns(columns, begin, end, far.before(begin, end))
+            figures = far.missed(H, begin, end)
+            H *= gain[begin:end]
+            H += 1
+            return [Block("clusters", begin, np.log(H, out=H), *figures)]
+
+        yield task
+
+
+def feature_blocks(
+    walk: Walk,
+    X: Callable[[int, int], Float32Array],
+    far: FarRows,
+    parts: Mapping[str, int],
+    *,
+    block: int,
+    restart: float,
+    steps: int,
+) -> Iterator[Task]:
+    """Yield tasks that spread the columns first..last-1 of X over the graph, and return the parts that are asked for.
+
+    With S = D^-1/2 (A + loops) D^-1/2 these are X itself, S X, and H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X. The walk
+    is that of D^-1/2 H, which is the random walk, and its first step gives S X. ``parts`` has the width of each part.
+    """
+    root = (1 / np.sqrt(walk.scale[0])).astype(np.float32)[:, None]
+    last = steps if "spread" in parts else int("near" in parts)
+    a = np.float32(restart)
+    width = max(parts.values())
+    for begin in range(0, width, block):
+
+        def task(begin: int = begin, end: int = min(begin + block, width)) -> list[Block]:
+            raw = X(begin, end)
+            blocks = [Block("raw", begin, raw)] if "raw" in parts else []
+            H = raw / root
+            steps_of_walk = walk.of_values(H, far.before(begin, end), restart=restart, steps=last)
+            for i, H in enumerate(steps_of_walk, 1):
+                if i == 1 and "near" in parts:
+                    near = np.asarray((H * root - a * raw) / (1 - a), dtype=np.float32)
+                    blocks.append(Block("near", begin, near))
+            if "spread" in parts:
+                blocks.append(Block("spread", begin, H * root, *far.missed(H, begin, end)))
+            return blocks
+
+        yield task
+
+
+def run_in_order(tasks: Iterable[Task], threads: int) -> Iterator[Block]:
+    """Yield the blocks of all tasks in their order, computing several at once."""
+    if threads <= 1:
+        for task in tasks:
+            yield from task()
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[list[Block]]] = deque()
+        for task in tasks:
+            waiting.append(pool.submit(task))
+            if len(waiting) > threads:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()

@@ -4,16 +4,22 @@ A partitioner is a frozen value with the parameters of its method; any other cal
 ``graph -> labels`` serves as well, and so does an array of labels computed elsewhere.
 """
 
-from graphquilt.patches.clusters import Partitioner, edge_cut, merge_small
-from graphquilt.patches.coarse import CoarseGraph, Multilevel, coarse_graph, fine_clusters, is_large, merge_clusters
-from graphquilt.patches.construction import patch_graph
-from graphquilt.patches.expansion import Limits, smallest_cluster
+from graphquilt.patches.clusters import (
+    CoarseGraph,
+    Multilevel,
+    coarse_graph,
+    edge_cut,
+    fine_clusters,
+    is_large,
+    merge_clusters,
+    merge_small,
+)
+from graphquilt.patches.construction import Limits, patch_graph, smallest_cluster
+from graphquilt.patches.coverage import coverage, coverage_weights
 from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
-from graphquilt.patches.inside import coverage, coverage_weights
-from graphquilt.patches.node_sets import LazySequence, NodeSets
-from graphquilt.patches.partition_packages import KaMinPar, Leiden, Louvain, Metis
-from graphquilt.patches.patch import Patch
+from graphquilt.patches.partitioners import KaMinPar, Leiden, Louvain, Metis, Partitioner
+from graphquilt.patches.patch import LazySequence, NodeSets, Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 
 __all__ = [

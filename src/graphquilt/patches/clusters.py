@@ -1,64 +1,33 @@
-"""Check, repair and merge clusters, and measure the weight of the edges between them."""
+"""Work on clusters: merge small ones, measure the cut, and divide large graphs into fine clusters first."""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError, counted
-from graphquilt.graph import Graph, check_labels
-from graphquilt.patches import partition_kernels as kernels
-
-__all__ = ["Partitioner", "check_n_patches", "edge_cut", "fill_empty", "merge_small", "whole_weights"]
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
+from graphquilt.errors import FormatError, InputError
+from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
+from graphquilt.graph.checks import ColumnCheck, check_rows
+from graphquilt.patches.fennel import Fennel
+from graphquilt.patches.partitioners import check_n_patches, metis_labels
+from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
-
-
-class Partitioner(Protocol):
-    """Anything that turns a graph into labels 0..p-1, one for each node.
-
-    One with the attribute ``reports = True`` also takes a callback ``progress``, by keyword, and calls it as it works.
-    """
-
-    def __call__(self, graph: Graph) -> Int64Array:
-        """Return the cluster of each node, (n,)."""
-        ...
-
-
-def check_n_patches(n_patches: int, n_nodes: int) -> None:
-    """Raise unless 1 <= n_patches <= n_nodes."""
-    if n_nodes == 0:
-        raise InputError("the graph has no nodes, so that there is nothing to cut. Give one with edges.")
-    if n_patches < 1:
-        raise InputError(f"a graph is cut into at least one cluster, not {n_patches}.")
-    if n_patches > n_nodes:
-        raise InputError(f"{n_patches} clusters of a graph with {counted(n_nodes, 'node')}: ask for at most {n_nodes}.")
-
-
-def whole_weights(weights: AnyArray) -> Int64Array:
-    """Return weights as positive integers: as they are where they are whole, else with a mean of about 1000."""
-    values = np.asarray(weights, dtype=np.float64)
-    if len(values) and (np.any(values != np.rint(values)) or values.max() > 2**20):
-        values = values * (1000 / values.mean())
-    return np.clip(np.rint(values), 1, 2**20).astype(np.int64)
-
-
-def fill_empty(graph: Graph, labels: Int64Array, n_patches: int) -> Int64Array:
-    """Give every empty cluster one node, that of the largest cluster with the fewest neighbours inside it."""
-    sizes = np.bincount(labels, minlength=n_patches)
-    for empty in np.flatnonzero(sizes == 0):
-        nodes = np.flatnonzero(labels == sizes.argmax())
-        node = nodes[graph.subgraph(nodes).degrees.argmin()]
-        sizes[labels[node]] -= 1
-        sizes[empty] = 1
-        labels[node] = empty
-    return labels
+SMALLEST = 2  # nodes per fine cluster on average; at most twice as many
+MOST = 8192  # fine clusters of a small graph: tables of 2048 columns then take 256 MiB
+LARGE = 4_000_000  # entries above which a graph is large and has fewer fine clusters:
+FEWEST, LARGEST = 2048, 1000  # at least this many, and one per this many nodes
+PASSES = 10  # of Fennel: two passes hardly find small communities
+PENALTY = 0.05  # of Fennel in small graphs: with 1 the clusters of dense graphs hardly follow the edges
 
 
 def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
@@ -70,17 +39,19 @@ def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
     >>> edge_cut(Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1))), [0, 0, 1, 1])
     1.0
     """
-    total = kernels.cut(graph.csr, check_labels(labels, graph.n_nodes))
+    clusters = check_labels(labels, graph.n_nodes)
+    between = np.repeat(clusters, graph.degrees) != clusters[graph.indices]
+    total = float(between.sum() if graph.weights is None else graph.weights[between].sum())
     return total if graph.directed else total / 2
 
 
 def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Array:
     """Merge every cluster of fewer than ``min_size`` nodes into the neighbour it has the strongest ties to.
 
-    The smallest is merged first, into the cluster j with the largest cut(i, j) / |C_j|, so that a very large cluster
-    does not take in all that touch it; a cluster without neighbours is merged into the smallest other cluster. The
-    clusters are then numbered anew in their old order. A graph of fewer than ``min_size`` nodes becomes one cluster.
-    To cut patches with a given overlap, ``min_size`` is :func:`graphquilt.patches.smallest_cluster` of it.
+    The smallest is merged first, into the cluster j with the largest cut(i, j) / |C_j|: the division keeps a very large
+    cluster from absorbing all that touch it. A cluster without neighbours joins the smallest other cluster. Clusters
+    keep their order and are renumbered. A graph of fewer than ``min_size`` nodes becomes one cluster. For patches with
+    a given overlap, ``min_size`` is :func:`graphquilt.patches.smallest_cluster` of it.
 
     Examples
     --------
@@ -124,3 +95,134 @@ def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Arra
     merged = len(size) - len(alive)
     logger.info("merged %d clusters below %d nodes into their neighbours; %d are left", merged, min_size, len(alive))
     return np.unique(root[clusters], return_inverse=True)[1].astype(np.int64)
+
+
+def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> IntArray:
+    """Return many small clusters of the graph, one label per node, int32 (n,).
+
+    There is one cluster per two nodes, up to 8192. Graphs above four million entries have one per 1000 nodes, and at
+    least 2048.
+    """
+    n = graph.n_nodes
+    if is_large(graph):
+        fennel = Fennel(max(FEWEST, n // LARGEST), passes=PASSES)
+    else:
+        fennel = Fennel(max(min(n // SMALLEST, MOST), 1), passes=PASSES, balance=2.0, penalty=PENALTY)
+    return np.unique(fennel(graph, progress=progress), return_inverse=True)[1].astype(np.int32)
+
+
+def is_large(graph: Graph) -> bool:
+    """Return whether clusters of a graph are merged from fine ones because METIS would take too long."""
+    return len(graph.indices) > LARGE
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseGraph:
+    """The graph between k clusters.
+
+    Attributes
+    ----------
+    clusters : int array (n,)
+        The cluster of each node.
+    between : CSR matrix (k, k)
+        The weight of the edges between two clusters, and on the diagonal that of both directions inside one.
+    """
+
+    clusters: IntArray
+    between: sp.csr_array
+
+    @property
+    def k(self) -> int:
+        """The number of clusters."""
+        return int(self.between.shape[0])
+
+    @functools.cached_property
+    def sizes(self) -> Int64Array:
+        """Nodes of each cluster, (k,)."""
+        return np.bincount(self.clusters, minlength=self.k)
+
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return plain arrays, for a file."""
+        return {
+            "cluster": np.asarray(self.clusters),
+            "indptr": self.between.indptr.astype(np.int64),
+            "indices": self.between.indices.astype(np.int32),
+            "weights": self.between.data.astype(np.float64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray], n_nodes: int) -> CoarseGraph:
+        """Check and return what :meth:`to_arrays` made for a graph with ``n_nodes`` nodes."""
+        try:
+            cluster, indptr = np.asarray(arrays["cluster"]), np.asarray(arrays["indptr"])
+            indices, weights = np.asarray(arrays["indices"]), np.asarray(arrays["weights"])
+            k = len(indptr) - 1
+            check_rows(indptr, len(indices))
+            ColumnCheck(indptr, k)(indices)
+            if cluster.shape != (n_nodes,) or cluster.dtype.kind != "i" or weights.shape != indices.shape:
+                raise FormatError(f"there are {cluster.shape} clusters of {n_nodes} nodes, {len(indices)} pairs")
+            if n_nodes and not 0 <= int(cluster.min()) <= int(cluster.max()) < k:
+                raise FormatError(f"clusters lie in {cluster.min()}..{cluster.max()}, and there are {k}")
+            if weights.dtype.kind != "f" or not bool((np.isfinite(weights) & (weights > 0)).all()):
+                raise FormatError("weights between clusters are not all positive numbers")
+        except (KeyError, InputError, TypeError, ValueError) as error:
+            raise FormatError(f"the record of far clusters is damaged ({error}); make it again.") from error
+        return cls(cluster, sp.csr_array((weights, indices, indptr), shape=(k, k)))
+
+
+def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
+    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps.
+
+    Examples
+    --------
+    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+    >>> coarse_graph(path, [0, 0, 1, 1]).between.toarray().tolist()
+    [[2.0, 1.0], [1.0, 2.0]]
+    """
+    labels = short_labels(clusters, graph.n_nodes)
+    members, starts = group(labels)
+    indptr, indices, values = kernels.quotient(graph.csr, (labels, members, starts))
+    k = len(starts) - 1
+    off = sp.csr_array((values, indices, indptr), shape=(k, k))
+    volume: Float64Array = kernels.volumes(graph.csr, labels, k)
+    own = volume - np.asarray(off.sum(axis=1)).ravel()
+    between = sp.csr_array(off + sp.diags_array(np.where(own > 1e-9 * volume, own, 0.0)))
+    between.sort_indices()
+    return CoarseGraph(np.asarray(clusters), between)
+
+
+def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:
+    """Merge clusters into ``count`` larger ones of about equal numbers of nodes with METIS, int (k,)."""
+    k = coarse.k
+    check_n_patches(count, k)
+    off = sp.csr_array(coarse.between - sp.diags_array(coarse.between.diagonal()))
+    off.eliminate_zeros()
+    labels = metis_labels((off.indptr, off.indices, off.data), count, seed=seed, sizes=coarse.sizes)
+    merged = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    if merged.max() + 1 < min(count, k) // 2:
+        raise InputError(f"METIS merged {k} clusters into {merged.max() + 1} instead of {count}; ask for fewer.")
+    return merged
+
+
+@dataclass(frozen=True)
+class Multilevel:
+    """Partition in two steps, for graphs too large for METIS: Fennel makes many small clusters, and METIS merges them.
+
+    Examples
+    --------
+    >>> path = Graph(sp.csr_array(np.eye(12, k=1) + np.eye(12, k=-1)))
+    >>> np.bincount(Multilevel(n_patches=2)(path)).tolist()
+    [5, 7]
+    """
+
+    n_patches: int
+    seed: int = 0
+
+    def __call__(self, graph: Graph) -> Int64Array:
+        """Return the cluster of each node, (n,)."""
+        return self.merge(coarse_graph(graph.undirected(), fine_clusters(graph.undirected())))
+
+    def merge(self, coarse: CoarseGraph) -> Int64Array:
+        """Return the cluster of each node, merged from fine clusters that were made before."""
+        check_n_patches(self.n_patches, len(coarse.clusters))
+        return merge_clusters(coarse, min(self.n_patches, coarse.k), seed=self.seed)[coarse.clusters]

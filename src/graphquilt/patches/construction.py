@@ -1,25 +1,84 @@
-"""Turn a partition into overlapping patches: the graph of clusters, Algorithm 1, Algorithm 2."""
+"""From clusters to overlapping patches: Algorithm 1 chooses patch edges, Algorithm 2 grows the patches."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.errors import InputError
-from graphquilt.graph import Graph, short_labels
+from graphquilt.arrays import Int64Array, IntArray
+from graphquilt.errors import InputError, OverlapError
+from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph.kernels import join_ends
-from graphquilt.patches.expansion import Limits, expand, share_out, smallest_cluster
-from graphquilt.patches.graph import PatchGraph, disconnected
-from graphquilt.patches.inside import entries_inside
+from graphquilt.patches import kernels
+from graphquilt.patches.coverage import entries_inside
+from graphquilt.patches.graph import PatchGraph, disconnected_error
+from graphquilt.patches.patch import NodeSets
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["patch_graph"]
-
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a patch may grow, which keeps any of them from absorbing most of the graph.
+
+    On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre would take
+    nodes from every other cluster. ``Limits.none()`` is the paper's plain rule.
+
+    Parameters
+    ----------
+    growth : float
+        A patch may have this many times the nodes of its cluster, or of the mean cluster if that is larger.
+    degree : int, optional
+        The largest number of patch edges at one patch; by default what ``growth`` allows if each edge takes half of
+        the least overlap, and at least 2.
+
+    Examples
+    --------
+    >>> Limits(growth=5).room(np.array([100, 300])).tolist()
+    [800, 1200]
+    """
+
+    growth: float = 10.0
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.growth > 1:
+            raise InputError(f"a patch must be allowed to grow; growth is {self.growth} and must be above 1.")
+        if self.degree is not None and self.degree < 2:
+            raise InputError(f"patches with at most {self.degree} patch edges cannot be connected; allow at least 2.")
+
+    @classmethod
+    def none(cls) -> Limits:
+        """No limits: the paper's plain rule."""
+        return cls(growth=float("inf"))
+
+    def room(self, sizes: Int64Array) -> Int64Array:
+        """Return how many nodes each patch may add to its cluster, (p,)."""
+        room = np.minimum((self.growth - 1) * np.maximum(sizes, sizes.mean()), 2.0**62)
+        return np.asarray(room, dtype=np.int64)
+
+    def degrees(self, sizes: Int64Array, half: int) -> Int64Array:
+        """Return the largest degree of each patch, (p,), where each edge adds at least ``half`` nodes."""
+        allowed = np.maximum(self.room(sizes) // max(half, 1), 2)
+        return allowed if self.degree is None else np.minimum(allowed, self.degree)
+
+
+def smallest_cluster(overlap: tuple[int, int]) -> int:
+    """Return how many nodes a cluster needs to give half of the overlap (l, u) of two patches: l / 2, rounded up.
+
+    Examples
+    --------
+    >>> smallest_cluster((5, 20))
+    3
+    """
+    return -(-overlap[0] // 2)
 
 
 def patch_graph(
@@ -51,7 +110,7 @@ def patch_graph(
     edge_weight : EdgeWeight
         By default :class:`graphquilt.Resistance`; :class:`graphquilt.Conductance` at scale.
     limits : Limits
-        Bounds on growth and degree, so that no patch takes in most of the graph.
+        Bounds on growth and degree.
     components : {"error", "each"}
         What to do when the clusters form several components: raise, or accept them, to be aligned each alone.
     seed : int
@@ -76,7 +135,7 @@ def patch_graph(
     pairs, conductances = conductance(graph, clusters, progress=progress)
     component = np.empty(len(sizes), dtype=np.int64)
     if join_ends(pairs, component) > 1 and components == "error":
-        raise disconnected(component, sizes)
+        raise disconnected_error(component, sizes)
     weights = edge_weight(pairs, conductances, len(sizes))
     del conductances
     for_edges, for_nodes = np.random.SeedSequence(seed).spawn(2)
@@ -84,8 +143,8 @@ def patch_graph(
     sparse = sparsify(pairs, weights, len(sizes), degree=degree, limit=bounds, seed=np.random.default_rng(for_edges))
     del pairs, weights
     report(progress, "patch edges", 1, 1)
-    demand = share_out(sparse.edges, sizes, overlap, limits)
-    sets, reseeded = expand(graph, clusters, sparse.edges, demand, seeds=for_nodes, progress=progress)
+    targets = allocate_overlap(sparse.edges, sizes, overlap, limits)
+    sets, reseeded = expand(graph, clusters, sparse.edges, targets, seeds=for_nodes, progress=progress)
     patch_sizes = np.diff(sets.starts)
     overgrown = np.flatnonzero(patch_sizes - sizes > limits.room(sizes))
     history = {
@@ -97,11 +156,11 @@ def patch_graph(
         "edge_oversampling": entries_inside(graph, sets, progress) / max(graph.n_edges, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
-        "edges_dropped_by_limit": sparse.wanted - len(sparse.edges),
+        "edges_dropped_by_limit": sparse.target - len(sparse.edges),
         "patches_at_degree_limit": len(sparse.at_limit),
         "patches_beyond_degree_limit": sparse.beyond_limit.tolist(),
-        "edges_capped_by_growth": demand.capped,
-        "edges_shifted_by_growth": demand.shifted,
+        "edges_capped_by_growth": targets.capped,
+        "edges_shifted_by_growth": targets.shifted,
         "patches_beyond_growth": overgrown.tolist(),
         "edges_reseeded": reseeded,
     }
@@ -112,3 +171,109 @@ def patch_graph(
         )
         logger.warning(message, len(overgrown), limits.growth, largest)
     return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapTargets:
+    """How many nodes the first and the second patch of each edge take from the other's cluster."""
+
+    need: Int64Array  # (m, 2), at least
+    cap: Int64Array  # (m, 2), at most
+    capped: int  # edges that aim at less than u because of the growth limit
+    shifted: int  # edges where one side has to take more than its half because the other may not
+
+
+def allocate_overlap(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> OverlapTargets:
+    """Divide each edge's overlap between its two patches, within the growth that each is allowed.
+
+    Each side takes half, unless the growth that its patch is allowed, divided evenly among its edges, is less: then the
+    other side takes the rest, if its own limit and the cluster allow it. If neither may, both take their half all the
+    same, and the patch is listed in ``patches_beyond_growth``.
+    """
+    least, most = overlap
+    half = np.array([smallest_cluster(overlap), least // 2])
+    giving = sizes[edges[:, ::-1]]  # column 0: the cluster that the first patch takes from
+    short = np.argwhere(giving < half)
+    if len(short):
+        k, side = short[0]
+        i, j = edges[k][:: 1 if side == 0 else -1]
+        raise OverlapError(
+            f"patches {i} and {j} cannot share {least} nodes: patch {i} has to take {half[side]} nodes of cluster {j}, "
+            f"which has {sizes[j]}. Merge small clusters first (merge_small with min_size={half[0]}), "
+            f"ask for an overlap of at most {2 * int(sizes[j])}, or for fewer patches."
+        )
+    counts = np.maximum(np.bincount(edges.ravel(), minlength=len(sizes)), 1)
+    share = (limits.room(sizes) // counts)[edges]
+    need = np.minimum(half, share)
+    missing = least - need.sum(axis=1)
+    for side in (1, 0):  # the side that did not fall short is the one that may take more
+        spare = np.maximum(np.minimum(share[:, side], giving[:, side]) - need[:, side], 0)
+        extra = np.minimum(missing, spare)
+        need[:, side] += extra
+        missing = missing - extra
+    need[missing > 0] = half
+    wish = np.array([most - most // 2, most // 2])
+    cap = np.minimum(np.maximum(np.minimum(wish, share), need), giving)
+    capped, shifted = (share < np.minimum(wish, giving)).any(axis=1), (need > half).any(axis=1)
+    return OverlapTargets(need, cap, int(capped.sum()), int(shifted.sum()))
+
+
+def expand(
+    graph: Graph,
+    labels: IntArray,
+    edges: Int64Array,
+    targets: OverlapTargets,
+    *,
+    seeds: np.random.SeedSequence,
+    progress: ProgressCallback | None = None,
+) -> tuple[NodeSets, int]:
+    """Grow every patch into the clusters it is joined to (Algorithm 2).
+
+    Clusters are disjoint, and each pair (i, j) has its own random stream, so the order of the pairs does not matter.
+    First, one scan of each cluster's edges finds where its patch touches the others; then every patch that needs more
+    nodes of a cluster grows inside it, ring by ring. Return the patches, and the number of pairs whose frontier was
+    exhausted and had to be seeded again.
+    """
+    clusters = labels, *group(labels)
+    p = len(clusters[2]) - 1
+    pairs = np.concatenate([edges, edges[:, ::-1]])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    pairs, need, cap = pairs[order], targets.need.T.ravel()[order], targets.cap.T.ravel()[order]
+    seed = np.random.default_rng(seeds).integers(0, 2**64, size=len(order), dtype=np.uint64)[order]
+    ends = np.searchsorted(pairs[:, 0], np.arange(p + 1))
+    csr = graph.indptr, graph.indices
+    mark = np.zeros(graph.n_nodes // 8 + 1, dtype=np.uint8)
+    taken: list[IntArray] = []
+    for i in range(p):
+        own = slice(ends[i], ends[i + 1])
+        nodes, stops = kernels.frontiers(csr, clusters, i, pairs[own, 1], (cap[own], seed[own]), mark)
+        taken += [nodes[a:b] for a, b in pairwise(stops)]
+        report(progress, "patch borders", i + 1, p)
+    short = np.array([len(nodes) for nodes in taken], dtype=np.int64) < need
+    by_target = np.flatnonzero(short)[np.argsort(pairs[short, 1], kind="stable")]
+    stops_at = np.searchsorted(pairs[by_target, 1], np.arange(p + 1))
+    reseeded = 0
+    for j in range(p):
+        waiting = by_target[stops_at[j] : stops_at[j + 1]]
+        if len(waiting):
+            given = [taken[k] for k in waiting]
+            begins = np.cumsum([0, *map(len, given)])
+            wishes = need[waiting], cap[waiting], seed[waiting]
+            nodes, stops, again = kernels.grow(csr, clusters, j, (np.concatenate(given), begins), wishes)
+            for k, a, b in zip(waiting, stops[:-1], stops[1:], strict=True):
+                taken[k] = nodes[a:b].copy()
+            reseeded += again
+        report(progress, "patch expansion", j + 1, p)
+    return _collect(clusters[1], clusters[2], taken, ends), reseeded
+
+
+def _collect(members: IntArray, starts: Int64Array, taken: list[IntArray], ends: Int64Array) -> NodeSets:
+    stops = np.diff(starts)
+    stops = np.cumsum([0, *(stops[i] + sum(map(len, taken[a:b])) for i, (a, b) in enumerate(pairwise(ends)))])
+    nodes = np.empty(stops[-1], dtype=members.dtype)
+    for i, (a, b) in enumerate(pairwise(ends)):
+        part = nodes[stops[i] : stops[i + 1]]
+        np.concatenate([members[starts[i] : starts[i + 1]], *taken[a:b]], out=part)
+        part.sort()
+        taken[a:b] = [part[:0]] * (b - a)  # frees what was copied
+    return NodeSets(nodes, stops)

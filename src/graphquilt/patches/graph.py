@@ -20,9 +20,7 @@ from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputE
 from graphquilt.files import explained, map_arrays, save_arrays
 from graphquilt.linalg import components as connected_parts
 from graphquilt.patches import kernels
-from graphquilt.patches.node_sets import NodeSets
-
-__all__ = ["PatchGraph", "disconnected"]
+from graphquilt.patches.patch import NodeSets
 
 _NAMES = ("nodes", "starts", "edges", "n_nodes", "components", "report")  # of the arrays of a patch graph
 
@@ -31,24 +29,22 @@ _NAMES = ("nodes", "starts", "edges", "n_nodes", "components", "report")  # of t
 class PatchGraph:
     """Overlapping sets of nodes, and which pairs of them will be aligned.
 
-    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from patches that exist already.
-    All that the attributes promise is checked when it is built.
+    :func:`graphquilt.patch_graph` makes one from a graph, and :meth:`from_patches` from existing patches. What the
+    attributes promise is checked when it is built.
 
     Attributes
     ----------
     node_sets : sequence of int arrays
-        Sorted unique node ids of each patch; together they hold 0..n_nodes-1.
-    edges : int array (m, 2)
+        Sorted unique node ids of each patch; together they contain 0..n_nodes-1.
+    edges : (m, 2)
         Pairs (i, j), i < j, of patches that share nodes. They connect all patches, unless ``components`` is "each".
-    n_nodes : int
     components : {"error", "each"}
-        What to do when the edges do not connect all patches: raise, or accept several components, each of which can
-        only be aligned alone. See :attr:`placement_arbitrary`.
+        If the edges do not connect all patches: raise, or accept components that can only be aligned separately.
     report : dict
-        How :func:`graphquilt.patch_graph` made the patches; empty for other patches.
-    overlaps : int array (m,)
+        How :func:`graphquilt.patch_graph` made the patches.
+    overlaps : (m,)
         Number of nodes that the two patches of each edge share.
-    component : int array (p,)
+    component : (p,)
         The component of each patch.
     settings : object
         The settings that it was cut for, where :func:`graphquilt.cut` made it: the defaults of the next steps.
@@ -71,7 +67,7 @@ class PatchGraph:
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
-        edges = _ordered(self.edges, len(sets))
+        edges = _order_edges(self.edges, len(sets))
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
         _check_cover(sets, self.n_nodes)
@@ -84,7 +80,7 @@ class PatchGraph:
             )
         object.__setattr__(self, "component", connected_parts(edges, len(sets)))
         if self.placement_arbitrary and self.components == "error":
-            raise disconnected(self.component, self.sizes)
+            raise disconnected_error(self.component, self.sizes)
 
     @classmethod
     def from_patches(
@@ -96,19 +92,17 @@ class PatchGraph:
         min_overlap: int = 1,
         components: Literal["error", "each"] = "error",
     ) -> PatchGraph:
-        """Make a patch graph of patches that come from elsewhere: federated data, snapshots.
+        """Make a patch graph of patches from elsewhere: federated data, snapshots.
 
         Parameters
         ----------
         patches : iterable of int arrays, Patch or (nodes, coordinates) pairs
-        edges : int array (m, 2), optional
+        edges : (m, 2), optional
             By default every pair of patches that shares at least ``min_overlap`` nodes.
         n_nodes : int, optional
-            By default one more than the largest id. Ids with gaps are refused, because a patch graph has every node
-            from 0 to n_nodes - 1 in some patch; the message says how to number them anew.
+            By default one more than the largest id. Ids must have no gaps.
         min_overlap : int
             d + 1 to align in d dimensions.
-        components : {"error", "each"}
 
         Examples
         --------
@@ -159,10 +153,10 @@ class PatchGraph:
             )
 
     def repeat(self, runs: int) -> PatchGraph:
-        """Return the patch graph of several runs: every patch ``runs`` times, so that each can be embedded anew.
+        """Return the patch graph of several runs, with every patch ``runs`` times.
 
-        Patch k of run r is number ``r * n_patches + k``, so that one more run adds patches at the end and renumbers
-        none. Its edges are those of this patch graph inside each run, and all pairs of runs of one patch.
+        Patch k of run r is number ``r * n_patches + k``: one more run adds patches at the end and renumbers none. The
+        edges are those of this patch graph inside each run, and all pairs of runs of one patch.
 
         Examples
         --------
@@ -171,7 +165,7 @@ class PatchGraph:
         (4, [[0, 1], [2, 3], [0, 2], [1, 3]])
         """
         if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 1:
-            raise InputError(f"runs is how often each patch is embedded, a whole number of at least 1, not {runs!r}.")
+            raise InputError(f"runs must be a whole number of at least 1, not {runs!r}: how often to embed each patch.")
         if runs == 1:
             return self
         p, sets = self.n_patches, NodeSets.gather(self.node_sets)
@@ -251,13 +245,13 @@ class PatchGraph:
         return carrying
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write :meth:`to_arrays` to one ``.npz`` file, which appears under its name only when it is complete."""
+        """Write :meth:`to_arrays` to one ``.npz`` file, atomically."""
         with explained(Path(path)):
             save_arrays(Path(path), self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> PatchGraph:
-        """Open a file that :meth:`save` wrote; its node lists are read when they are used.
+        """Open a file that :meth:`save` wrote; its node lists are read on use.
 
         Examples
         --------
@@ -278,7 +272,7 @@ class PatchGraph:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
 
 
-def disconnected(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
+def disconnected_error(component: Int64Array, sizes: Int64Array) -> DisconnectedError:
     """Return the error that names the components of a patch graph."""
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
@@ -302,7 +296,7 @@ def _spread(values: Int64Array) -> dict[str, float]:
     return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
 
 
-def _ordered(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
+def _order_edges(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
     pairs = np.asarray(edges, dtype=np.int64)
     if pairs.size == 0:
         return np.empty((0, 2), dtype=np.int64)
@@ -329,37 +323,28 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
             f"{starts.dtype} of shape {starts.shape}."
         )
     if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(nodes) or np.any(starts[1:] < starts[:-1]):
-        raise InputError(f"the {len(starts)} starts of patches must ascend from 0 to {len(nodes)}, and do not.")
-    if n_nodes > len(nodes):
-        raise CoverError(
-            f"at least {n_nodes - len(nodes)} of {n_nodes} nodes are in no patch, because the patches list "
-            f"{len(nodes)} nodes in all. Add them to a patch, or number the nodes that are there 0..n-1."
-        )
+        raise InputError(f"the {len(starts)} starts of patches do not ascend from 0 to {len(nodes)}.")
     for k, nodes in enumerate(sets):
         if len(nodes) == 0 or nodes[0] < 0 or np.any(nodes[1:] <= nodes[:-1]):
             raise CoverError(
                 f"patch {k} must list its nodes in ascending order, each once and none negative; its {len(nodes)} "
-                "nodes are not like that."
+                "nodes break that rule."
             )
     if len(sets.nodes) and int(sets.nodes.max()) >= n_nodes:
         k = int(np.searchsorted(sets.starts, sets.nodes.argmax(), side="right")) - 1
         raise CoverError(f"patch {k} holds node {int(sets.nodes.max())}, but there are only {n_nodes} nodes.")
-    if n_nodes > len(sets.nodes):  # and perhaps far too many for an array
-        ids = np.unique(sets.nodes)
-        missing = np.setdiff1d(np.arange(min(len(ids) + 1, n_nodes)), ids[: len(ids) + 1])
-        raise CoverError(
-            f"{n_nodes - len(ids)} of {n_nodes} nodes are in no patch, the first is {missing[0]}: the patches have "
-            f"{len(ids)} nodes, and the largest id is {ids[-1]}. Add those nodes to a patch, or number the nodes that "
-            "are there 0..n-1: np.searchsorted(ids, nodes) for each patch, where ids = np.unique of all of them."
-        )
-    covered = np.zeros(n_nodes, dtype=np.bool_)
-    covered[sets.nodes] = True
-    if not covered.all():
-        missing = np.flatnonzero(~covered)
-        raise CoverError(
-            f"{len(missing)} of {n_nodes} nodes are in no patch, the first is {missing[0]}. Add them to a patch, or "
-            "number the nodes that are there 0..n-1."
-        )
+    if n_nodes <= len(sets.nodes):  # otherwise there are perhaps far too many for an array
+        covered = np.zeros(n_nodes, dtype=np.bool_)
+        covered[sets.nodes] = True
+        if covered.all():
+            return
+    ids = np.unique(sets.nodes)
+    missing = np.setdiff1d(np.arange(min(len(ids) + 1, n_nodes)), ids)
+    raise CoverError(
+        f"{n_nodes - len(ids)} of {n_nodes} nodes are in no patch, the first is {missing[0]}: the patches have "
+        f"{len(ids)} nodes, and the largest id is {ids[-1]}. Add those nodes to a patch, or number the nodes that are "
+        "there 0..n-1: np.searchsorted(ids, nodes) for each patch, where ids = np.unique of all of them."
+    )
 
 
 def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:

@@ -10,16 +10,6 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = [
-    "degrees_inside",
-    "fill_up",
-    "frontiers",
-    "grow",
-    "overlap_sizes",
-    "random_bits",
-    "spanning_tree",
-]
-
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 BitArray: TypeAlias = npt.NDArray[np.uint8]  # node v is bit v & 7 of byte v >> 3
 Csr: TypeAlias = tuple[IntArray, IntArray]  # indptr, indices
@@ -39,10 +29,7 @@ def random_bits(state: UInt64Array) -> np.uint64:
 
 @jit
 def _with_room(array: IntArray, used: int, more: int) -> IntArray:
-    """Return the array, or one that begins with its ``used`` values, with room for ``more``.
-
-    Called once per row of a graph, because a loop that may replace an array in every step is not made fast.
-    """
+    """Return the array, or a copy of its ``used`` values with room for ``more``; call it outside inner loops."""
     if used + more <= len(array):
         return array
     longer = np.empty(2 * (used + more), array.dtype)
@@ -51,17 +38,17 @@ def _with_room(array: IntArray, used: int, more: int) -> IntArray:
 
 
 @jit
-def _sample(values: IntArray, wanted: int, state: UInt64Array) -> IntArray:
-    """Return ``wanted`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
-    for f in range(wanted):
+def _sample(values: IntArray, count: int, state: UInt64Array) -> IntArray:
+    """Return ``count`` of ``values``, uniformly without replacement; ``values`` is shuffled."""
+    for f in range(count):
         pick = f + np.int64(random_bits(state) % np.uint64(len(values) - f))
         values[f], values[pick] = values[pick], values[f]
-    return values[:wanted]
+    return values[:count]
 
 
 @jit
 def _ascending(values: IntArray) -> IntArray:
-    """Sort ids: digit by digit where there are so many that this is several times faster."""
+    """Sort ids: many of them digit by digit, which is several times faster."""
     if len(values) < 256:
         return values[np.argsort(values)]  # not sort: see graph/kernels.py
     largest = np.int64(values.max())
@@ -91,8 +78,8 @@ def frontiers(
     """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the edges of cluster i, none larger than its cap.
 
     ``neighbours`` ascend, ``demand`` is the largest number of nodes to take from each and its random seed, and ``mark``
-    has one bit per node, which is zero, and left so. Return the nodes neighbour by neighbour, ascending unless sampled,
-    and where each neighbour's end.
+    has one bit per node, zero before and after. Return the nodes by neighbour, ascending unless sampled, and where the
+    nodes of each neighbour end.
     """
     indptr, indices = csr
     labels, members, starts = clusters
@@ -129,7 +116,7 @@ def frontiers(
     taken_ends = np.zeros(len(neighbours) + 1, np.int64)
     state = np.empty(1, np.uint64)
     for t in range(len(neighbours)):
-        # Sorted, so that a sample does not depend on the order in which the frontier was found.
+        # Sorted: a sample must not depend on the order in which the frontier was found.
         part = _ascending(by_slot[ends[t] : ends[t + 1]])
         if len(part) > cap[t]:
             state[0] = seeds[t]
@@ -150,7 +137,7 @@ def _fill_row(row: IntArray, labels: IntArray, own: IntArray, j: int, columns: I
 
 
 @jit
-def _untaken(pool: Int64Array, untried: int, mark: BoolArray, state: UInt64Array) -> tuple[int, int]:
+def _take_random(pool: Int64Array, untried: int, mark: BoolArray, state: UInt64Array) -> tuple[int, int]:
     """Mark a random node of those in the pool that are not marked; return it, and how many are left untried."""
     while True:
         k = np.int64(random_bits(state) % np.uint64(untried))
@@ -168,9 +155,9 @@ def grow(
 ) -> tuple[IntArray, Int64Array, int]:
     """Let patches take nodes of cluster j, ring by ring, until each has what it needs: the second half of Algorithm 2.
 
-    ``taken`` are the nodes that each has already, and where each one's begin; ``demand`` is what each needs, the most
-    that it may take, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the
-    nodes taken, where each patch's begin, and how many patches had an exhausted frontier that was seeded again.
+    ``taken`` are the nodes that each has already, and where they begin; ``demand`` is the least and the most that each
+    takes, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the nodes,
+    where those of each patch begin, and how many patches had an exhausted frontier that was seeded again.
     """
     labels, members, starts = clusters
     own = members[starts[j] : starts[j + 1]]
@@ -219,7 +206,7 @@ def grow(
                 if len(pool) == 0:
                     pool = np.arange(len(own))
                     n_reseeded += 1
-                ring[0], untried = _untaken(pool, untried, mark, state)
+                ring[0], untried = _take_random(pool, untried, mark, state)
                 n_ring = 1
             frontier = _ascending(ring[:n_ring])
         ends[t + 1] = ends[t] + n_taken
@@ -230,8 +217,7 @@ def grow(
 def degrees_inside(csr: Csr, nodes: IntArray, mark: BitArray) -> Int64Array:
     """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` has one zero bit per node.
 
-    The bits are zero again afterwards. A node with far more neighbours than the patch has nodes is looked up from the
-    patch's side.
+    The bits are zero again afterwards. Very long rows are searched for the nodes of the patch instead.
     """
     indptr, indices = csr
     for u in nodes:
@@ -281,7 +267,7 @@ def spanning_tree(
 ) -> int:
     """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many.
 
-    ``chosen``, ``degree`` and ``parent`` (union-find) are changed in place, so a second call goes on from the first.
+    ``chosen``, ``degree`` and ``parent`` (union-find) change in place, for the next call.
     """
     taken = 0
     for k in order:
@@ -308,12 +294,12 @@ def spanning_tree(
 
 @kernel("choice of patch edges", writes=("chosen", "degree"))
 def fill_up(
-    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, wanted: int
+    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, count: int
 ) -> int:
-    """Take edges in ``order`` while both ends are below their ``limit``, at most ``wanted``; return how many."""
+    """Take edges in ``order`` while both ends are below their ``limit``, at most ``count``; return how many."""
     taken = 0
     for k in order:
-        if taken == wanted:
+        if taken == count:
             break
         i, j = edges[k, 0], edges[k, 1]
         if not chosen[k] and degree[i] < limit[i] and degree[j] < limit[j]:

@@ -1,16 +1,18 @@
-"""Patch: some nodes, and the coordinates that an embedding gives them."""
+"""Patch: some nodes and their coordinates; NodeSets: the nodes of many patches, without coordinates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, overload
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, FloatArray, IntArray, refuse_masked
-from graphquilt.errors import InputError
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray, refuse_masked
+from graphquilt.errors import CoverError, InputError
 
-__all__ = ["Patch"]
+Item_co = TypeVar("Item_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +26,7 @@ class Patch:
     nodes : int array (k,)
         Unique, not negative, below 2**63, in any order.
     coordinates : float array (k, d)
-        Finite; row r belongs to ``nodes[r]``. Arrays and memory maps of a float type of up to 64 bits stay as
-        they are, and others become float64.
+        Finite; row r belongs to ``nodes[r]``. Floats of up to 64 bits are not copied; others become float64.
 
     Examples
     --------
@@ -37,7 +38,7 @@ class Patch:
     nodes: IntArray
     coordinates: FloatArray
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: PLR0912
         refuse_masked(nodes=self.nodes, coordinates=self.coordinates)
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
@@ -64,7 +65,12 @@ class Patch:
         if int(nodes[0] if ascending else nodes.min()) < 0:
             raise InputError(f"node ids must not be negative; found {int(nodes.min())}.")
         if not ascending:
-            _refuse_repeated(nodes)
+            ids, counts = np.unique(nodes, return_counts=True)
+            twice = ids[counts > 1]
+            if len(twice):
+                raise InputError(
+                    f"{len(twice)} node ids occur more than once, the first is {twice[0]}; keep one row per node."
+                )
         if not np.isfinite(X).all():
             bad = ~np.isfinite(X).all(axis=1)
             raise InputError(
@@ -84,10 +90,80 @@ class Patch:
         return int(self.coordinates.shape[1])
 
 
-def _refuse_repeated(nodes: IntArray) -> None:
-    ids, counts = np.unique(nodes, return_counts=True)
-    if len(ids) < len(nodes):
-        twice = ids[counts > 1]
-        raise InputError(
-            f"{len(twice)} node ids occur more than once, the first is {int(twice[0])}; keep one row per node."
-        )
+class LazySequence(Sequence[Item_co]):
+    """A sequence that computes or opens each item on demand; subclasses have ``__len__`` and ``_item(k)``, k >= 0.
+
+    Examples
+    --------
+    >>> class Squares(LazySequence[int]):
+    ...     def __len__(self):
+    ...         return 5
+    ...     def _item(self, k):
+    ...         return k * k
+    >>> Squares()[-1], Squares()[1:3], list(Squares())
+    (16, [1, 4], [0, 1, 4, 9, 16])
+    """
+
+    @abstractmethod
+    def _item(self, k: int) -> Item_co:
+        """Return item k."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item_co]: ...
+    def __getitem__(self, index: int | slice) -> Item_co | list[Item_co]:
+        if isinstance(index, slice):
+            return [self._item(k) for k in range(*index.indices(len(self)))]
+        return self._item(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Item_co]:
+        return map(self._item, range(len(self)))
+
+
+class NodeSets(LazySequence[IntArray]):
+    """Sets of nodes end to end in one array: set k is ``nodes[starts[k]:starts[k + 1]]``, in ascending order.
+
+    Examples
+    --------
+    >>> sets = NodeSets(np.array([0, 2, 1, 2]), np.array([0, 2, 4]))
+    >>> len(sets), sets[1].tolist()
+    (2, [1, 2])
+    """
+
+    def __init__(self, nodes: IntArray, starts: Int64Array) -> None:
+        self.nodes = nodes
+        self.starts = starts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def _item(self, k: int) -> IntArray:
+        return self.nodes[self.starts[k] : self.starts[k + 1]]
+
+    @classmethod
+    def gather(cls, patches: Iterable[object]) -> NodeSets:
+        """Return the sorted nodes of arrays, Patches or (nodes, coordinates) pairs."""
+        if isinstance(patches, cls):
+            return patches
+        sets = [_unique(k, patch) for k, patch in enumerate(patches)]
+        starts = np.concatenate([[0], np.cumsum([len(nodes) for nodes in sets])]).astype(np.int64)
+        return cls(np.concatenate([*sets, np.empty(0, dtype=np.int64)]), starts)
+
+
+def _unique(k: int, patch: object) -> Int64Array:
+    given = getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch)
+    refuse_masked(where=f"patch {k}: ", nodes=given)
+    ids = np.asarray(given)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError(f"patch {k} must be a vector of integer node ids, not {ids.dtype} of shape {ids.shape}.")
+    if len(ids) and int(ids.max()) >= 2**63:
+        raise InputError(f"patch {k} holds the node id {int(ids.max())}; ids must be below 2**63.")
+    nodes = np.unique(ids).astype(np.int64)
+    if len(nodes) == 0:
+        raise CoverError(f"patch {k} has no nodes; leave it out.")
+    if len(nodes) < len(ids):
+        raise InputError(f"patch {k} names {len(ids) - len(nodes)} nodes twice; name each once.")
+    if nodes[0] < 0:
+        raise InputError(f"patch {k} holds the negative node id {nodes[0]}.")
+    return nodes

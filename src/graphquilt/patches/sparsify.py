@@ -1,7 +1,8 @@
 """Algorithm 1: choose the pairs of neighbouring patches that will be aligned.
 
 A patch edge is weighted by its conductance, or by conductance times effective resistance; a maximum spanning tree
-keeps the patch graph connected, and further edges are sampled in proportion to their weight.
+keeps the patch graph connected, and further edges are sampled in proportion to their weight. Resistances are exact
+for small patch graphs, and estimated for large ones.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.errors import InputError
+from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph import kernels as kernels_of_graphs
+from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
+from graphquilt.linalg.laplacian import laplacian
 from graphquilt.patches import kernels
-from graphquilt.patches.resistance import effective_resistance, projected_resistance
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["Conductance", "EdgeWeight", "Resistance", "Sparsified", "conductance", "sparsify"]
 
 logger = logging.getLogger(__name__)
 _STEPS = 100  # parts of the clusters after which progress is reported
 _CHUNK = 1 << 20  # patch edges whose logarithms are taken at once
+CG_ITERATIONS = 300  # an expander needs tens; a long thin graph needs more, and its sparse factors are cheap
 
 
 class EdgeWeight(Protocol):
@@ -60,12 +62,10 @@ class Resistance:
     Parameters
     ----------
     exact_up_to : int
-        With at most this many patches resistances are exact, by a dense factorisation (8 p² bytes, three times);
-        with more, they are estimated by random projection. The log says which was used.
+        Up to this many patches resistances are exact, by a dense factorisation (8 p² bytes, three times); beyond they
+        are estimated by random projection. The log says which was used.
     projections : int
         Number of random projections; the relative standard deviation of the estimate is about sqrt(2 / projections).
-    seed : int
-        Seed of the projections.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Sparsified:
 
     edges: Int64Array  # (m, 2), i < j, in lexicographic order
     weights: Float64Array  # (m,)
-    wanted: int  # how many edges give the mean degree; fewer were kept only where a degree limit did not allow them
+    target: int  # number of edges for the mean degree; a degree limit may have allowed fewer
     at_limit: Int64Array  # patches that have reached their degree limit
     beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
 
@@ -107,13 +107,6 @@ def conductance(
     """Return the pairs (m, 2) of clusters joined by an edge, i < j in lexicographic order, and their conductances (m,).
 
     c_ij = cut(i, j) / min(vol_i, vol_j), where vol counts the (weighted) degrees of a cluster's nodes.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> conductance(path, [0, 0, 1, 1])[1].round(4).tolist()
-    [0.3333]
     """
     graph = graph.undirected()
     short = short_labels(labels, graph.n_nodes)
@@ -152,12 +145,6 @@ def sparsify(
     k, those of the tree included. Sampling without replacement in proportion to w is exact: the largest log w + Gumbel
     noise. With ``limit`` (p,), the largest degree of each patch, the tree is Kruskal's among the edges that respect it;
     where none connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
-
-    Examples
-    --------
-    >>> square = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
-    >>> sparsify(square, np.array([3.0, 1.0, 2.0, 2.5]), 4, degree=1).edges.tolist()
-    [[0, 1], [1, 2], [2, 3]]
     """
     if not 0 < degree < float("inf"):
         raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
@@ -168,7 +155,7 @@ def sparsify(
         raise InputError(f"the weight of patch edge {tuple(edges[k].tolist())} is {weights[k]}; it must be positive.")
     rng = np.random.default_rng(seed)
     # Differs from the paper: k is the mean degree as its prose says, with the tree included (its listing gives 2k).
-    wanted = min(len(edges), max(n_patches - 1, int(degree * n_patches / 2)))
+    target = min(len(edges), max(n_patches - 1, int(degree * n_patches / 2)))
     bound = np.full(n_patches, np.iinfo(np.int64).max) if limit is None else np.maximum(limit, 1).astype(np.int64)
     chosen = np.zeros(len(edges), dtype=np.bool_)
     counts = np.zeros(n_patches, dtype=np.int64)
@@ -177,7 +164,7 @@ def sparsify(
     parent[:] = np.arange(n_patches)
     taken = 0
     while taken < needed:
-        for by_weight in _descending(weights, 8 * wanted):
+        for by_weight in _descending(weights, 8 * target):
             taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
             if taken == needed:
                 break
@@ -186,24 +173,19 @@ def sparsify(
     keys = rng.gumbel(size=len(weights))
     for start in range(0, len(keys), _CHUNK):
         keys[start : start + _CHUNK] += np.log(weights[start : start + _CHUNK])
-    left = wanted - taken
-    for by_key in _descending(keys, 8 * wanted):
+    left = target - taken
+    for by_key in _descending(keys, 8 * target):
         left -= kernels.fill_up(edges, by_key, bound, chosen, counts, left)
         if left == 0:
             break
     at_limit = np.flatnonzero(counts >= bound)
-    return Sparsified(edges[chosen], weights[chosen], wanted, at_limit, beyond)
+    return Sparsified(edges[chosen], weights[chosen], target, at_limit, beyond)
 
 
 def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
     """Yield the places of values in descending order, of equal ones the first first, in pieces of about ``count``.
 
-    Few pieces are needed as a rule, so that most of the values are never sorted.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in _descending(np.array([1.0, 3.0, 2.0, 3.0]), 2)]
-    [[1, 3], [2, 0]]
+    As a rule few pieces are needed, and most values are never sorted.
     """
     above = np.inf
     left = len(values)
@@ -214,3 +196,91 @@ def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
         places = np.flatnonzero((values >= least) & (values < above) if left < len(values) else values >= least)
         yield places[np.argsort(-values[places], kind="stable")]
         above, left = least, left - len(places)
+
+
+def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) -> Float64Array:
+    """Return the resistance between the ends of each edge in the network of conductances, exactly.
+
+    r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
+    and leaves every r_ij inside it unchanged, so one dense inverse of that matrix serves: O(n³) time, three n × n
+    arrays. There are n vertices, ``edges`` (m, 2) and positive ``conductances`` (m,); the result is (m,).
+    """
+    from scipy.linalg import lapack
+
+    A, component = adjacency(edges, conductances, n), components(edges, n)
+    resistances = np.empty(len(edges))
+    sizes = np.bincount(component)
+    place = np.empty(n, dtype=np.int64)
+    of_edge = component[edges[:, 0]] if len(edges) else np.empty(0, dtype=np.int64)
+    for c in np.unique(of_edge):
+        nodes = np.flatnonzero(component == c)
+        place[nodes] = np.arange(len(nodes))
+        L = np.asfortranarray(-A[nodes][:, nodes].toarray())
+        degree = -L.sum(axis=1)
+        # The scale of the added constant is that of the Laplacian, which keeps the factorisation well conditioned.
+        L += degree.mean() / sizes[c]
+        L[np.diag_indices_from(L)] += degree
+        factor, info = lapack.dpotrf(L, lower=1, overwrite_a=1)
+        if info != 0:
+            raise ConvergenceError(
+                f"the Laplacian of a patch graph component of {sizes[c]} patches is singular at pivot {info}: its "
+                "conductances span too many orders of magnitude. Use Conductance() as the edge weight.",
+                residual=float("nan"),
+            )
+        inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        here = of_edge == c
+        i, j = place[edges[here, 0]], place[edges[here, 1]]
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        diagonal = inverse.diagonal()
+        resistances[here] = diagonal[i] + diagonal[j] - 2 * inverse[high, low]
+    return resistances
+
+
+def projected_resistance(
+    edges: Int64Array, conductances: Float64Array, n: int, *, projections: int = 200, tol: float = 1e-4, seed: int = 0
+) -> Float64Array:
+    """Estimate the resistance between the ends of each edge by random projection (Spielman and Srivastava 2011).
+
+    The columns of Z = Q W^(1/2) B L⁺, with Q of random signs over sqrt(projections), keep the squared distances
+    r_ij = |Z (e_i - e_j)|² to a relative standard deviation of about sqrt(2 / projections). Each row of Z is one
+    Laplacian system, all solved at once by conjugate gradients with a diagonal preconditioner. Most patch graphs are
+    expanders, where that takes some tens of steps. If it takes more than 300, the graph is long and thin, and a sparse
+    factorisation, which fills in little there, solves the systems instead. Estimates are clipped to r_ij c_ij <= 1.
+    """
+    L, component = laplacian(edges, conductances, n), components(edges, n)
+    rng = np.random.default_rng(seed)
+    squared = np.zeros(len(edges))
+    block = max(1, min(projections, (1 << 27) // max(8 * n, 1)))
+    entries = np.concatenate([np.sqrt(conductances), -np.sqrt(conductances)])
+    places = edges.T.ravel(), np.tile(np.arange(len(edges)), 2)
+    incidence = sp.csr_array((entries, places), shape=(n, len(edges)))
+    for done in range(0, projections, block):
+        width = min(block, projections - done)
+        right = np.empty((n, width))
+        for column in range(width):
+            right[:, column] = incidence @ rng.choice([-1.0, 1.0], size=len(edges))
+        Z = _solve(L, component, right, tol)
+        for start in range(0, len(edges), 1 << 16):
+            part = edges[start : start + (1 << 16)]
+            squared[start : start + (1 << 16)] += ((Z[part[:, 0]] - Z[part[:, 1]]) ** 2).sum(axis=1)
+    return np.minimum(squared / projections, 1 / conductances)
+
+
+def _solve(L: sp.csr_array, component: Int64Array, right: Float64Array, tol: float) -> Float64Array:
+    """Solve L Z = right, each column orthogonal to the constants of each component."""
+    Z, residual = conjugate_gradients(L, right, tol=tol, max_iterations=CG_ITERATIONS)
+    if residual > tol:
+        message = "conjugate gradients reached a residual of %.1e in %d steps: factorising instead"
+        logger.info(message, residual, CG_ITERATIONS)
+        Z = solve_grounded(L, right, component)
+        scale = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
+        residual = float((np.linalg.norm(L @ Z - right, axis=0) / scale).max())
+        if not residual < tol:
+            raise ConvergenceError(
+                f"the resistances of {len(component)} patches reached a residual of {residual:.1e}, not {tol:.1e}: the "
+                "conductances span too many orders of magnitude. Use Conductance() as the edge weight.",
+                residual=residual,
+            )
+    means = np.zeros((int(component.max()) + 1, Z.shape[1]))
+    np.add.at(means, component, Z)
+    return np.asarray(Z - (means / np.bincount(component)[:, None])[component])

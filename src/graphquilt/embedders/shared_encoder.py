@@ -1,7 +1,7 @@
-"""The shared start of graph auto-encoders: samples of all patches, one seed encoder, and the average of encoders.
+"""The shared start of graph auto-encoders: samples of all patches, the average of encoders, and far clusters.
 
 Every patch contributes a few ego nets. An encoder is trained on all of them, and every patch starts from it. The
-encoders of all patches can then be averaged into one.
+encoders of all patches can then be averaged. Far clusters are nodes of the convolution in a patch.
 """
 
 from __future__ import annotations
@@ -11,23 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, FloatArray, Int64Array
-from graphquilt.embedders.features import Features
-from graphquilt.embedders.shared_start import Arrays
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.embedders.network import Features
+from graphquilt.embedders.shared_start import Arrays, FarField, check_far_clusters
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.sparse import csr_of
-
-__all__ = [
-    "add_samples",
-    "add_weights",
-    "average",
-    "ego_nets",
-    "feature_counts",
-    "sample_graph",
-    "sample_of",
-    "weight_sums",
-]
 
 _FOLLOWED = 4  # neighbours of a sampled node that are sampled with it
 _PARTS = {"indptr", "indices", "features_data", "features_indices", "features_indptr", "width"}  # of a sample
@@ -39,18 +28,12 @@ def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
     """Return some nodes of a patch with at most 4 neighbours of each, in ascending order.
 
     With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
-    >>> ego_nets(path, 0, n_nodes=6).tolist()
-    [0, 1, 2, 3, 4, 5]
     """
     rng, n = np.random.default_rng(seed), graph.n_nodes
-    wanted = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
+    count = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
     chosen: set[int] = set()
     for node in rng.permutation(n).tolist():
-        if len(chosen) >= wanted:
+        if len(chosen) >= count:
             break
         neighbours = np.asarray(graph.indices[graph.indptr[node] : graph.indptr[node + 1]])
         if len(neighbours) > _FOLLOWED:
@@ -138,17 +121,58 @@ def add_weights(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
 
 
 def average(total: Arrays, names: Sequence[str], dtype: str) -> dict[str, AnyArray]:
-    """Return the average of the encoders of all patches; a feature that no patch has is averaged without weights.
-
-    Examples
-    --------
-    >>> one = weight_sums({"weight0": np.array([[1.0], [1.0]]), "counts": np.array([3.0, 0.0])}, ["weight0"])
-    >>> two = weight_sums({"weight0": np.array([[5.0], [5.0]]), "counts": np.array([1.0, 0.0])}, ["weight0"])
-    >>> average(add_weights(one, two), ["weight0"], "float64")["weight0"].ravel().tolist()
-    [2.0, 3.0]
-    """
+    """Return the average of the encoders of all patches; a feature that no patch has is averaged without weights."""
     counts, number = np.asarray(total["counts"], dtype=np.float64)[:, None], float(total["encoders"])
     means = {name: np.asarray(total[name]) / _UNIT / number for name in names}
     counted = np.asarray(total["counted"]) / _UNIT / np.where(counts > 0, counts, 1)
     means["weight0"] = np.where(counts > 0, counted, means["weight0"])
     return {name: mean.astype(dtype) for name, mean in means.items()}
+
+
+def far_clusters(A: sp.csr_array, degree: Float64Array, X: Features, clusters: IntArray) -> dict[str, AnyArray]:
+    """Return far clusters as nodes: their degrees, the matrix between them, and their features.
+
+    With S = D^-1/2 A D^-1/2, where A (n, n) has loops and row sums D, the mean of D^-1/2 X over a cluster, weighted by
+    D, is that of one node with degree (Σ d / Σ √d)² and features Σ √d x / Σ √d.
+    """
+    k = int(clusters.max(initial=-1)) + 1
+    members = sp.csr_array((np.ones(len(clusters)), (clusters, np.arange(len(clusters)))), shape=(k, len(clusters)))
+    root, volume = (np.asarray(members @ values) for values in (np.sqrt(degree), degree))
+    between = sp.csr_array(sp.diags_array(volume / root**2) @ (members @ A @ members.T))
+    means = sp.csr_array(sp.diags_array(1 / root) @ members @ sp.diags_array(np.sqrt(degree)) @ X)
+    arrays = {"degree": ((volume / root) ** 2).astype(np.float32)}
+    for name, matrix in (("between", between), ("features", means)):
+        arrays |= {f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    return {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in arrays.items()}
+
+
+def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_array, Features]:
+    """Return the normalised adjacency and the features of a patch with the far clusters as further nodes.
+
+    Edges that leave the patch lead to clusters; clusters are joined with clusters only, so the matrix is not symmetric.
+    """
+    from graphquilt.embedders.gcn import adjacency_with_loops
+
+    own = np.asarray(far.nodes["degree"], dtype=np.float64)
+    A = adjacency_with_loops(graph)
+    if "degree" not in far.shared:
+        return _normalized(A, own), X
+    shared, n, k = far.shared, graph.n_nodes, len(far.shared["degree"])
+    check_far_clusters(far, k)  # compiled products do not look at what they are given
+    weights = np.ones(len(far.clusters)) if far.weights is None else np.asarray(far.weights)
+    out = sp.csr_array((weights, np.asarray(far.clusters), np.asarray(far.indptr)), shape=(n, k))
+    between = _matrix(shared, "between", (k, k))
+    whole = sp.csr_array(sp.block_array([[A, out], [None, between]], format="csr"))
+    means = _matrix(shared, "features", (k, X.shape[1]))
+    both = sp.vstack([X, means], format="csr") if sp.issparse(X) else np.vstack([X, means.toarray()]).astype(X.dtype)
+    return _normalized(whole, np.concatenate([own, shared["degree"]])), both
+
+
+def _normalized(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
+    scale = 1 / np.sqrt(degree)
+    return sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
+
+
+def _matrix(shared: Arrays, name: str, shape: tuple[int, int]) -> sp.csr_array:
+    parts = (np.asarray(shared[f"{name}_{part}"]) for part in ("data", "indices", "indptr"))
+    return sp.csr_array(tuple(parts), shape=shape)

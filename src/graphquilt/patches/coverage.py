@@ -1,4 +1,4 @@
-"""Count the edges inside patches: the share of each node's edges that a patch contains, and the total."""
+"""Coverage: the share of each node's edges that lie inside a patch, and the number of edges inside all patches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.patches import kernels
 from graphquilt.patches.graph import PatchGraph
-from graphquilt.patches.node_sets import LazySequence
+from graphquilt.patches.patch import LazySequence
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["coverage", "coverage_weights", "entries_inside"]
-
 _UNIT = 1 << 15  # of coverages as they are kept
-LEAST = 0.01  # taken as the coverage of a node without edges inside a patch, so that its row still counts
+LEAST = 0.01  # coverage of a node without edges inside a patch: its row still counts
 
 
 def _degrees_inside(graph: Graph, node_sets: Sequence[IntArray]) -> Iterator[Int64Array]:
@@ -63,7 +61,7 @@ def _shares(graph: Graph, patch_graph: PatchGraph) -> Iterator[Float64Array]:
 
 
 class _CoverageWeights(LazySequence[Float64Array]):
-    """The weights of the rows of all patches, each patch computed when it is asked for; a row takes two bytes."""
+    """The weights of the rows of all patches, computed on demand; a row takes two bytes."""
 
     def __init__(self, shares: Iterable[Float64Array], power: float) -> None:
         self._shares = [np.rint(share * _UNIT).astype(np.uint16) for share in shares]
@@ -79,7 +77,7 @@ class _CoverageWeights(LazySequence[Float64Array]):
 def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> Sequence[Float64Array]:
     """Return the weight of each row of each patch: its coverage, but at least 0.01, to the given power.
 
-    Coverages are rounded to multiples of 2^-15, so that a large graph needs two bytes for each row of each patch.
+    Coverages are rounded to multiples of 2^-15, which takes two bytes per row.
 
     Examples
     --------
