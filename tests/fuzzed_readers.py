@@ -54,8 +54,8 @@ def _check_graph(graph):
     assert graph.indptr[0] == 0
     assert graph.indptr[-1] == len(graph.indices)
     assert (graph.degrees >= 0).all()
-    assert graph.n_edges == 0 or (graph.indices.min() >= 0 and graph.indices.max() < n)
-    assert graph.weights is None or (np.isfinite(graph.weights).all() and len(graph.weights) == graph.n_edges)
+    assert graph.n_entries == 0 or (graph.indices.min() >= 0 and graph.indices.max() < n)
+    assert graph.weights is None or (np.isfinite(graph.weights).all() and len(graph.weights) == graph.n_entries)
     assert graph.features is None or graph.features.shape[0] == n
     assert graph.labels is None or graph.labels.shape == (n,)
     assert graph.node_ids is None or (graph.node_ids.shape == (n,) and graph.node_ids.tolist() is not None)
@@ -212,9 +212,9 @@ def _make_features(folder):
 
 
 def _read_features(folder, path):
-    from graphquilt.jobs.source import read_features
+    from graphquilt.graph.reading.node_tables import add_node_tables
 
-    graph = _graph().with_attributes(features=read_features(path))
+    graph = add_node_tables(_graph(), path, None)
     _check_graph(graph)
     _check_numeric(graph.features)
 
@@ -238,8 +238,8 @@ def _make_map_labels(folder):
 
 
 def _read_map_labels(folder, path):
+    from graphquilt.graph.reading.node_tables import read_labels
     from graphquilt.report.colouring import coloured
-    from graphquilt.report.labels import read_labels
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
     assert labels.values.shape == (24,)
@@ -455,7 +455,7 @@ def _make_graph_folder(folder):
     sparse = graph.from_arrays(
         graph.indptr,
         graph.indices,
-        np.ones(graph.n_edges),
+        np.ones(graph.n_entries),
         features=sp.csr_array(graph.features),
         node_ids=np.array([f"node {k}" for k in range(24)]),
         directed=True,

@@ -64,20 +64,14 @@ def test_out_of_core(ingest, tmp_path, sparse):
 def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n")
     sp.save_npz(tmp_path / "y.npz", sp.csr_array(np.eye(2)))
-    (tmp_path / "y.csv").write_text("id,label\n0,1\n1,0\n")
+    (tmp_path / "y.csv").write_text("id,x\n0,1\n")
     for words, message in [
         (["--columns", "0"], "--columns is source,target"),
         (["--memory", "much"], "--memory is a number"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
-        (
-            ["--labels", tmp_path / "y.csv"],
-            "y.csv cannot be read as labels: wanted is an array (.npy) with one row per",
-        ),
-        (
-            ["--features", tmp_path / "y.csv"],
-            "wanted is an array (.npy, or .npz of scipy.sparse.save_npz) with one row",
-        ),
+        (["--labels", tmp_path / "y.json"], "y.json cannot be read as labels: it does not exist. Give a table with an"),
+        (["--features", tmp_path / "y.csv"], "y.csv has no features for 1 node of 2, the first is '1'. Add their rows"),
         (["--memory", "1G", "--largest-component"], "is not a complete Parquet file"),
     ]:
         code, out, err = ingest(tmp_path / "edges.txt", tmp_path / "g", *words)

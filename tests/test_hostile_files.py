@@ -16,8 +16,9 @@ import graphquilt as gq
 from damage import damaged_copies
 from extras import needs
 from graphquilt.errors import FormatError, QuiltError
+from graphquilt.graph.reading.node_tables import open_features
 from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
-from graphquilt.jobs.source import read_array, read_features
+from graphquilt.jobs.source import read_array
 from studies.mag240m import read_mag240m
 
 COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file
@@ -332,7 +333,7 @@ def test_damaged_features_and_labels(tmp_path):
     sp.save_npz(tmp_path / "x.npz", sp.csr_array(np.eye(6)))
 
     def read():
-        X = read_features(tmp_path / "x.npz")
+        X = open_features(tmp_path / "x.npz")
         X.sum(axis=1)
 
     assert try_copies(tmp_path / "x.npz", read) > 0.5

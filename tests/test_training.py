@@ -85,8 +85,8 @@ def test_validation_watches_edges_that_training_does_not_see():
         return gcn.inputs_of(gcn.normalized_adjacency(given), graph.features)
 
     task = embedder._task(graph, inputs, torch.Generator().manual_seed(0))
-    held = round(0.25 * graph.n_edges / 2)
-    assert seen[0].n_edges == graph.n_edges - 2 * held
+    held = round(0.25 * graph.n_edges)
+    assert seen[0].n_edges == graph.n_edges - held
     assert (seen[0].adjacency - graph.adjacency).max() == 0
     assert task.watch is not None
     fit = embedder.fit(graph, 0)

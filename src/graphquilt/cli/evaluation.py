@@ -142,10 +142,10 @@ def evaluate(
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.graph.reading.node_tables import read_classes
     from graphquilt.jobs import Job, compare_job, evaluate_job
     from graphquilt.jobs.export import job_ids
     from graphquilt.jobs.source import read_array
-    from graphquilt.report.labels import read_classes
 
     if job.suffix == ".npy":
         classes = read_array(labels, "labels")

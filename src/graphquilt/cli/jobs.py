@@ -54,8 +54,8 @@ def _begin(
     job = Job.begin(store, settings)
     keep_flags(store, given_flags(embedder, cutting, recipe, stitching))
     if choose_by is not None:
+        from graphquilt.graph.reading.node_tables import read_classes
         from graphquilt.jobs.export import job_ids
-        from graphquilt.report.labels import read_classes
 
         job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
     if resumed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,9 +112,10 @@ class SourceFlags:
     """Columns of a file of edges: source,target or source,target,weight, by position or name. [default: by their
     names, or 0,1]"""
     features: Path | None = None
-    """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
+    """Node features: a table with an id column (CSV, TSV, Parquet), or .npy or .npz (sparse) with one row per node in
+    ascending order of the ids."""
     labels: Path | None = None
-    """Array of node classes (.npy) in the same order, -1 for nodes without one. evaluate --labels takes tables."""
+    """Node classes: a table with an id column, or an array (.npy) in the same order, -1 for nodes without one."""
     directed: bool | None = None
     """Keep edges one-way."""
     largest_component: bool | None = None
@@ -341,7 +343,7 @@ def job_settings(
 
 def _columns(text: str) -> tuple[int | str, ...]:
     """Return which columns of a file of edges are source, target and perhaps weight, by position or name."""
-    words = [word.strip() for word in text.split(",")]
+    words = [word.strip() for word in next(csv.reader([text], skipinitialspace=True), [])]
     if not 2 <= len(words) <= 3 or not all(words):
         raise InputError(f"--columns is source,target or source,target,weight by position or name; this is '{text}'.")
     return tuple(int(word) if word.isdigit() else word for word in words)

@@ -11,7 +11,7 @@ from pathlib import Path
 from graphquilt.datasets.catalogue import dataset, dataset_files, dataset_folder
 from graphquilt.datasets.loading import load_dataset
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained
+from graphquilt.files import temporary_sibling, translate_disk_errors
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["fetch_dataset"]
@@ -95,7 +95,7 @@ def _download(address: str, folder: Path) -> Path:
     """Download one file completely or not at all."""
     path = folder / address.rsplit("/", 1)[-1]
     digest = hashlib.sha256()
-    with explained(folder), beside(path) as part:
+    with translate_disk_errors(folder), temporary_sibling(path) as part:
         with part.open("wb") as file:
             for block in _blocks(address, folder):
                 digest.update(block)

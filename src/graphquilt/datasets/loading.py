@@ -40,7 +40,7 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
     --------
     >>> graph = load_dataset("blocks")
     >>> graph.n_nodes, graph.n_edges, len(set(graph.labels.tolist()))
-    (1200, 11866, 6)
+    (1200, 5933, 6)
     """
     if name == "blocks":
         return block_graph()

@@ -21,17 +21,22 @@ from graphquilt.files.checksums import (
     sealed_text,
 )
 from graphquilt.files.locks import folder_lock
-from graphquilt.files.writing import beside, check_disk, check_inside, explained, sync_folder, write_text
+from graphquilt.files.writing import (
+    check_disk,
+    check_inside,
+    sync_folder,
+    temporary_sibling,
+    translate_disk_errors,
+    write_text,
+)
 
 __all__ = [
     "Archive",
     "array_checksum",
     "array_file",
-    "beside",
     "check_disk",
     "check_inside",
     "check_values",
-    "explained",
     "folder_lock",
     "is_array_entry",
     "is_checksum",
@@ -47,6 +52,8 @@ __all__ = [
     "sealed_text",
     "sync_folder",
     "temporary_array",
+    "temporary_sibling",
+    "translate_disk_errors",
     "write_arrays",
     "write_text",
 ]

@@ -14,7 +14,7 @@ from typing import IO, BinaryIO
 
 from graphquilt.errors import FormatError, JobError
 
-__all__ = ["LOCAL_HEADER", "Archive", "is_archive", "open_archive", "opened", "read_bytes"]
+__all__ = ["LOCAL_HEADER", "Archive", "is_archive", "open_archive", "open_regular_file", "read_bytes"]
 
 LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
@@ -23,14 +23,14 @@ _DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand f
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a regular file."""
-    with opened(path) as (file, _):
+    with open_regular_file(path) as (file, _):
         return file.read()
 
 
 @contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
     """Open a zip file that may be damaged or hostile; every error inside the block becomes a FormatError."""
-    with opened(path) as (file, size):
+    with open_regular_file(path) as (file, size):
         if not is_archive(file):
             raise ValueError("it does not begin as a zip file does")
         yield Archive(file, size)
@@ -113,7 +113,7 @@ def _check_member(info: zipfile.ZipInfo, size: int) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = os.fstat(file.fileno()).st_size

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
-from graphquilt.files.archives import LOCAL_HEADER, Archive, is_archive, open_archive, opened
-from graphquilt.files.writing import beside
+from graphquilt.files.archives import LOCAL_HEADER, Archive, is_archive, open_archive, open_regular_file
+from graphquilt.files.writing import temporary_sibling
 
 __all__ = [
     "array_file",
@@ -72,7 +72,7 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
 
 def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays as :func:`write_arrays` does to a file that is complete, and on the disk, once it is there."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             write_arrays(file, arrays)
             file.flush()
@@ -97,7 +97,7 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
     [[0, 0, 0], [7, 8, 9]]
     """
     kind = np.dtype(dtype)
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             header = {"descr": kind.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -119,7 +119,7 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
     The checksums of members that are mapped are not compared, because that would read them whole.
     """
-    with opened(path) as (file, size):
+    with open_regular_file(path) as (file, size):
         if is_archive(file):
             archive = Archive(file, size)
             return {name: _map_member(archive, name) for name in names}
@@ -130,7 +130,7 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
 def map_array(path: Path) -> AnyArray:
     """Open the array of a .npy file, memory-mapped."""
-    with opened(path) as (file, size):
+    with open_regular_file(path) as (file, size):
         if is_archive(file):
             raise ValueError("it holds several arrays, and one is expected")
         return _map_at(file, 0, size)

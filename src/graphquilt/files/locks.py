@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphquilt.errors import JobError
-from graphquilt.files.writing import explained
+from graphquilt.files.writing import translate_disk_errors
 
 __all__ = ["folder_lock"]
 
@@ -56,7 +56,7 @@ def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait:
     if own in _locks:
         yield
         return
-    with explained(folder):
+    with translate_disk_errors(folder):
         lock = _acquire(folder, share, wait=wait)
     _locks.add(own)
     try:

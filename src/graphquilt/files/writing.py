@@ -16,14 +16,14 @@ from pathlib import Path
 
 from graphquilt.errors import JobError
 
-__all__ = ["beside", "check_disk", "check_inside", "explained", "sync_folder", "write_text"]
+__all__ = ["check_disk", "check_inside", "sync_folder", "temporary_sibling", "translate_disk_errors", "write_text"]
 
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
 _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_sibling(path: Path) -> Iterator[Path]:
     """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
 
     Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
@@ -34,7 +34,7 @@ def beside(path: Path) -> Iterator[Path]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
-    >>> with beside(path) as part:
+    >>> with temporary_sibling(path) as part:
     ...     _ = part.write_text("7", encoding="utf-8")
     ...     _ = part.replace(path)
     >>> [entry.name for entry in path.parent.iterdir()]
@@ -99,7 +99,7 @@ def check_inside(path: Path, folder: Path) -> None:
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "w", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
@@ -119,7 +119,7 @@ def sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def translate_disk_errors(path: Path) -> Iterator[None]:
     """Turn an error of the disk into one sentence that says what to do."""
     try:
         yield

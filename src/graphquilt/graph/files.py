@@ -32,7 +32,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.files import map_array, temporary_sibling, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -93,7 +93,7 @@ def write_description(
 def save(graph: Graph, folder: str | PathLike[str]) -> None:
     """Write ``graph`` to ``folder``; an older graph there stops being one before the first file changes."""
     target = Path(folder)
-    with explained(target):
+    with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _write(graph, target, _arrays(graph), {})
@@ -120,7 +120,7 @@ def attach(
         for name, values in _arrays(graph, as_saved=False).items()
         if not (replaced and name.startswith(replaced))
     }
-    with explained(target):
+    with translate_disk_errors(target):
         # What is replaced is not part of the graph while it is written, so that a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
         arrays = {} if elsewhere or features is None else _feature_arrays(rows["features"])
@@ -132,7 +132,7 @@ def _write(
 ) -> None:
     """Write the arrays, and then the description, which also lists those that are ``present``."""
     entries = {**present, **{name: _write_array(target / f"{name}.npy", values) for name, values in arrays.items()}}
-    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=entries)
+    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_entries, directed=graph.directed, arrays=entries)
     remember(target, {name: str(entry["sha256"]) for name, entry in entries.items() if not is_reference(entry)})
 
 
@@ -148,7 +148,7 @@ def write_blocks(
     """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
     digest = hashlib.sha256()
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for piece in pieces:

@@ -14,6 +14,7 @@ __all__ = [
     "cluster_pairs",
     "component_sizes",
     "components",
+    "count_loops",
     "group",
     "induced",
     "join_ends",
@@ -223,6 +224,16 @@ def join_ends(edges: Int64Array, parent: IntArray) -> int:
         if a != b:
             parent[max(a, b)] = min(a, b)
     return _numbered(parent)
+
+
+@kernel("self loops")
+def count_loops(indptr: IntArray, indices: IntArray) -> int:
+    """Count the entries on the diagonal."""
+    loops = 0
+    for u in range(len(indptr) - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            loops += indices[e] == u
+    return loops
 
 
 @kernel("breadth-first order")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from os import PathLike
 from typing import TypeAlias, cast
 
@@ -16,7 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import kernels
 from graphquilt.graph.checks import check_csr, check_labels, check_weights, group, index_type
 
-__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric"]
+__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric", "to_csr"]
 
 SparseMatrix: TypeAlias = sp.sparray | sp.spmatrix
 Features: TypeAlias = AnyArray | sp.csr_array
@@ -26,7 +27,8 @@ _Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
 _PIECE = 1 << 22  # weights that are checked at once
 
 
-def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
+def to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
+    """Return a sparse matrix of any format as a CSR array."""
     return sp.csr_array(cast(sp.csr_array, matrix), copy=copy)  # it takes every format, which its types do not say
 
 
@@ -73,7 +75,7 @@ class Graph:
     --------
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> path.n_nodes, path.n_edges, path.degrees.tolist()
-    (3, 4, [1, 2, 1])
+    (3, 2, [1, 2, 1])
     """
 
     indptr: IntArray
@@ -99,7 +101,7 @@ class Graph:
                 f"a Graph is made from a SciPy sparse matrix, not from {type(adjacency).__name__}. "
                 "Wrap a dense array in scipy.sparse.csr_array, or use Graph.from_arrays for CSR arrays."
             )
-        A = _to_csr(adjacency, copy=True)
+        A = to_csr(adjacency, copy=True)
         if A.shape[0] != A.shape[1]:
             raise InputError(f"an adjacency matrix is square; this one is {A.shape[0]} × {A.shape[1]}.")
         A.sum_duplicates()
@@ -149,7 +151,7 @@ class Graph:
             check_csr(indptr, indices)
             _check_all_weights(weights)
         if isinstance(features, sp.sparray | sp.spmatrix):
-            features = features if isinstance(features, sp.csr_array) else _to_csr(features)
+            features = features if isinstance(features, sp.csr_array) else to_csr(features)
         elif features is not None:
             features = np.asanyarray(features)
         if features is not None and (features.ndim != 2 or features.shape[0] != n):
@@ -172,9 +174,16 @@ class Graph:
         return len(self.indptr) - 1
 
     @property
-    def n_edges(self) -> int:
-        """Number of stored entries: an undirected edge counts twice."""
+    def n_entries(self) -> int:
+        """Number of stored entries, the length of ``indices``: an undirected edge has two, a self loop one."""
         return len(self.indices)
+
+    @cached_property
+    def n_edges(self) -> int:
+        """Number of edges: an undirected edge counts once. To find self loops, the columns are read once."""
+        if self.directed:
+            return self.n_entries
+        return (self.n_entries + kernels.count_loops(self.indptr, self.indices)) // 2
 
     @property
     def degrees(self) -> Int64Array:
@@ -191,7 +200,7 @@ class Graph:
     def adjacency(self) -> sp.csr_array:
         """The adjacency as a SciPy CSR array (n, n); made anew at each call."""
         indptr, indices, weights = self.csr
-        data = np.ones(self.n_edges) if self.weights is None else weights
+        data = np.ones(self.n_entries) if self.weights is None else weights
         return sp.csr_array((data, indices, indptr), shape=(self.n_nodes, self.n_nodes))
 
     def subgraph(self, nodes: npt.ArrayLike) -> Graph:
@@ -205,7 +214,7 @@ class Graph:
         >>> ring = Graph(sp.csr_array(np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)))
         >>> part = ring.subgraph([0, 1, 4])
         >>> part.n_edges, part.node_ids.tolist()
-        (4, [0, 1, 4])
+        (2, [0, 1, 4])
         """
         return self.split(nodes, np.empty(0, dtype=np.int32))[0]
 
@@ -220,7 +229,7 @@ class Graph:
         >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
         >>> part, (indptr, clusters, _) = path.split([1, 2], np.array([5, 0, 0, 7]))
         >>> part.n_edges, indptr.tolist(), clusters.tolist()
-        (2, [0, 1, 2], [5, 7])
+        (1, [0, 1, 2], [5, 7])
         """
         rows = self._rows(nodes)
         most = int((self.indptr[rows + 1] - self.indptr[rows]).sum())
@@ -397,7 +406,7 @@ class Graph:
         >>> folder = tempfile.mkdtemp()
         >>> Graph(sp.csr_array([[0, 1], [1, 0]])).save(folder)
         >>> Graph.open(folder).n_edges
-        2
+        1
         """
         from graphquilt.graph.files import open_graph
 
@@ -406,4 +415,4 @@ class Graph:
     def __repr__(self) -> str:
         width = None if self.features is None else self.features.shape[1]
         kind = "directed" if self.directed else "undirected"
-        return f"Graph({self.n_nodes} nodes, {self.n_edges} entries, {kind}, features={width})"
+        return f"Graph({self.n_nodes} nodes, {self.n_entries} entries, {kind}, features={width})"

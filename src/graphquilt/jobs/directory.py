@@ -21,7 +21,15 @@ import numpy as np
 
 import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.files import (
+    check_inside,
+    map_arrays,
+    sync_folder,
+    temporary_sibling,
+    translate_disk_errors,
+    write_arrays,
+    write_text,
+)
 from graphquilt.files.checksums import (
     file_checksum,
     is_array_entry,
@@ -168,7 +176,7 @@ class DirectoryStore:
         """Keep a record whose one array, a memory map, is in the file ``part`` of this folder, which is renamed."""
         for array in record.arrays.values():
             if isinstance(array, np.memmap):
-                with explained(self.path):
+                with translate_disk_errors(self.path):
                     array.flush()
         self._keep(key, record, part)
 
@@ -181,7 +189,7 @@ class DirectoryStore:
         self.start()
         check_inside(marker_path.parent, self.path)
         content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
-        with explained(self.path):
+        with translate_disk_errors(self.path):
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             self._verified.pop(key, None)
             if part is not None:
@@ -195,13 +203,13 @@ class DirectoryStore:
         """Make the folder a job, if it is not one yet."""
         path = self.path / JOB
         if not path.exists():
-            with explained(self.path):
+            with translate_disk_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
                 write_text(path, sealed_text(_HEAD))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
         """Put the arrays in their place and complete ``content``."""
-        with beside(self._data_path(key, record)) as part:
+        with temporary_sibling(self._data_path(key, record)) as part:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()

@@ -16,7 +16,7 @@ from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
 from graphquilt.graph import read_edges
-from graphquilt.graph.reading.given import GraphLike
+from graphquilt.graph.reading.edges import GraphLike
 from graphquilt.jobs.choosing import choose_signal
 from graphquilt.jobs.cutting import Cutting
 from graphquilt.jobs.job import Job
@@ -131,7 +131,7 @@ def embed(
         cutting=cutting or Cutting(n_patches),
         recipe=recipe,
         seed=seed,
-        source=Source(path=os.fspath(graph)) if in_file else Source(),
+        source=Source(path=os.fspath(graph)) if isinstance(graph, str | os.PathLike) else Source(),
     )
     if dim is not None and settings.dim != dim:
         name = embedder_name(models[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
-from graphquilt.files import check_inside, explained
+from graphquilt.files import check_inside, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.graph.files import attach, unverified
 from graphquilt.graph.files import open_graph as open_folder
@@ -31,7 +31,7 @@ def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
     """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
     store.start()  # first: a folder with a graph and nothing else in it is not known as a job
     folder = "graph"
-    with explained(store.path):
+    with translate_disk_errors(store.path):
         if graph.folder is not None and Path(graph.folder) != store.path / "graph":
             folder = graph.folder
         else:

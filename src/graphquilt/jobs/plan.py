@@ -129,7 +129,7 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
     )
     measured = Sizes(
         n_nodes=patch_graph.n_nodes,
-        n_edges=0 if job.graph is None else job.graph.n_edges // 2,
+        n_edges=0 if job.graph is None else job.graph.n_entries // 2,
         n_patches=patch_graph.n_patches,
         dim=embedder.dim,
         n_rows=float(sizes.sum()),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphquilt.errors import MissingExtraError
-from graphquilt.files import beside, explained
+from graphquilt.files import temporary_sibling, translate_disk_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ def new_figure(width: float, height: float, *, purpose: str) -> Figure:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure as PNG, SVG or PDF, by the ending of ``path``; the file is complete once it has its name."""
     target = Path(path)
-    with explained(target.parent), beside(target) as part:
+    with translate_disk_errors(target.parent), temporary_sibling(target) as part:
         figure.savefig(part, dpi=150, format=target.suffix[1:] or "png")
         os.replace(part, target)
     return target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.errors import InputError
-from graphquilt.files import explained, write_text
+from graphquilt.files import translate_disk_errors, write_text
 from graphquilt.jobs import Job
 from graphquilt.progress import ProgressCallback
 from graphquilt.report.colouring import Colouring
@@ -68,7 +68,7 @@ def write_map(
     neighbours = drawn.nearest(np.asarray(job.embedding[drawn.rows]), progress)
     name = Path(job.name).name
     data = {"title": f"Map of {name}", "lead": "", "map": drawn.for_page(neighbours)}
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         write_text(path, render_page("map_page", title=f"Map of {name}", data=data, parts=["scatter.js"]))
     return drawn
 

@@ -15,7 +15,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.evaluate.pairs import count_pairs
-from graphquilt.files import explained, write_text
+from graphquilt.files import translate_disk_errors, write_text
 from graphquilt.jobs import Job, JobStatus, job_status
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.records import patch_key
@@ -63,7 +63,7 @@ def write_job_report(
     """
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)
-    with explained(target.parent):
+    with translate_disk_errors(target.parent):
         write_text(target, page)
     return target
 

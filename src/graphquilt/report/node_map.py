@@ -11,11 +11,11 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
-from graphquilt.report.labels import read_labels
 from graphquilt.report.projection import Plane, blocks, nearest, principal_plane, sample_rows, umap_points
 
 __all__ = ["MapOptions", "NodeMap", "node_map"]

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_disk, check_inside, explained, write_text
+from graphquilt.files import check_disk, check_inside, translate_disk_errors, write_text
 from graphquilt.graph.checked import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
@@ -90,7 +90,7 @@ def build_csr(
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=min(memory // 256, 1 << 26))
     target = Path(folder)
-    with explained(target):
+    with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         check_inside(work, target)
