@@ -667,10 +667,9 @@ def _make_planetoid(folder):
 
 def _read_dataset(name):
     def read(folder, path):
-        from graphquilt.datasets import load_dataset
+        from studies.raw_datasets import load_raw_dataset
 
-        graph = load_dataset(name, data=folder)
-        _check_graph(graph)
+        _check_graph(load_raw_dataset(name, data=folder))
 
     return read
 
@@ -694,7 +693,9 @@ def _make_npz_dataset(folder):
 
 
 def _read_npz_dataset(folder, path):
-    _read_dataset(path.stem)(folder, path)
+    from graphquilt.datasets import load_dataset
+
+    _check_graph(load_dataset(path.stem, data=folder))
 
 
 def _make_pyg(folder):

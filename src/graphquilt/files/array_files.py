@@ -149,15 +149,13 @@ def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     return array
 
 
-def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+def load_arrays(
+    path: Path, *, skip_objects: bool = False, unpickle: Callable[[bytes], Any] | None = None
+) -> dict[str, Any]:
     """Read all arrays of a .npz file into memory.
 
-    Parameters
-    ----------
-    path : Path
-    unpickle : callable, optional
-        Gets the bytes of each member that holds Python objects, and returns what takes their place. By default such
-        members are an error.
+    Members that hold Python objects are an error, unless they are skipped or ``unpickle`` makes something of their
+    bytes.
 
     Examples
     --------
@@ -171,7 +169,9 @@ def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -
         foreign = [name for name in archive.names if not name.endswith(".npy")]
         if foreign:
             raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
-        return {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
+        read = (lambda _: None) if skip_objects else unpickle
+        arrays = {name.removesuffix(".npy"): _load_member(archive, name, read) for name in archive.names}
+        return {name: array for name, array in arrays.items() if array is not None or not skip_objects}
 
 
 class _Header(NamedTuple):
