@@ -21,8 +21,8 @@ from graphquilt.datasets.loading import class_numbers, feature_matrix, npz_graph
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes, save_arrays
 from graphquilt.graph import Graph
+from graphquilt.graph.checks import check_size
 from graphquilt.graph.reading.pickles import Placeholder, load_npz, load_pickle, load_torch
-from graphquilt.graph.sparse import check_size
 from graphquilt.progress import ProgressCallback, report
 
 __all__ = ["convert_dataset", "load_raw_dataset"]

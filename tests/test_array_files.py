@@ -13,8 +13,8 @@ from damage import damaged_copies
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array, map_arrays, open_archive, save_arrays
 from graphquilt.graph import read_edges
+from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.reading.node_tables import open_features
-from graphquilt.graph.sparse import saved_sparse
 from graphquilt.jobs.source import read_array
 
 READERS = (map_array, lambda path: map_arrays(path, ("a",)), load_arrays)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files import stamps
 from graphquilt.files.checksums import sealed_text
-from graphquilt.files.locks import folder_lock
-from graphquilt.graph import checked
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Record, stored_patch_graph
 from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.records import patch_graph_fingerprint
@@ -242,7 +242,7 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.files.locks import folder_lock\n"
+        "import sys, time\nfrom graphquilt.files.writing import folder_lock\n"
         "with folder_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:
@@ -279,7 +279,7 @@ def test_an_error_inside_the_lock_is_not_dressed_up(tmp_path):
 
 
 def test_a_large_patch_graph_is_checked_once_and_not_by_every_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(checked, "_LARGE", 1)
+    monkeypatch.setattr(stamps, "LARGE", 1)
     quilt = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
     keep_patch_graph(DirectoryStore(tmp_path / "job"), quilt, None)
     path = tmp_path / "job" / "patch_graph.npz"
@@ -299,7 +299,7 @@ def test_a_large_patch_graph_is_checked_once_and_not_by_every_process(tmp_path, 
 
 
 def test_what_was_checked_is_read_again_where_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(checked, "_LARGE", 1)
+    monkeypatch.setattr(stamps, "LARGE", 1)
     store = DirectoryStore(tmp_path / "job")
     store["x"] = Record({"x": np.arange(9)}, {})
     time.sleep(0.15)

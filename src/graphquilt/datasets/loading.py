@@ -15,7 +15,7 @@ from graphquilt.datasets.catalogue import RECORDS, dataset_files
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
-from graphquilt.graph.sparse import check_size, csr_of
+from graphquilt.graph.checks import check_size, csr_of
 
 __all__ = [
     "block_graph",

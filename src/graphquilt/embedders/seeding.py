@@ -16,7 +16,7 @@ from graphquilt.embedders.features import Features
 from graphquilt.embedders.shared_start import Arrays
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.graph.sparse import csr_of
+from graphquilt.graph.checks import csr_of
 
 __all__ = [
     "add_samples",

@@ -1,12 +1,14 @@
 """Write files atomically, explain errors of the disk, read and write arrays, checksums and locks."""
 
-from graphquilt.files.archives import Archive, open_archive, read_bytes
 from graphquilt.files.array_files import (
+    Archive,
     array_file,
     check_values,
     load_arrays,
     map_array,
     map_arrays,
+    open_archive,
+    read_bytes,
     save_arrays,
     temporary_array,
     write_arrays,
@@ -20,10 +22,10 @@ from graphquilt.files.checksums import (
     sealed_content,
     sealed_text,
 )
-from graphquilt.files.locks import folder_lock
 from graphquilt.files.writing import (
     check_disk,
     check_inside,
+    folder_lock,
     sync_folder,
     temporary_sibling,
     translate_disk_errors,

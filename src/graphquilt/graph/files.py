@@ -41,12 +41,19 @@ from graphquilt.files.checksums import (
     is_size,
     read_sealed,
     sealed_text,
+)
+from graphquilt.files.stamps import (
+    check_reference,
+    is_reference,
+    large_file,
+    open_reference,
+    reference,
+    remember,
+    remember_checked,
+    remembered,
     stamp,
 )
-from graphquilt.graph.checked import remember, remember_checked, remembered
-from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
-from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference
-from graphquilt.graph.sparse import sparse_of
+from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type, sparse_of
 from graphquilt.graph.structure import Features, Graph
 
 __all__ = [

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.files import check_disk, translate_disk_errors
-from graphquilt.graph.checked import remember
+from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_blocks, write_description
 from graphquilt.graph.structure import Graph

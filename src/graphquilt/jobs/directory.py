@@ -38,10 +38,9 @@ from graphquilt.files.checksums import (
     read_sealed,
     seal,
     sealed_text,
-    stamp,
 )
-from graphquilt.files.locks import folder_lock
-from graphquilt.graph.checked import remember_checked, remembered
+from graphquilt.files.stamps import remember_checked, remembered, stamp
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record
 
 __all__ = ["JOB", "DirectoryStore"]
@@ -100,7 +99,7 @@ class DirectoryStore:
         return hash(self.path)
 
     def lock(self, *, share: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.files.locks.folder_lock`."""
+        """Lock the job, or a share of it, for this thread; see :func:`graphquilt.files.writing.folder_lock`."""
         return folder_lock(self.path, share=share, wait=wait)
 
     def __repr__(self) -> str:

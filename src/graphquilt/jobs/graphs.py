@@ -11,10 +11,10 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files import check_inside, translate_disk_errors
+from graphquilt.files.stamps import large_file
 from graphquilt.graph import Graph
 from graphquilt.graph.files import attach, unverified
 from graphquilt.graph.files import open_graph as open_folder
-from graphquilt.graph.references import large_file
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.source import Source

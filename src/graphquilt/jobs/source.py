@@ -12,9 +12,9 @@ from pathlib import Path
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_array
-from graphquilt.files.checksums import file_checksum, is_checksum, is_settled, stamp
+from graphquilt.files.checksums import file_checksum, is_checksum
+from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import Graph, read_edges
-from graphquilt.graph.references import large_file, reference
 from graphquilt.jobs.directory import JOB
 from graphquilt.jobs.records import graph_fingerprint
 

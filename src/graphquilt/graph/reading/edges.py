@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays
+from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, assemble
 from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_numpy
@@ -41,7 +42,6 @@ from graphquilt.graph.reading.tables import (
     choose_edge_columns,
     warn_of_weights,
 )
-from graphquilt.graph.sparse import saved_sparse
 from graphquilt.graph.structure import Graph, SparseMatrix
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.files import load_arrays, map_array
+from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.reading.sources import ArrowFrame, frame_table, open_parquet
 from graphquilt.graph.reading.tables import TextTable, is_number
 from graphquilt.graph.reading.vectors import (
@@ -31,7 +32,6 @@ from graphquilt.graph.reading.vectors import (
     read_vectors,
     table_vectors,
 )
-from graphquilt.graph.sparse import saved_sparse
 from graphquilt.graph.structure import Features, Graph, SparseMatrix, to_csr
 
 if TYPE_CHECKING:

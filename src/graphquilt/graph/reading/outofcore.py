@@ -28,7 +28,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_disk, check_inside, translate_disk_errors, write_text
-from graphquilt.graph.checked import remember
+from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
 from graphquilt.graph.reading import kernels
