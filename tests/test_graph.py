@@ -172,11 +172,11 @@ def test_another_version_is_refused(tmp_path):
 
 def test_bad_input():
     A = sp.csr_array(np.array([[0, 1.0], [1, 0]]))
-    with pytest.raises(InputError, match=r"2 nodes and the features are of shape \(3, 1\)"):
+    with pytest.raises(InputError, match=r"features must have 2 rows, one per node, not the shape \(3, 1\)"):
         Graph(A, np.zeros((3, 1)))
     with pytest.raises(InputError, match=r"shape \(2,\); give one row per node"):
         Graph(A, [1.0, 2.0])
-    with pytest.raises(InputError, match="2 nodes and there are 1 labels"):
+    with pytest.raises(InputError, match=r"labels must have shape \(2,\), one per node, not \(1,\)"):
         Graph(A, labels=[0])
     with pytest.raises(InputError, match="2 × 3"):
         Graph(sp.csr_array(np.ones((2, 3))))

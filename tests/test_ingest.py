@@ -136,9 +136,9 @@ def test_features_say_how_many_nodes_there_are(tmp_path):
     assert read_edges(path, features=np.zeros((4, 2))).n_nodes == 4
     with pytest.raises(InputError, match="names node 2, but with n_nodes=2"):
         read_edges(path, features=np.zeros((2, 2)))
-    with pytest.raises(InputError, match="5 nodes and there are 4 labels"):
+    with pytest.raises(InputError, match=r"labels must have shape \(5,\), one per node, not \(4,\)"):
         read_edges(path, n_nodes=5, labels=[0, 1, 0, 1])
-    with pytest.raises(InputError, match=r"3 nodes and the features are of shape \(2, 2\)"):
+    with pytest.raises(InputError, match=r"features must have 3 rows, one per node, not the shape \(2, 2\)"):
         read_edges(write(tmp_path, "a,b\nb,c\n"), features=np.zeros((2, 2)))
 
 

@@ -60,6 +60,18 @@ def test_known_headers_are_read(header, tmp_path):
     assert gq.read_edges(tmp_path / "e.csv").node_ids.tolist() == cells
 
 
+def test_three_columns_of_text_are_a_question_or_a_warning(tmp_path, caplog):
+    triples = ["ann,knows,bob", "bob,knows,cem", "cem,likes,ann"]
+    (tmp_path / "e.csv").write_text("\n".join(["who,verb,whom", *triples]))
+    with pytest.raises(FormatError, match=r"has 3 columns.*'who' \(ann, bob\), 'verb' \(knows, knows\), 'whom'"):
+        gq.read_edges(tmp_path / "e.csv")
+    (tmp_path / "e.csv").write_text("\n".join(triples))
+    assert gq.read_edges(tmp_path / "e.csv", columns=(0, 2)).node_ids.tolist() == ["ann", "bob", "cem"]
+    assert not caplog.records
+    gq.read_edges(tmp_path / "e.csv")
+    assert "has 3 columns without names; the first two were taken as the ends" in caplog.text
+
+
 @pytest.mark.parametrize("first", ["n/a,7", "0x10,1", "1_000,2", "-,7", "alice,1", "１,２"])
 def test_a_first_row_that_is_no_header_is_never_dropped(first, tmp_path):
     for k in range(4):

@@ -91,8 +91,8 @@ def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
 def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[Callable[[int, AnyArray], None]]:
     """Write an array that does not fit into memory to a ``.npy`` file, which appears once the block is left.
 
-    Call what is lent with the place of the first value, counted in C order over the whole array, and the values that
-    follow from there. Places that are never written hold zeros.
+    Call the function in it with the place of the first value, counted in C order, and the values that follow. Places
+    that are never written hold zeros.
 
     Examples
     --------
@@ -144,13 +144,7 @@ def map_array(path: Path) -> AnyArray:
 
 
 def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-    """Return an array of zeros that lies in a temporary file; the file has no name and goes away with the array.
-
-    Examples
-    --------
-    >>> float(temporary_array((2, 3), np.float32).sum())
-    0.0
-    """
+    """Return an array of zeros in a temporary file without a name, which goes away with the array."""
     with tempfile.TemporaryFile() as file:
         array: AnyArray = np.memmap(file, dtype=dtype, mode="w+", shape=shape)
     return array
@@ -300,19 +294,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 class Archive:
-    """The members of a zip file, each read only after its sizes are found possible.
-
-    Parameters
-    ----------
-    file : binary file
-    size : int
-        How many bytes the file has.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The names of the members.
-    """
+    """The members of a zip file of ``size`` bytes, each read only after its sizes are found possible."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file = file

@@ -43,7 +43,7 @@ def save_largest_component(
     """
     target = Path(folder)
     if graph.n_nodes == 0:
-        raise InputError("the graph has no nodes, so that it has no largest component.")
+        raise InputError("the graph has no nodes, and no largest component.")
     report(progress, "components", 0, 1)
     ranks = graph.largest_component_ranks()
     report(progress, "components", 1, 1)

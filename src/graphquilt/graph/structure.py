@@ -123,10 +123,9 @@ class Graph:
         node_ids: npt.ArrayLike | None = None,
         directed: bool = False,
     ) -> Graph:
-        """Take CSR arrays as they are, memory maps included, without copying.
+        """Take CSR arrays without copying, memory maps included.
 
-        The rows must be sorted and unique, which is checked in pieces, so that a memory map is read once; and, unless
-        ``directed``, symmetric, which is not checked.
+        Rows must be sorted and unique, which is checked, and unless ``directed`` symmetric, which is not.
         """
         return cls.__new__(cls)._set((indptr, indices, weights), features, labels, node_ids, directed=directed)
 
@@ -155,14 +154,11 @@ class Graph:
         elif features is not None:
             features = np.asanyarray(features)
         if features is not None and (features.ndim != 2 or features.shape[0] != n):
-            raise InputError(
-                f"the graph has {n} nodes and the features are of shape {features.shape}; give one row per node."
-            )
+            raise InputError(f"features must have {n} rows, one per node, not the shape {features.shape}.")
         arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]
         for name, values in zip(("labels", "node_ids"), arrays, strict=True):
             if values is not None and values.shape != (n,):
-                problem = f"there are {len(values)}" if values.ndim == 1 else f"of shape {values.shape} are the"
-                raise InputError(f"the graph has {n} nodes and {problem} {name}; give one per node.")
+                raise InputError(f"{name} must have shape ({n},), one per node, not {values.shape}.")
         contents = (*csr, features, *arrays, directed, checksums or {}, folder)
         for field, value in zip(fields(Graph), contents, strict=True):
             object.__setattr__(self, field.name, value)
@@ -206,8 +202,7 @@ class Graph:
     def subgraph(self, nodes: npt.ArrayLike) -> Graph:
         """Return the subgraph induced by ``nodes``, in their order, with their features, labels and ids.
 
-        ``nodes`` are unique ids (k,), or a mask of n booleans; ``node_ids`` of the result names them. The work is
-        proportional to their degrees, whatever the size of the graph, and also done on memory maps.
+        ``nodes`` are unique node numbers (k,), or a mask of n booleans. The work is proportional to their degrees.
 
         Examples
         --------
@@ -221,8 +216,8 @@ class Graph:
     def split(self, nodes: npt.ArrayLike, cluster: IntArray) -> tuple[Graph, tuple[Int64Array, IntArray, FloatArray]]:
         """Return the subgraph induced by ``nodes``, and the edges that leave it, by the clusters that they lead to.
 
-        ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are in CSR form: where each node's
-        begin and end, the clusters, and the weights, which are empty where the graph has none.
+        ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are CSR arrays: row ends, clusters,
+        and weights, which are empty if the graph has none.
 
         Examples
         --------
@@ -295,20 +290,14 @@ class Graph:
         (2, [1, 2])
         """
         if self.n_nodes == 0:
-            raise InputError("the graph has no nodes, so that it has no largest component.")
+            raise InputError("the graph has no nodes, and no largest component.")
         nodes = np.flatnonzero(self.largest_component_ranks() >= 0)
         return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
 
     def largest_component_ranks(self) -> IntArray:
         """Return the place of each node in the largest component, (n,), and -1 for nodes outside it.
 
-        The only memory that is used is that of the result, 4 bytes per node below 2^31 nodes, and of the sizes of the
-        components; the edges are read once, in order.
-
-        Examples
-        --------
-        >>> Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component_ranks().tolist()
-        [-1, 0, 1]
+        The edges are read once, in order; memory is 4 bytes per node below 2^31 nodes.
         """
         ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
         sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
@@ -334,10 +323,7 @@ class Graph:
         return Graph.from_arrays(indptr, indices, weights, directed=self.directed)
 
     def undirected(self) -> Graph:
-        """Return the graph with every edge in both directions; of two weights the larger one is used.
-
-        A graph that is undirected already is returned as it is. The work is done in memory; for graphs that do not
-        fit there, see :func:`graphquilt.graph.build_csr`.
+        """Return the graph with every edge in both directions, in memory; of two weights the larger one is used.
 
         Examples
         --------
@@ -356,13 +342,7 @@ class Graph:
         return self._with(self.features, self.labels, node_ids, changed=("node_ids",))
 
     def with_attributes(self, *, features: Rows = None, labels: npt.ArrayLike | None = None) -> Graph:
-        """Return the same graph with these features and labels, where they are given.
-
-        Examples
-        --------
-        >>> Graph(sp.csr_array([[0, 1], [1, 0]])).with_attributes(labels=[4, 5]).labels.tolist()
-        [4, 5]
-        """
+        """Return the same graph with these features and labels, if given."""
         changed = [name for name, values in (("features", features), ("labels", labels)) if values is not None]
         return self._with(
             self.features if features is None else features,
@@ -380,10 +360,7 @@ class Graph:
         return Graph.__new__(Graph)._set(csr, *attributes, directed=self.directed, checksums=left, folder=folder)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.
-
-        See :meth:`open`. Sparse features are written as the three arrays of their CSR form.
-        """
+        """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last."""
         from graphquilt.graph.files import save
 
         save(self, folder)
@@ -392,8 +369,7 @@ class Graph:
     def open(cls, folder: str | PathLike[str]) -> Graph:
         """Open a graph written by :meth:`save`, memory-mapped.
 
-        The whole folder is read and compared with its checksums. A large one, from 64 MB on, is read the first time
-        and whenever a file has changed; else nothing is read before it is used.
+        The folder is read and compared with its checksums; from 64 MB on only the first time and when a file changes.
 
         Raises
         ------

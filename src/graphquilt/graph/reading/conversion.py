@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,10 +11,33 @@ from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph.reading.assembly import Columns, assemble
 from graphquilt.graph.structure import Graph
 
-__all__ = ["from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
+__all__ = ["NetworkXGraph", "PyGData", "from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
 
 
-def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
+class NetworkXGraph(Protocol):
+    """What a graph of NetworkX has."""
+
+    @property
+    def nodes(self) -> Any:
+        """The view of the nodes."""
+
+    @property
+    def edges(self) -> Any:
+        """The view of the edges."""
+
+    def is_directed(self) -> bool:
+        """Return whether edges have a direction."""
+        ...
+
+
+class PyGData(Protocol):
+    """What a ``Data`` of PyG has."""
+
+    edge_index: Any
+    num_nodes: int
+
+
+def from_networkx(network: NetworkXGraph, *, weight: str | None = None) -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
 
     Parameters
@@ -77,7 +100,7 @@ def to_networkx(graph: Graph) -> Any:
     return network
 
 
-def from_pyg(data: Any, *, directed: bool = False) -> Graph:
+def from_pyg(data: PyGData, *, directed: bool = False) -> Graph:
     """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` where it has them.
 
     Examples

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from graphquilt.files import load_arrays
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, assemble
-from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_numpy
+from graphquilt.graph.reading.conversion import NetworkXGraph, PyGData, from_networkx, from_pyg, to_numpy
 from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
 from graphquilt.graph.reading.sources import (
     ArrowFrame,
@@ -50,23 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["GraphLike", "read_edges"]
 
 logger = logging.getLogger(__name__)
-
-
-class NetworkXGraph(Protocol):
-    """What a graph of NetworkX has."""
-
-    @property
-    def nodes(self) -> Any: ...
-    @property
-    def edges(self) -> Any: ...
-    def is_directed(self) -> bool: ...
-
-
-class PyGData(Protocol):
-    """What a ``Data`` of PyG has."""
-
-    edge_index: Any
-    num_nodes: int
 
 
 GraphLike: TypeAlias = Graph | PyGData | NetworkXGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]

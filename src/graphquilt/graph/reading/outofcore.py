@@ -31,8 +31,7 @@ from graphquilt.files import check_disk, check_inside, translate_disk_errors, wr
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
-from graphquilt.graph.reading import kernels
-from graphquilt.graph.reading.assembly import log_removed
+from graphquilt.graph.reading.assembly import distribute, histogram, log_removed, sort_rows
 from graphquilt.graph.reading.sources import EdgeSource, edge_source
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
@@ -173,7 +172,7 @@ def _plan(
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
     loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
-        more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
+        more, bad = histogram(u, v, n, shift, not directed, counts)
         if bad >= 0:
             raise InputError(
                 f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
@@ -287,7 +286,7 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
         if (w is not None) != plan.weighted:
             raise _damaged(work, "edges have weights or not, unlike before")
         values = np.empty(0) if w is None else w
-        rows, columns, values, starts = kernels.distribute(
+        rows, columns, values, starts = distribute(
             u, v, values, not plan.directed, plan.shift, bucket, first, columns_like
         )
         parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
@@ -343,7 +342,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         n_rows = plan.first[b + 1] - plan.first[b]
         _check_bucket(work, b, parts, state, (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
-        ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
+        ends, indices, weights = sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts
         written = state["written"]
         results: list[tuple[str, int, AnyArray]] = [

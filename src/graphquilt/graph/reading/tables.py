@@ -1,7 +1,8 @@
 """The one reader of tables in text files: it finds the delimiter, the header and the columns.
 
 Cells are trimmed of blanks unless they are quoted. A first row is a header if it names the columns with known words, or
-if all its cells are words and one of them stands above numbers.
+if all its cells are words and one of them stands above numbers; of more than two columns, also if none of its words
+comes again in its column where others do.
 """
 
 from __future__ import annotations
@@ -147,7 +148,10 @@ class TextTable:
         return all(place < len(row) and is_number(row[place]) for row in self.rows[header:])
 
     def has_header(self, *known: Collection[str]) -> bool:
-        """Return whether the first row names the columns: it has a word of each of ``known``, or words above numbers.
+        """Return whether the first row names the columns.
+
+        It does if it has a word of each of ``known``; or if it has only words, and one stands above numbers, or, in a
+        table of more than two columns, none comes again where other cells do.
 
         >>> TextTable(Path("edges"), ",", (), [["alice", "1"], ["2", "3"]], [1, 2]).has_header()
         False
@@ -157,8 +161,11 @@ class TextTable:
             return True
         if not below or not all(cell == "" or _WORD.match(cell) for cell in first) or any(map(is_number, first)):
             return False
-        counts = [sum(c < len(row) and is_number(row[c]) for row in below) for c in range(len(first))]
-        return any(first) and 2 * max(counts) > len(below)
+        columns = [[row[c] for row in self.rows[1:] if c < len(row)] for c in range(len(first))]
+        if any(first) and any(2 * sum(map(is_number, column[:19])) > len(below) for column in columns):
+            return True
+        alone = not any(cell in column for cell, column in zip(first, columns, strict=True))
+        return len(first) > 2 and alone and any(len(set(column)) < len(column) for column in columns)
 
     def line(self, row: int, *, header: bool) -> str:
         """Return where a row stands, for messages."""
@@ -324,6 +331,13 @@ def choose_edge_columns(
             ",".join(_flag(names, k) for k in (*ends, third)),
             (*ends, third),
         )
+    elif third is not None and names is None:
+        logger.warning(
+            "%s has %d columns without names; the first two were taken as the ends of edges. For others: --columns 0,2 "
+            "(in Python columns=(0, 2)).",
+            where,
+            width,
+        )
     return ends
 
 
@@ -352,7 +366,8 @@ def _ask_for_columns(
     return FormatError(
         f"{where} has {len(names)} columns, and their names do not tell which two are the ends of an edge: "
         f"{', '.join(shown)}{more}. Name them, and a third for the weights if there are any, for example --columns "
-        f"'{','.join(_flag(names, k) for k in guess)}' (in Python columns={tuple(names[k] for k in guess)})."
+        f"'{','.join(_flag(names, k) for k in guess)}' (in Python columns={tuple(names[k] for k in guess)}). If these "
+        "are not names but an edge in a text file: header=False, or graphquilt ingest --no-header."
     )
 
 
