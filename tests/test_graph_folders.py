@@ -136,7 +136,7 @@ def test_a_folder_without_a_graph_is_called_what_it_is(tmp_path):
     DirectoryStore(tmp_path / "job")["x"] = Record({})
     with pytest.raises(InputError, match=r'is a job\. Open it with gq\.Job\.open\(".*job"\)'):
         gq.embed(tmp_path / "job")
-    with pytest.raises(FormatError, match=r"graph\.json is missing. It is written last"):
+    with pytest.raises(FormatError, match=r"graph\.json, which is written last, is missing"):
         Graph.open(tmp_path)
 
 
@@ -337,7 +337,7 @@ def test_a_forged_reference_is_refused(referring, change):
     for name, values in change.items():
         content["arrays"][name] |= values
     (folder / "graph.json").write_text(sealed_text(content))
-    with pytest.raises(FormatError, match=r"only features can|is not a graph's description|its name is no text"):
+    with pytest.raises(FormatError, match=r"only features can|is not a graph's description|its name is not text"):
         Graph.open(folder)
 
 

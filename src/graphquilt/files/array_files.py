@@ -52,7 +52,7 @@ _LONGEST_HEADER = 1 << 16  # bytes; the header of a plain array has about a hund
 _MOST_DIMENSIONS = 32  # of an array in every version of NumPy
 _PIECE = 1 << 20  # bytes that are read from a zip member at a time
 _LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
-_SURROGATES = (0xD800, 0xDFFF)  # the code points that are no characters
+_SURROGATES = (0xD800, 0xDFFF)  # code points that are not characters
 _OBJECTS = "holds Python objects, which are never read. Save plain text or numbers: ids.astype(str), for example."
 _DTYPE = r"[<>|=]?(?:[?OSU]|[biufcSUO]\d{1,9}|[mM]8(?:\[\w{1,20}\])?)"
 _HEADER = re.compile(
@@ -169,7 +169,7 @@ def load_arrays(
     with open_archive(path) as archive:
         foreign = [name for name in archive.names if not name.endswith(".npy")]
         if foreign:
-            raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
+            raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are not .npy files")
         read = (lambda _: None) if skip_objects else unpickle
         arrays = {name.removesuffix(".npy"): _load_member(archive, name, read) for name in archive.names}
         return {name: array for name, array in arrays.items() if array is not None or not skip_objects}
@@ -265,7 +265,7 @@ def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] |
 
 
 def check_values(array: AnyArray) -> None:
-    """Raise for bytes that are no truth values and no text; Python and compiled code take for granted that they are."""
+    """Raise for bytes that are not truth values or text; Python and compiled code take for granted that they are."""
     if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise ValueError("it holds truth values other than 0 and 1")
     if array.dtype.kind == "U":
@@ -275,7 +275,7 @@ def check_values(array: AnyArray) -> None:
             part = codes[start : start + _PIECE]
             surrogate = (part >= _SURROGATES[0]) & (part <= _SURROGATES[1])
             if part.max() > _LAST_CHARACTER or surrogate.any():
-                raise ValueError("it holds text with numbers that are no characters")
+                raise ValueError("it holds text with numbers that are not characters")
 
 
 def read_bytes(path: Path) -> bytes:

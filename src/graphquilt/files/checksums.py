@@ -57,7 +57,7 @@ def array_checksum(
 ) -> str:
     """Return the checksum of the values of an array in C order; its type and shape are not part of it.
 
-    ``look`` is called with every piece, so that an array on a disk is read only once. With ``dtype``, the checksum is
+    ``look`` is called with every piece: an array on a disk is read only once. With ``dtype``, the checksum is
     that of the same values in this type.
 
     Examples

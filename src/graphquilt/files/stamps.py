@@ -161,7 +161,7 @@ def open_reference(folder: Path, entry: Mapping[str, Any], *, verify: bool = Fal
                 "Bring it back, or make the graph again."
             )
     except (OSError, UnicodeEncodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "its name is no text"
+        problem = error.strerror if isinstance(error, OSError) else "its name is not text"
         raise FormatError(
             f"the graph in {folder} has its features in {entry['path']!r}, which cannot be read ({problem}). "
             "Bring the file back, or make the graph again."

@@ -99,7 +99,7 @@ def check_disk(folder: Path, needed: int, work: str) -> None:
 
 
 def check_inside(path: Path, folder: Path) -> None:
-    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
+    """Raise if a link makes ``path`` lead out of ``folder``: nothing is written anywhere else."""
     place = os.path.realpath(path)
     if not Path(place).is_relative_to(os.path.realpath(folder)):
         raise JobError(
@@ -148,7 +148,7 @@ def translate_disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait: bool = False) -> Iterator[None]:
-    """Lock a folder for this thread, so that two runs do not work on it at once.
+    """Lock a folder for this thread: two runs must not work on it at once.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def folder_lock(path: str | os.PathLike[str], *, share: str | None = None, wait:
 
     Notes
     -----
-    The operating system keeps the lock (``flock``), so that it ends with its process, however that ends. The content of
+    The operating system keeps the lock (``flock``); it ends with its process, however that ends. The content of
     the file is only for people to read. A thread that has locked a folder may lock it again.
 
     Examples

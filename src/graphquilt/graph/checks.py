@@ -68,7 +68,7 @@ def check_rows(indptr: IntArray, n_entries: int) -> None:
 class ColumnCheck:
     """Raise unless columns are in range and, if ``ascending``, sorted and unique in each row.
 
-    It is called with one piece of the columns after the other, so that it needs little memory. ``indptr`` must have
+    It is called with one piece of the columns after the other and needs little memory. ``indptr`` must have
     passed :func:`check_rows`.
 
     Examples
@@ -126,7 +126,7 @@ def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
 def short_labels(labels: npt.ArrayLike, n_nodes: int) -> IntArray:
     """Check ``labels`` as :func:`check_labels` does, and return them in the shortest type that loops are compiled for.
 
-    Loops over all edges look up the label of every neighbour, so that these should take as little memory as possible.
+    Loops over all edges look up the label of every neighbour, and are faster if labels take little memory.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def group(labels: IntArray) -> tuple[IntArray, Int64Array]:
 
 
 def check_size(n_rows: int, n_entries: int, what: str = "rows") -> None:
-    """Raise for a number of rows that no entries stand behind, so that a few bytes cannot ask for any amount of memory.
+    """Raise if there are far more rows than entries: a few bytes must not ask for any amount of memory.
 
     Examples
     --------
@@ -208,7 +208,9 @@ def csr_of(data: object, indices: object, indptr: object, shape: object) -> sp.c
             f"most {len(columns)}; it has {len(ends)}, {_range(ends)}."
         )
     if len(values) != len(columns):
-        raise FormatError(f"a sparse matrix has {len(values)} values and {len(columns)} columns; they must be as many.")
+        raise FormatError(
+            f"a sparse matrix has {len(values)} values and {len(columns)} columns; their numbers must be equal."
+        )
     columns, values = columns[: ends[-1]], values[: ends[-1]]
     _check_range(columns, n_columns, "columns")
     return sp.csr_array((values, columns, ends), shape=(n_rows, n_columns))
@@ -233,13 +235,13 @@ def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
         if not isinstance(coords, tuple) or len(coords) != 2:
             raise FormatError("a sparse matrix must have two coordinates.")
         parts = {**parts, "row": coords[0], "col": coords[1]}
-    wanted = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}.get(form)
-    if wanted is None:
+    needed = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}.get(form)
+    if needed is None:
         raise FormatError(f"sparse matrices of the form '{form[:20]}' are not read; save it as CSR, with .tocsr().")
-    missing = [name for name in ("data", *wanted, "shape") if name not in parts]
+    missing = [name for name in ("data", *needed, "shape") if name not in parts]
     if missing:
         raise FormatError(f"a sparse matrix lacks {', '.join(missing)}.")
-    data, first, second, shape = (parts[name] for name in ("data", *wanted, "shape"))
+    data, first, second, shape = (parts[name] for name in ("data", *needed, "shape"))
     if form == "csr":
         return csr_of(data, first, second, shape)
     if form == "coo":

@@ -122,7 +122,7 @@ def attach(
         if not (replaced and name.startswith(replaced))
     }
     with translate_disk_errors(target):
-        # What is replaced is not part of the graph while it is written, so that a killed writer leaves a whole graph.
+        # What is replaced is not part of the graph while it is written: a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
         arrays = {} if elsewhere or features is None else _feature_arrays(rows["features"])
         _write(graph, target, ({} if labels is None else {"labels": labels}) | arrays, left | elsewhere)
@@ -309,7 +309,7 @@ def _description(source: Path) -> dict[str, Any]:
     path = source / DESCRIPTION
     if not path.is_file():
         if source.is_dir() and not any(source.iterdir()):
-            raise FormatError(f"{source} is empty. Give a file of edges, or a folder that graphquilt ingest wrote.")
+            raise FormatError(f"{source} is empty. Give an edge list, or a folder that graphquilt ingest wrote.")
         raise FormatError(f"{source} holds no graph: {DESCRIPTION}, which is written last, is missing. Run it again.")
     content, whole = read_sealed(path)
     form, version = content.get("format"), content.get("version")

@@ -167,7 +167,7 @@ def components(indptr: IntArray, indices: IntArray, parent: IntArray) -> int:
             while parent[b] != b:
                 parent[b] = parent[parent[b]]
                 b = np.int64(parent[b])
-            # The smaller root wins, so that a root is the smallest node of its component.
+            # The smaller root wins: a root is the smallest node of its component.
             if a < b:
                 parent[b] = a
             elif b < a:

@@ -53,7 +53,7 @@ class Graph:
     features : array or sparse matrix (n, f), optional
         One row per node; a memory map stays one, a sparse matrix becomes a CSR array.
     labels : array (n,), optional
-        The class of each node, -1 where there is none.
+        The class of each node, -1 for none.
     node_ids : array (n,), optional
         The name of each node outside graphquilt; None means 0..n-1.
 
@@ -69,7 +69,7 @@ class Graph:
     checksums : mapping of str to str
         SHA-256 of those arrays that come from a graph folder, by the names that they have there.
     folder : str or None
-        The graph folder that the graph was opened from, so that other processes can open it there.
+        The graph folder that the graph was opened from; other processes open it there.
 
     Examples
     --------
@@ -240,16 +240,16 @@ class Graph:
         csr = (self.indptr, self.indices, weights)
         kernels.induced(csr, rows, ascending, np.asarray(cluster), inside, outside)
 
-        def kept(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
+        def trimmed(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
             ends, columns, values = part
             return ends, columns[: ends[-1]].copy(), values[: ends[-1]].copy()
 
-        ends, columns, values = kept(inside)
+        ends, columns, values = trimmed(inside)
         features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
         node_ids = rows if self.node_ids is None else self.node_ids[rows]
         arrays = (ends, columns, None if self.weights is None else values)
         part = Graph.__new__(Graph)._set(arrays, features, labels, node_ids, directed=self.directed)
-        return part, kept(outside)
+        return part, trimmed(outside)
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)

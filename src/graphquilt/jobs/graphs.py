@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_graph(store: DirectoryStore, source: Source, graph: Graph) -> Source:
-    """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
+    """Keep the node ids, and the graph unless it has its graph folder; return the source that says where."""
     store.start()  # first: a folder with a graph and nothing else in it is not known as a job
     folder = "graph"
     with translate_disk_errors(store.path):
@@ -107,7 +107,7 @@ def _folder(store: Store, source: Source) -> Path | None:
 
 
 def node_ids(store: Store, n_nodes: int) -> AnyArray:
-    """Return the ids that :func:`keep_graph` has kept."""
+    """Return the ids that :func:`keep_graph` stored."""
     remedy = "Run the job again with its edges (graphquilt run EDGES --out JOB), or begin it again in another folder"
     try:
         record = store[_IDS]

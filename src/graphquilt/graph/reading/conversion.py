@@ -76,7 +76,7 @@ def _weight(u: object, v: object, value: Any) -> float:
 
 
 def to_networkx(graph: Graph) -> Any:
-    """Return a NetworkX graph with ``weight`` on its edges where there are weights; nodes bear their ids.
+    """Return a NetworkX graph with ``weight`` on its edges if the graph has weights; nodes bear their ids.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def to_networkx(graph: Graph) -> Any:
 
 
 def from_pyg(data: PyGData, *, directed: bool = False) -> Graph:
-    """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` where it has them.
+    """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` if it has them.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def to_numpy(values: Any) -> AnyArray:
 
 
 def to_pyg(graph: Graph) -> Any:
-    """Return a PyG ``Data`` with ``edge_index``, and ``edge_weight``, ``x`` and ``y`` where there are any.
+    """Return a PyG ``Data`` with ``edge_index``, and ``edge_weight``, ``x`` and ``y`` if the graph has them.
 
     Sparse features become dense.
     """

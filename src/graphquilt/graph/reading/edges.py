@@ -75,8 +75,7 @@ def read_edges(
 ) -> Graph:
     r"""Make a graph of edges, in whatever form you have them: in a file, or in memory.
 
-    Self loops and duplicates are removed, and the log says how many. Of an edge given more than once the largest weight
-    stays.
+    Self loops and duplicates are removed and counted in the log; of several weights of one edge the largest stays.
 
     Parameters
     ----------
@@ -150,7 +149,7 @@ def read_edges(
 
 
 def _refuse_for_memory(**options: object) -> None:
-    """Refuse options that say how a text file is read, where there is no file."""
+    """Refuse options of text files for edges in memory."""
     named = [name for name, value in options.items() if value is not None]
     if named:
         raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")

@@ -2,8 +2,8 @@
 
 Three passes, all sequential: count the entries of each block of rows; append each edge, in both directions, to the
 file of its bucket, a range of rows that fits in memory; sort each bucket and append it to the CSR. ``progress.json``
-in the working folder says after each step how far the build has come, so that an interrupted build goes on where it
-stopped, and ``graph.json`` is written last, so that nothing unfinished is taken for a graph.
+in the working folder says after each step how far the build has come: an interrupted build resumes there. ``graph.json``
+is written last, and nothing unfinished is taken for a graph.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _plan(
 
 
 def _stored_plan(state: dict[str, Any]) -> _Plan | None:
-    """Return the plan in a state, or None where the state is damaged, so that the build begins again."""
+    """Return the plan in a state, or None if the state is damaged: the build then starts again."""
     try:
         plan = _Plan(**state["plan"])
         numbers = [*plan.first, plan.n_nodes, plan.shift, plan.loops, plan.entries, *state["lengths"], state["batches"]]
@@ -243,13 +243,13 @@ def _check_size(n: int, n_edges: int, memory: int, *, stated: bool) -> None:
         )
     if not stated and 8 * n > max(_LARGE_INDEX, 1000 * 16 * n_edges):
         raise InputError(
-            f"the largest id is {n - 1}, so that a graph of only {n_edges} edges would have {index}. Number the "
+            f"the largest id is {n - 1}: a graph of only {n_edges} edges would have {index}. Number the "
             "nodes from 0 without gaps (read_edges does), or state n_nodes if there are so many."
         )
 
 
 def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
-    """Cut the rows at block borders so that each bucket has at most ``most`` entries, if one block does not."""
+    """Cut the rows at block borders: each bucket has at most ``most`` entries, if one block does not."""
     first, filled = [0], 0
     for block in range(min(len(counts), -(-n // (1 << shift)))):
         rows = (block << shift) - first[-1]
@@ -324,7 +324,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
 
     Return how many entries it has, and shape, type and checksum of its arrays. After each bucket the state says what
     has been written; a header is true only at the end, because a build may be stopped in the middle of any write. NumPy
-    leaves room in a header for the length to grow, so that all headers of a file have the same length. The checksums
+    leaves room in a header for the length to grow: all headers of a file have the same length. The checksums
     grow with the files; only a build that was stopped reads again what it has written.
     """
     state = _load_state(work)

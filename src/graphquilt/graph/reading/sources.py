@@ -107,7 +107,7 @@ def integer_ids(columns: list[pa.ChunkedArray], *, padded: bool = False) -> list
 
 
 def _refuse_stray_words(columns: list[pa.ChunkedArray], kind: IdKind, where: Callable[[int], str]) -> None:
-    """Raise for ids that are no integers where most are, and for integers beyond 64 bits; ids with zeros are text."""
+    """Raise for words where most ids are integers, and for integers beyond 64 bits; ids with zeros are text."""
     from pyarrow import compute as pc
 
     matches = [pc.match_substring_regex(column, r"^[+-]?[0-9]+$") for column in columns]
