@@ -2,8 +2,8 @@
 
 Three passes, all sequential: count the entries of each block of rows; append each edge, in both directions, to the
 file of its bucket, a range of rows that fits in memory; sort each bucket and append it to the CSR. ``progress.json``
-in the working folder says after each step how far the build has come: an interrupted build resumes there. ``graph.json``
-is written last, and nothing unfinished is taken for a graph.
+in the working folder says after each step how far the build has come: an interrupted build resumes there.
+``graph.json`` is written last, and nothing unfinished is taken for a graph.
 """
 
 from __future__ import annotations
