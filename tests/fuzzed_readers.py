@@ -209,6 +209,9 @@ def _make_features(folder):
     np.save(folder / "dense.npy", X)
     sp.save_npz(folder / "sparse.npz", sp.csr_array(X))
     sp.save_npz(folder / "columns.npz", sp.csc_array(X))
+    rows = "".join(f"{k},{a},{b}\n" for k, (a, b, _) in enumerate(X.tolist()))
+    (folder / "table.csv").write_text(f"id,a,b\n{rows}", encoding="utf-8")
+    (folder / "table.tsv").write_text(rows.replace(",", "\t"), encoding="utf-8")
 
 
 def _read_features(folder, path):
@@ -250,12 +253,13 @@ def _read_map_labels(folder, path):
 def _make_labels(folder):
     np.save(folder / "labels.npy", np.arange(24) % 3 - 1)
     np.save(folder / "floats.npy", np.arange(24.0) % 3)
+    (folder / "labels.csv").write_text("".join(f"{k},{k % 3}\n" for k in range(24)), encoding="utf-8")
 
 
 def _read_labels(folder, path):
-    from graphquilt.jobs.source import read_array
+    from graphquilt.graph.reading.node_tables import add_node_tables
 
-    graph = _graph().with_attributes(labels=read_array(path, "labels"))
+    graph = add_node_tables(_graph(), None, path)
     _check_graph(graph)
     np.unique(graph.labels)
 
@@ -687,7 +691,11 @@ def _make_npz_dataset(folder):
         for part in ("data", "indices", "indptr", "shape")
     }
     np.savez(folder / "amazon-photo.npz", **parts, labels=graph.labels)
-    pickled = {"adj_matrix": sp.csr_matrix(A), "node_attr": sp.csr_matrix(X)}
+
+
+def _make_pickled_dataset(folder):
+    graph = _graph()
+    pickled = {"adj_matrix": sp.csr_matrix(graph.adjacency), "node_attr": sp.csr_matrix(graph.features)}
     objects = {name: np.array(value, dtype=object) for name, value in pickled.items()}
     np.savez(folder / "coauthor-cs.npz", **objects, node_label=graph.labels)
 
@@ -1043,6 +1051,7 @@ READERS = {
         Reader("watch state", _make_watch_state, _read_watch_state, 0.3, _seal_watch_state),
         Reader("planetoid", _make_planetoid, _read_dataset("cora"), 2),
         Reader("npz data sets", _make_npz_dataset, _read_npz_dataset, 2),
+        Reader("pickled npz data sets", _make_pickled_dataset, _read_dataset("coauthor-cs"), 1),
         Reader("PyG data sets", _make_pyg, _read_dataset("cora"), 1, None, "torch"),
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("splits", _make_splits, _read_split, 2),
