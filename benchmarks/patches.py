@@ -123,7 +123,7 @@ def fennel_speed():
     bare, _ = best(2, lambda: gather(graph.indptr, graph.indices, labels))
     largest = np.bincount(found).max() / (n / 10_000)
     return {
-        "work": f"Fennel, {n:,} nodes, {graph.n_edges:,} directed edges, 10 000 clusters, one pass",
+        "work": f"Fennel, {n:,} nodes, {graph.n_entries:,} entries, 10 000 clusters, one pass",
         "must": "CPU at most 4 × gathering every neighbour's label",
         "measured": f"{fennel:.2f} s against {bare:.2f} s: {fennel / bare:.2f} × ({largest:.3f} × the mean cluster)",
         "holds": bool(fennel <= 4 * bare),
@@ -163,12 +163,12 @@ def fennel_cut():
     two = gq.patches.edge_cut(graph, gq.Fennel(p, passes=2, balance=1.1)(graph))
     cap = max(int(1.1 * n / p), -(-n // p))
     fennel_as_written(graph.indptr[:1], graph.indices, 2, 1.0, 1)
-    alpha = graph.n_edges / 2 * p**0.5 / n**1.5
+    alpha = graph.n_entries / 2 * p**0.5 / n**1.5
     direct, plain = best(1, lambda: fennel_as_written(graph.indptr, graph.indices, p, alpha, cap))
     largest = np.bincount(labels).max() / (n / p)
     ours, theirs = gq.patches.edge_cut(graph, labels), gq.patches.edge_cut(graph, plain)
     return {
-        "work": f"Fennel on R-MAT, {n:,} nodes, {graph.n_edges // 2:,} edges, 1000 clusters, balance 1.1",
+        "work": f"Fennel on R-MAT, {n:,} nodes, {graph.n_edges:,} edges, 1000 clusters, balance 1.1",
         "must": "largest cluster ≤ 1.1 × mean, cut no worse than the O(n·p) transcription with the same cap",
         "measured": (
             f"{largest:.3f} × mean; cut {ours:,.0f} against {theirs:,.0f} ({ours / theirs:.4f}), "

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.files import array_file, beside, check_disk, explained, write_text
+from graphquilt.files import array_file, check_disk, temporary_sibling, translate_disk_errors, write_text
 from graphquilt.progress import ProgressCallback, report
 from studies import citation_kernels as kernels
 
@@ -80,7 +80,7 @@ def citation_graph(
     check_disk(root, 16 * n_edges + n_nodes * (2 * n_features + 6), "the files of this citation graph")
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
     starts, fields = _layout(n_nodes, n_classes, np.random.default_rng([seed, 1]))
-    with explained(root):
+    with translate_disk_errors(root):
         for name in ("paper", "paper___cites___paper"):
             (root / "processed" / name).mkdir(parents=True, exist_ok=True)
         _write_citations(root, n_edges, (starts, fields), key, progress)
@@ -189,7 +189,7 @@ def _classes(latent: Float32Array, of_field: Int64Array, lots: AnyArray, n_class
 
 def _save_torch(path: Path, content: object) -> None:
     """Write what ``torch.save`` writes for a dictionary of arrays and numbers: a pickle in a zip file."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, data in (
                 ("data.pkl", pickle.dumps(content, protocol=2)),

@@ -114,9 +114,9 @@ def classify_job(
 ) -> dict[str, object]:
     """Classify the nodes of a job by their embedding, and record the accuracy; ``random`` has splits and seed."""
     from graphquilt.evaluate import EvaluationOptions
+    from graphquilt.graph.reading.node_tables import read_classes
     from graphquilt.jobs import Job, evaluate_job
     from graphquilt.jobs.export import job_ids
-    from graphquilt.report.labels import read_classes
     from studies import perceptrons
     from studies.adam import AdamLogistic
 

@@ -1,4 +1,4 @@
-"""The command line of the studies: ``python -m studies small | ablation | quality | federated | large | classify``."""
+"""The command line of the studies: ``python -m studies --help`` lists them."""
 
 from __future__ import annotations
 
@@ -258,3 +258,12 @@ def large(
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
     return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+
+
+@app.command
+def convert(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
+    """Turn the pickles of a data set, or its cache of PyG, into NAME.npz; those of planetoid are downloaded."""
+    from studies.raw_datasets import convert_dataset
+
+    path = str(convert_dataset(name, data=data))
+    print(json.dumps(path) if output.json else path)

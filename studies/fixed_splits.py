@@ -13,7 +13,7 @@ from graphquilt.evaluate import Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.files import load_arrays, map_array
 from graphquilt.graph.reading.pickles import load_torch
-from graphquilt.graph.reading.text_files import text_lines
+from graphquilt.graph.reading.tables import text_lines
 
 __all__ = ["VALIDATION", "fixed_split", "read_split", "split_by_years"]
 

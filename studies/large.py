@@ -16,7 +16,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.errors import FormatError
 from graphquilt.evaluate import reconstruction_auc
-from graphquilt.files import beside, check_disk, explained, map_array
+from graphquilt.files import check_disk, map_array, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph, attach
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source
 from graphquilt.jobs.plan import graph_plans, stitching_plans
@@ -164,7 +164,7 @@ class _Work:
         if Graph.open(folder).features is None:
             file = getattr(papers.features, "filename")  # noqa: B009
             attach(folder, features=Path(file), labels=self.labels)
-        return {"nodes": graph.n_nodes, "entries": graph.n_edges}
+        return {"nodes": graph.n_nodes, "entries": graph.n_entries}
 
     def patches(self) -> Row:
         """Partition, sparsify and expand."""
@@ -229,7 +229,7 @@ class _Work:
         kind = np.dtype(job.settings.recipe.precision)
         check_disk(self.study.out, shape[0] * shape[1] * kind.itemsize, "the embedding without alignment")
         still, path = Alignment.identity(len(job.patches), shape[1]), self.study.out / "no-trans.npy"
-        with explained(self.study.out), beside(path) as part:
+        with translate_disk_errors(self.study.out), temporary_sibling(path) as part:
             out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
             centroid(job.patches, still, n_nodes=shape[0], weights=job.weights, out=out, progress=self.progress)
             out.flush()

@@ -17,7 +17,7 @@ from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError, JobError, needs_extra
 from graphquilt.evaluate import Split
 from graphquilt.evaluate.positions import checked_labels
-from graphquilt.files import explained, write_text
+from graphquilt.files import translate_disk_errors, write_text
 from graphquilt.files.checksums import read_sealed, sealed_text
 from graphquilt.jobs import Job, record_evaluation
 from graphquilt.jobs.store import store_folder
@@ -246,7 +246,7 @@ def _finished(path: Path, identity: str) -> dict[Perceptron, dict[str, float]]:
 
 def _keep_trials(path: Path, identity: str, trials: dict[Perceptron, dict[str, float]]) -> None:
     entries = [{"perceptron": asdict(setting), "trial": trial} for setting, trial in trials.items()]
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         write_text(path, sealed_text({"of": identity, "trials": entries}))
 
 

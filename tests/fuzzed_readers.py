@@ -54,8 +54,8 @@ def _check_graph(graph):
     assert graph.indptr[0] == 0
     assert graph.indptr[-1] == len(graph.indices)
     assert (graph.degrees >= 0).all()
-    assert graph.n_edges == 0 or (graph.indices.min() >= 0 and graph.indices.max() < n)
-    assert graph.weights is None or (np.isfinite(graph.weights).all() and len(graph.weights) == graph.n_edges)
+    assert graph.n_entries == 0 or (graph.indices.min() >= 0 and graph.indices.max() < n)
+    assert graph.weights is None or (np.isfinite(graph.weights).all() and len(graph.weights) == graph.n_entries)
     assert graph.features is None or graph.features.shape[0] == n
     assert graph.labels is None or graph.labels.shape == (n,)
     assert graph.node_ids is None or (graph.node_ids.shape == (n,) and graph.node_ids.tolist() is not None)
@@ -209,12 +209,15 @@ def _make_features(folder):
     np.save(folder / "dense.npy", X)
     sp.save_npz(folder / "sparse.npz", sp.csr_array(X))
     sp.save_npz(folder / "columns.npz", sp.csc_array(X))
+    rows = "".join(f"{k},{a},{b}\n" for k, (a, b, _) in enumerate(X.tolist()))
+    (folder / "table.csv").write_text(f"id,a,b\n{rows}", encoding="utf-8")
+    (folder / "table.tsv").write_text(rows.replace(",", "\t"), encoding="utf-8")
 
 
 def _read_features(folder, path):
-    from graphquilt.jobs.source import read_features
+    from graphquilt.graph.reading.node_tables import add_node_tables
 
-    graph = _graph().with_attributes(features=read_features(path))
+    graph = add_node_tables(_graph(), path, None)
     _check_graph(graph)
     _check_numeric(graph.features)
 
@@ -238,8 +241,8 @@ def _make_map_labels(folder):
 
 
 def _read_map_labels(folder, path):
+    from graphquilt.graph.reading.node_tables import read_labels
     from graphquilt.report.colouring import coloured
-    from graphquilt.report.labels import read_labels
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
     assert labels.values.shape == (24,)
@@ -250,12 +253,13 @@ def _read_map_labels(folder, path):
 def _make_labels(folder):
     np.save(folder / "labels.npy", np.arange(24) % 3 - 1)
     np.save(folder / "floats.npy", np.arange(24.0) % 3)
+    (folder / "labels.csv").write_text("".join(f"{k},{k % 3}\n" for k in range(24)), encoding="utf-8")
 
 
 def _read_labels(folder, path):
-    from graphquilt.jobs.source import read_array
+    from graphquilt.graph.reading.node_tables import add_node_tables
 
-    graph = _graph().with_attributes(labels=read_array(path, "labels"))
+    graph = add_node_tables(_graph(), None, path)
     _check_graph(graph)
     np.unique(graph.labels)
 
@@ -456,7 +460,7 @@ def _make_graph_folder(folder):
     sparse = graph.from_arrays(
         graph.indptr,
         graph.indices,
-        np.ones(graph.n_edges),
+        np.ones(graph.n_entries),
         features=sp.csr_array(graph.features),
         node_ids=np.array([f"node {k}" for k in range(24)]),
         directed=True,
@@ -668,10 +672,9 @@ def _make_planetoid(folder):
 
 def _read_dataset(name):
     def read(folder, path):
-        from graphquilt.datasets import load_dataset
+        from studies.raw_datasets import load_raw_dataset
 
-        graph = load_dataset(name, data=folder)
-        _check_graph(graph)
+        _check_graph(load_raw_dataset(name, data=folder))
 
     return read
 
@@ -689,13 +692,19 @@ def _make_npz_dataset(folder):
         for part in ("data", "indices", "indptr", "shape")
     }
     np.savez(folder / "amazon-photo.npz", **parts, labels=graph.labels)
-    pickled = {"adj_matrix": sp.csr_matrix(A), "node_attr": sp.csr_matrix(X)}
+
+
+def _make_pickled_dataset(folder):
+    graph = _graph()
+    pickled = {"adj_matrix": sp.csr_matrix(graph.adjacency), "node_attr": sp.csr_matrix(graph.features)}
     objects = {name: np.array(value, dtype=object) for name, value in pickled.items()}
     np.savez(folder / "coauthor-cs.npz", **objects, node_label=graph.labels)
 
 
 def _read_npz_dataset(folder, path):
-    _read_dataset(path.stem)(folder, path)
+    from graphquilt.datasets import load_dataset
+
+    _check_graph(load_dataset(path.stem, data=folder))
 
 
 def _make_pyg(folder):
@@ -1043,6 +1052,7 @@ READERS = {
         Reader("watch state", _make_watch_state, _read_watch_state, 0.3, _seal_watch_state),
         Reader("planetoid", _make_planetoid, _read_dataset("cora"), 2),
         Reader("npz data sets", _make_npz_dataset, _read_npz_dataset, 2),
+        Reader("pickled npz data sets", _make_pickled_dataset, _read_dataset("coauthor-cs"), 1),
         Reader("PyG data sets", _make_pyg, _read_dataset("cora"), 1, None, "torch"),
         Reader("MAG240M", _make_mag240m, _read_mag240m, 0.5),
         Reader("splits", _make_splits, _read_split, 2),

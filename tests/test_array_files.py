@@ -13,8 +13,9 @@ from damage import damaged_copies
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array, map_arrays, open_archive, save_arrays
 from graphquilt.graph import read_edges
-from graphquilt.graph.sparse import saved_sparse
-from graphquilt.jobs.source import read_array, read_features
+from graphquilt.graph.checks import saved_sparse
+from graphquilt.graph.reading.node_tables import open_features
+from graphquilt.jobs.source import read_array
 
 READERS = (map_array, lambda path: map_arrays(path, ("a",)), load_arrays)
 
@@ -258,10 +259,10 @@ def test_a_bad_sparse_matrix_is_found_before_scipy_gets_it(tmp_path, change):
     good = {"format": b"csr", "shape": [2, 3], "data": [1.0, 2.0], "indices": [0, 2], "indptr": [0, 1, 2]}
     path = tmp_path / "x.npz"
     np.savez(path, **good)
-    assert read_features(path).toarray().tolist() == [[1, 0, 0], [0, 0, 2]]
+    assert open_features(path).toarray().tolist() == [[1, 0, 0], [0, 0, 2]]
     np.savez(path, **(good | change))
     with pytest.raises(FormatError, match=r"x\.npz"):
-        read_features(path)
+        open_features(path)
     with pytest.raises(FormatError, match=r"x\.npz"):
         read_edges(path)
 

@@ -46,6 +46,28 @@ def test_features_and_labels_go_along(ingest, tmp_path):
     assert (graph.features.shape, graph.labels.tolist()) == ((4, 2), [0, 1, 2, 3])
 
 
+def test_tables_of_features_and_labels_are_matched_by_id(ingest, tmp_path, caplog):
+    (tmp_path / "edges.csv").write_text('"From, Synset",kind,To\n' + "".join(f"n{k},x,n{k + 1}\n" for k in range(11)))
+    (tmp_path / "x.tsv").write_text("id\tage\n" + "".join(f"n{k}\t{k}\n" for k in range(12)))
+    (tmp_path / "y.csv").write_text("".join(f"n{k},{'even' if k % 2 == 0 else 'odd'}\n" for k in range(10)))
+    tables = ("--features", tmp_path / "x.tsv", "--labels", tmp_path / "y.csv")
+    code, _, err = ingest(tmp_path / "edges.csv", tmp_path / "g", *tables)
+    assert (code, "'From, Synset' (n0, n1), 'kind' (x, x), 'To' (n1, n2)" in err) == (2, True)
+    code, _, err = ingest(tmp_path / "edges.csv", tmp_path / "g", "--columns", '"From, Synset",To', *tables)
+    assert code == 0, err
+    graph = Graph.open(tmp_path / "g")
+    assert graph.features.ravel().tolist() == [int(i[1:]) for i in graph.node_ids]
+    assert graph.labels.tolist() == [-1 if int(i[1:]) > 9 else int(i[1:]) % 2 for i in graph.node_ids]
+    np.save(tmp_path / "edges.npy", np.array([[0, 1, 2], [1, 2, 3]]))
+    (tmp_path / "z.csv").write_text("id,x\n3,30\n1,10\n2,20\n0,0\n")
+    for words in ((), ("--largest-component",)):
+        code, _, err = ingest(
+            tmp_path / "edges.npy", tmp_path / "h", "--memory", "64M", "--features", tmp_path / "z.csv", *words
+        )
+        assert code == 0, err
+        assert Graph.open(tmp_path / "h").features.ravel().tolist() == [0, 10, 20, 30]
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_out_of_core(ingest, tmp_path, sparse):
     edges = np.random.default_rng(0).integers(0, 30, (2, 100))
@@ -64,20 +86,14 @@ def test_out_of_core(ingest, tmp_path, sparse):
 def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n")
     sp.save_npz(tmp_path / "y.npz", sp.csr_array(np.eye(2)))
-    (tmp_path / "y.csv").write_text("id,label\n0,1\n1,0\n")
+    (tmp_path / "y.csv").write_text("id,x\n0,1\n")
     for words, message in [
         (["--columns", "0"], "--columns is source,target"),
         (["--memory", "much"], "--memory is a number"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
-        (
-            ["--labels", tmp_path / "y.csv"],
-            "y.csv cannot be read as labels: wanted is an array (.npy) with one row per",
-        ),
-        (
-            ["--features", tmp_path / "y.csv"],
-            "wanted is an array (.npy, or .npz of scipy.sparse.save_npz) with one row",
-        ),
+        (["--labels", tmp_path / "y.json"], "y.json cannot be read as labels: it does not exist. Give a table with an"),
+        (["--features", tmp_path / "y.csv"], "y.csv has no features for 1 node of 2, the first is '1'. Add their rows"),
         (["--memory", "1G", "--largest-component"], "is not a complete Parquet file"),
     ]:
         code, out, err = ingest(tmp_path / "edges.txt", tmp_path / "g", *words)

@@ -12,15 +12,17 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
+from graphquilt.datasets.fetch import download
 from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
+from studies.raw_datasets import SHA256, convert_dataset, load_raw_dataset
 
 # nodes, edges in both directions, features, classes of the largest component
 COUNTS = {
-    "cora": (2485, 10138, 1433, 7),
-    "amazon-photo": (7487, 238086, 745, 8),
-    "pubmed": (19717, 88648, 500, 3),
-    "citeseer": (2120, 7358, 3703, 6),
-    "coauthor-cs": (18333, 163788, 6805, 15),
+    "cora": (2485, 5069, 1433, 7),
+    "amazon-photo": (7487, 119043, 745, 8),
+    "pubmed": (19717, 44324, 500, 3),
+    "citeseer": (2120, 3679, 3703, 6),
+    "coauthor-cs": (18333, 81894, 6805, 15),
 }
 
 
@@ -56,18 +58,19 @@ def test_counts_are_those_of_the_notes(dataset_folder, name):
 def test_planetoid_files_hold_the_same_graph(dataset_folder, tmp_path, name):
     original = dataset_folder(name)
     folder = only(tmp_path, original, *(path.name for path in original.glob("ind.*")))
-    assert gq.datasets.dataset_files(name, folder)[0] == "planetoid"
     for cut in (True, False):
         same(
-            gq.datasets.load_dataset(name, data=folder, largest_component=cut),
+            load_raw_dataset(name, data=folder, largest_component=cut),
             gq.datasets.load_dataset(name, data=original, largest_component=cut),
         )
+    assert convert_dataset(name, data=folder) == folder / name / f"{name}.npz"
+    same(*(gq.datasets.load_dataset(name, data=path) for path in (folder, original)))
 
 
 def test_pickled_matrices_in_an_npz_hold_the_same_graph(dataset_folder, tmp_path):
     original = dataset_folder("amazon-photo")
     folder = only(tmp_path, original, "amazon_photo.graphdata.npz")
-    same(*(gq.datasets.load_dataset("amazon-photo", data=path) for path in (folder, original)))
+    same(load_raw_dataset("amazon-photo", data=folder), gq.datasets.load_dataset("amazon-photo", data=original))
 
 
 def test_the_layout_of_the_benchmark_collection_is_read(dataset_folder, tmp_path):
@@ -78,7 +81,8 @@ def test_the_layout_of_the_benchmark_collection_is_read(dataset_folder, tmp_path
         for name, matrix in (("adj", A), ("attr", X))
         for part in ("data", "indices", "indptr", "shape")
     }
-    np.savez(tmp_path / "amazon_electronics_photo.npz", **parts, labels=graph.labels)
+    names = np.array(["a", None], dtype=object)  # which are never read
+    np.savez(tmp_path / "amazon_electronics_photo.npz", **parts, labels=graph.labels, attr_names=names)
     same(gq.datasets.load_dataset("amazon-photo", data=tmp_path, largest_component=False), graph)
 
 
@@ -92,8 +96,7 @@ def test_the_cache_of_pyg_is_read(dataset_folder, tmp_path):
         shutil.copy(path, raw)
     planetoid(str(tmp_path), "Cora")
     shutil.rmtree(raw)
-    assert gq.datasets.dataset_files("cora", tmp_path)[0] == "pyg"
-    same(gq.datasets.load_dataset("cora", data=tmp_path), gq.datasets.load_dataset("cora", data=original))
+    same(load_raw_dataset("cora", data=tmp_path), gq.datasets.load_dataset("cora", data=original))
 
 
 def test_labels_and_ids_are_cut_with_the_graph(dataset_folder):
@@ -121,7 +124,7 @@ def test_the_embedded_set_needs_no_folder(monkeypatch):
 
 def test_a_missing_set_says_which_files_and_where_from(tmp_path, monkeypatch):
     with pytest.raises(
-        gq.errors.InputError, match=r"ind\.cora\.x.*kimiyoung/planetoid.*graphquilt datasets fetch cora"
+        gq.errors.InputError, match=r"Looked for cora\.npz.*kimiyoung/planetoid.*python -m studies convert"
     ):
         gq.datasets.load_dataset("cora", data=tmp_path)
     with pytest.raises(gq.errors.InputError, match=r"wordnet\.npz.*english-wordnet.*does not download it"):
@@ -215,7 +218,7 @@ def test_a_torch_file_with_code_is_refused(tmp_path):
     assert load_torch(tmp_path / "data.pt")["t"].tolist() == [[1, 5, 9], [2, 6, 10], [3, 7, 11]]
     torch.save({"x": torch.ones(2)}, tmp_path / "data.pt")
     with pytest.raises(gq.errors.FormatError, match="no edge_index"):
-        gq.datasets.load_dataset("cora", data=tmp_path)
+        load_raw_dataset("cora", data=tmp_path)
 
 
 def test_planetoid_files_that_do_not_fit_are_named(tmp_path):
@@ -232,13 +235,13 @@ def test_planetoid_files_that_do_not_fit_are_named(tmp_path):
         (tmp_path / f"ind.cora.{part}").write_bytes(pickle.dumps(held))
     index = tmp_path / "ind.cora.test.index"
     index.write_text("3\n2\n")
-    assert gq.datasets.load_dataset("cora", data=tmp_path).labels.tolist() == [0, 1, 1, 0]
+    assert load_raw_dataset("cora", data=tmp_path).labels.tolist() == [0, 1, 1, 0]
     index.write_text("3\n")
     with pytest.raises(gq.errors.FormatError, match="lists 1 nodes, tx has 2 rows"):
-        gq.datasets.load_dataset("cora", data=tmp_path)
+        load_raw_dataset("cora", data=tmp_path)
     index.write_text("3\n9\n")
     with pytest.raises(gq.errors.FormatError, match="the graph of 4 nodes does not have"):
-        gq.datasets.load_dataset("cora", data=tmp_path)
+        load_raw_dataset("cora", data=tmp_path)
 
 
 def serve(folder):
@@ -257,20 +260,28 @@ def serve(folder):
 
 
 def test_fetching_brings_the_files_and_checks_them(dataset_folder, tmp_path):
-    names = [url.rsplit("/", 1)[-1] for url in CATALOGUE["cora"].urls]
-    server = serve(dataset_folder("cora"))
+    server = serve(dataset_folder("amazon-photo"))
     try:
-        urls = tuple(f"http://127.0.0.1:{server.server_port}/{name}" for name in names)
-        files = gq.datasets.fetch_dataset("cora", data=tmp_path, urls=urls)
-        assert sorted(path.name for path in files) == sorted(names)
-        assert counts(gq.datasets.load_dataset("cora", data=tmp_path)) == COUNTS["cora"]
+        urls = (f"http://127.0.0.1:{server.server_port}/amazon-photo.npz",)
+        files = gq.datasets.fetch_dataset("amazon-photo", data=tmp_path, urls=urls)
+        assert [path.name for path in files] == ["amazon-photo.npz"]
+        assert counts(gq.datasets.load_dataset("amazon-photo", data=tmp_path)) == COUNTS["amazon-photo"]
         server.shutdown()
-        assert (
-            gq.datasets.fetch_dataset("cora", data=tmp_path) == gq.datasets.dataset_files("cora", tmp_path)[1]
-        )  # nothing to do
+        assert gq.datasets.fetch_dataset("amazon-photo", data=tmp_path) == files  # nothing to do
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_the_pickles_of_planetoid_are_fetched_and_converted(dataset_folder, tmp_path):
+    server = serve(dataset_folder("cora"))
+    try:
+        path = convert_dataset("cora", data=tmp_path, address=f"http://127.0.0.1:{server.server_port}/")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert path == tmp_path / "cora" / "cora.npz"
+    assert counts(gq.datasets.load_dataset("cora", data=tmp_path)) == COUNTS["cora"]
 
 
 def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_path):
@@ -284,8 +295,8 @@ def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_pa
     address = f"http://127.0.0.1:{server.server_port}"
     try:
         with pytest.raises(gq.errors.FormatError, match="SHA-256"):
-            gq.datasets.fetch_dataset("cora", data=target, urls=(f"{address}/{name}",))
-        with pytest.raises(gq.errors.FormatError, match=r"has 2485 nodes and 10138 edges.*files were removed"):
+            download(f"{address}/{name}", target, SHA256[name])
+        with pytest.raises(gq.errors.FormatError, match=r"has 2485 nodes and 5069 edges.*files were removed"):
             gq.datasets.fetch_dataset("amazon-photo", data=target, urls=(f"{address}/amazon_electronics_photo.npz",))
         with pytest.raises(gq.errors.InputError, match="cannot be downloaded"):
             gq.datasets.fetch_dataset("cora", data=target, urls=(f"{address}/nothing",))

@@ -13,7 +13,7 @@ import pytest
 
 from graphquilt.alignment import align, centroid
 from graphquilt.errors import JobError
-from graphquilt.files.locks import folder_lock
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Record, embed_patches, patch_seed
 from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, ring_of_patches

@@ -16,9 +16,11 @@ import graphquilt as gq
 from damage import damaged_copies
 from extras import needs
 from graphquilt.errors import FormatError, QuiltError
+from graphquilt.graph.reading.node_tables import open_features
 from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
-from graphquilt.jobs.source import read_array, read_features
+from graphquilt.jobs.source import read_array
 from studies.mag240m import read_mag240m
+from studies.raw_datasets import load_raw_dataset
 
 COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file
 SEED = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES_SEED", "1"))
@@ -158,7 +160,7 @@ def test_bytes_that_are_used_again_and_again_are_refused(tmp_path):
     save_planetoid(tmp_path)
     (tmp_path / "ind.cora.graph").write_bytes(pickle.dumps(dict.fromkeys(range(4000), neighbours)))
     with pytest.raises(FormatError, match=r"lists 800000 neighbours"):
-        gq.datasets.load_dataset("cora", data=tmp_path)
+        load_raw_dataset("cora", data=tmp_path)
 
 
 BAD_MATRICES = {
@@ -181,7 +183,7 @@ def test_a_matrix_in_a_pickle_is_checked_before_scipy_gets_it(tmp_path, change):
     matrix.__dict__.update(change)
     (tmp_path / "ind.cora.allx").write_bytes(pickle.dumps(matrix, protocol=2))
     with pytest.raises(FormatError, match=r"ind\.cora\.allx .*a sparse matrix"):
-        gq.datasets.load_dataset("cora", data=tmp_path)
+        load_raw_dataset("cora", data=tmp_path)
 
 
 def save_planetoid(folder):
@@ -251,7 +253,7 @@ def use(graph):
 def test_damaged_planetoid_files(tmp_path, part):
     save_planetoid(tmp_path)
     path = tmp_path / f"ind.cora.{part}"
-    assert try_copies(path, lambda: use(gq.datasets.load_dataset("cora", data=tmp_path))) > 0.3
+    assert try_copies(path, lambda: use(load_raw_dataset("cora", data=tmp_path))) > 0.3
 
 
 def npz_layouts():
@@ -274,7 +276,7 @@ def test_damaged_npz_data_sets(tmp_path, layout, arrays):
     np.savez_compressed(path, **arrays)
 
     def read():
-        use(gq.datasets.load_dataset("cora", data=tmp_path))
+        use(load_raw_dataset("cora", data=tmp_path))
 
     assert try_copies(path, read) > 0.5, layout
     try_members(path, read)
@@ -288,7 +290,7 @@ def test_damaged_torch_files(tmp_path):
     torch.save(({"edge_index": edges, "x": torch.eye(4).T, "y": torch.arange(4)}, {"slices": [edges[:1]]}), path)
 
     def read():
-        use(gq.datasets.load_dataset("cora", data=tmp_path))
+        use(load_raw_dataset("cora", data=tmp_path))
 
     try_copies(path, read)
     try_members(path, read)
@@ -332,7 +334,7 @@ def test_damaged_features_and_labels(tmp_path):
     sp.save_npz(tmp_path / "x.npz", sp.csr_array(np.eye(6)))
 
     def read():
-        X = read_features(tmp_path / "x.npz")
+        X = open_features(tmp_path / "x.npz")
         X.sum(axis=1)
 
     assert try_copies(tmp_path / "x.npz", read) > 0.5

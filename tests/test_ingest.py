@@ -136,9 +136,9 @@ def test_features_say_how_many_nodes_there_are(tmp_path):
     assert read_edges(path, features=np.zeros((4, 2))).n_nodes == 4
     with pytest.raises(InputError, match="names node 2, but with n_nodes=2"):
         read_edges(path, features=np.zeros((2, 2)))
-    with pytest.raises(InputError, match="5 nodes and there are 4 labels"):
+    with pytest.raises(InputError, match=r"labels must have shape \(5,\), one per node, not \(4,\)"):
         read_edges(path, n_nodes=5, labels=[0, 1, 0, 1])
-    with pytest.raises(InputError, match=r"3 nodes and the features are of shape \(2, 2\)"):
+    with pytest.raises(InputError, match=r"features must have 3 rows, one per node, not the shape \(2, 2\)"):
         read_edges(write(tmp_path, "a,b\nb,c\n"), features=np.zeros((2, 2)))
 
 
@@ -149,7 +149,7 @@ def test_parquet(tmp_path):
     assert graph.adjacency.toarray().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
     pq.write_table(pa.table({"a": ["x", "y"], "b": ["y", "z"]}), path)
     assert read_edges(path).node_ids.tolist() == ["x", "y", "z"]
-    with pytest.raises(InputError, match="no column 'q'; it has a, b"):
+    with pytest.raises(InputError, match="no column 'q'; it has 'a', 'b'"):
         read_edges(path, columns=("a", "q"))
     with pytest.raises(FormatError, match=r"2 columns; column 2 \(from 0\) is not there"):
         read_edges(path, columns=(0, 1, 2))
@@ -184,7 +184,7 @@ def test_numpy_files(tmp_path):
     sp.save_npz(tmp_path / "s.npz", sp.csr_array(np.array(TRIANGLE)))
     assert read_edges(tmp_path / "s.npz").adjacency.toarray().tolist() == TRIANGLE
     np.savez(tmp_path / "h.npz", nothing=ends)
-    with pytest.raises(FormatError, match="holds nothing; an array edge_index or edges is wanted"):
+    with pytest.raises(FormatError, match="holds nothing; expected an array edge_index or edges"):
         read_edges(tmp_path / "h.npz")
     (tmp_path / "g.npz").write_bytes((tmp_path / "g.npz").read_bytes()[:300])
     with pytest.raises(FormatError, match=r"g\.npz \(300 bytes\) cannot be read as arrays"):
@@ -195,7 +195,7 @@ def test_networkx_there_and_back():
     nx = needs("networkx")
     network = nx.karate_club_graph()
     graph = from_networkx(network)
-    assert (graph.n_nodes, graph.n_edges, graph.node_ids) == (34, 156, None)
+    assert (graph.n_nodes, graph.n_edges, graph.node_ids) == (34, 78, None)
     assert nx.utils.graphs_equal(to_networkx(graph), nx.Graph(network.edges()))
     directed = nx.DiGraph([("a", "b"), ("b", "c")])
     directed.add_node("alone")
@@ -231,9 +231,9 @@ def read_like_karate():
 @pytest.mark.parametrize(
     ("name", "n", "m", "largest_n", "largest_m", "width", "classes"),
     [
-        ("cora", 2708, 10556, 2485, 10138, 1433, 7),
-        ("pubmed", 19717, 88648, 19717, 88648, 500, 3),
-        ("amazon-photo", 7650, 238162, 7487, 238086, 745, 8),
+        ("cora", 2708, 5278, 2485, 5069, 1433, 7),
+        ("pubmed", 19717, 44324, 19717, 44324, 500, 3),
+        ("amazon-photo", 7650, 119081, 7487, 119043, 745, 8),
     ],
 )
 def test_the_paper_s_graphs_have_the_paper_s_counts(  # noqa: PLR0917
@@ -265,7 +265,7 @@ def test_real_text_files(dataset_folder):
         ("e.txt", b"0 1\n2 3\n1 \xd9\xa3\n", "line 3: the id '\u0663' is not an integer"),
         ("e.csv", b"a,b\nc,d\0\n", r"line 2: the id 'd\\x00' has a NUL"),
         ("e.csv", b"a,b\n" * 9000 + b"a," + b"x" * 30_000 + b"\n", "line 9001: an id has 30000 letters, and 18002 ids"),
-        ("e.csv", b'a,b\na,"' + b"x" * 200_000 + b'"\n', "line 2: field larger than field limit"),
+        ("e.csv", b'a,b\na,"' + b"x" * 200_000 + b"\nb,c\n", "line 2: a quote is not closed"),
     ],
 )
 def test_text_that_cannot_be_read_is_named_by_its_line(tmp_path, name, content, message):
@@ -348,7 +348,7 @@ def test_one_column_is_not_both_ends(tmp_path):
     (tmp_path / "e.txt").write_text("0 1\n1 2\n", encoding="utf-8")
     pq.write_table(pa.table({"u": [0], "v": [1]}), tmp_path / "e.parquet")
     for name, columns in (("e.txt", (0, 0)), ("e.parquet", ("u", 0))):
-        with pytest.raises(InputError, match="names one of them twice"):
+        with pytest.raises(InputError, match="names one column twice"):
             read_edges(tmp_path / name, columns=columns)
 
 

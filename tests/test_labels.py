@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from graphquilt.errors import FormatError, InputError
+from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.report.colouring import coloured
-from graphquilt.report.labels import read_labels
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_labels_of_other_files(tmp_path):
 def test_bad_labels_get_one_sentence(tmp_path):
     ids, path = np.array(["a", "b", "c"]), tmp_path / "labels.csv"
     for text, sentence in {
-        "red\nblue\n": "has 2 labels and the job has 3 nodes",
-        "node,team\nx,red\ny,blue\n": r"none of the 2 ids in .* is one of the 3 ids of the job, the first is 'x'; is",
+        "red\nblue\n": "has 2 labels and there are 3 nodes",
+        "node,team\nx,red\ny,blue\n": r"none of the 2 ids in .* is one of the 3 ids of the graph, the first is 'x'; is",
         "a,red\na,blue\n": "has 2 labels for the id 'a'",
-        "id,team\na,red\nb,blue,green\n": "has 3 columns in row 3 and 2 in the first; every row needs as many",
+        "id,team\na,red\nb,blue,green\n": "line 3: 3 columns where the first row has 2",
     }.items():
         path.write_text(text)
         with pytest.raises(InputError, match=sentence):
@@ -89,8 +89,8 @@ def test_labels_of_ids_that_the_job_does_not_have_are_announced_and_not_used(tmp
     ids, path = np.array(["anna", "bob", "cleo"]), tmp_path / "labels.csv"
     path.write_text("id,team\nana,red\nbob,blue\nzoe,red\ncleo,red\n")
     assert read_labels(path, ids).values.tolist() == ["", "blue", "red"]
-    assert "labels for 2 ids that the job does not have, such as 'ana'" in caplog.text
-    assert "the nearest id without a label is 'anna'" in caplog.text
+    assert "labels for 2 ids that the graph does not have, such as 'ana'" in caplog.text
+    assert "the nearest id without is 'anna'" in caplog.text
     caplog.clear()
     path.write_text("ana,red\nanna,red\nbob,blue\ncleo,red\n")  # the first row is no heading: red comes again
     assert read_labels(path, ids).values.tolist() == ["red", "blue", "red"]

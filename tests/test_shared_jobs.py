@@ -17,7 +17,7 @@ import pytest
 import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
-from graphquilt.files.locks import folder_lock
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, job_status
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg.motions import Motions

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import sealed_text
-from graphquilt.files.locks import folder_lock
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Record
 from graphquilt.testing import check_store
 
@@ -237,7 +237,7 @@ def test_a_store_can_be_sent_to_a_worker(store):
 
 def test_the_second_run_is_told_the_pid_of_the_first(tmp_path):
     code = (
-        "import sys, time\nfrom graphquilt.files.locks import folder_lock\n"
+        "import sys, time\nfrom graphquilt.files.writing import folder_lock\n"
         "with folder_lock(sys.argv[1]):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:

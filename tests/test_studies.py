@@ -266,7 +266,7 @@ def test_the_study_of_quality_reads_graphs_that_the_library_does_not_know(tmp_pa
     masks = {f"{part}_masks": np.eye(4, dtype=bool)[[k]] for k, part in enumerate(("train", "val", "test"))}
     np.savez(folder / "gd-acm.npz", edge_index=np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), **arrays, **masks)
     graph = open_graph("gd-acm", tmp_path)
-    assert (graph.n_nodes, graph.n_edges, graph.labels.tolist()) == (3, 4, [0, 1, 0])
+    assert (graph.n_nodes, graph.n_edges, graph.labels.tolist()) == (3, 2, [0, 1, 0])
     assert graph.features.toarray().tolist() == X[:3].tolist()
     assert open_graph("gd-acm", tmp_path, largest_component=False).n_nodes == 4
     (split,) = official_splits("gd-acm", tmp_path)

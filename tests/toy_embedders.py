@@ -188,7 +188,7 @@ def job_of_patches(store, graph, patch_graph, **settings):
 
 def main(job, n_patches, seconds, workers):
     """Run or resume a job of toys in a process of its own: what the tests kill."""
-    from graphquilt.files.locks import folder_lock
+    from graphquilt.files.writing import folder_lock
     from graphquilt.jobs import DirectoryStore, Processes, embed_patches
 
     graph, patch_graph = ring_of_patches(int(n_patches))

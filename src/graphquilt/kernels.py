@@ -1,7 +1,7 @@
 """Compile loops with numba when they are first called, and decide where BLAS threads help and where they hurt.
 
 A function under ``@kernel("what it computes")`` is compiled at its first call, and a log message says so. Every
-array that it does not name in ``writes`` reaches it as a read-only, contiguous view, so that a memory map and an array
+array that it does not name in ``writes`` reaches it as a read-only, contiguous view: a memory map and an array
 in memory share one compiled version. ``@jit`` marks the functions that only other kernels call.
 """
 
@@ -165,9 +165,9 @@ _loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
 
 
 def loop_threads() -> int:
-    """Return how many threads a loop over blocks of columns may use: as many as the user allows, or as was said."""
-    said = _loop_threads.get()
-    return thread_count() if said is None else said
+    """Return how many threads a loop over blocks of columns may use."""
+    count = _loop_threads.get()
+    return thread_count() if count is None else count
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, counted
-from graphquilt.graph.reading.vector_files import Vectors, check_vectors, read_vectors
+from graphquilt.graph.reading.vectors import Vectors, check_vectors, read_vectors
 from graphquilt.patches import Patch
 
 __all__ = ["Numbered", "PatchesLike", "is_named", "numbered_patches", "with_numbers"]

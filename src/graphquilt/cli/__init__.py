@@ -214,13 +214,13 @@ def _read_toml(path: str) -> Toml:
 
 def _save_flags(name: str, bound: inspect.BoundArguments, path: Path) -> None:
     """Write every flag of a call as TOML, which ``--config`` reads."""
-    from graphquilt.files import explained, sync_folder, write_text
+    from graphquilt.files import sync_folder, translate_disk_errors, write_text
 
     lines = [f"# {name} --config {path}"]
     for flag, value in _flags(bound):
         if value is not None and value != () and flag not in ("config", "save_config"):
             lines.append(f"{flag.replace('_', '-')} = {_toml_value(value)}")
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         write_text(path, "\n".join(lines))
         sync_folder(path.parent)
 

@@ -52,10 +52,10 @@ def evaluate(
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.graph.reading.node_tables import read_classes
     from graphquilt.jobs import Job, compare_job, evaluate_job
     from graphquilt.jobs.export import job_ids
     from graphquilt.jobs.source import read_array
-    from graphquilt.report.labels import read_classes
 
     opened, whole = Job.open(job), read_array(full, "an embedding")
     classes = None if labels is None else read_classes(labels, job_ids(opened, opened.n_nodes))

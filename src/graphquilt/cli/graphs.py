@@ -17,9 +17,6 @@ from graphquilt.cli.values import Output, SourceFlags
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from graphquilt.arrays import AnyArray
     from graphquilt.graph import Graph
     from graphquilt.jobs import Source
 
@@ -29,7 +26,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReadingFlags:
-    """How files of edges are read."""
+    """How edge lists are read."""
 
     nodes: int | None = None
     """Node ids are 0..N-1, isolated nodes included."""
@@ -54,18 +51,16 @@ def ingest(
     reading: ReadingFlags = ReadingFlags(),
     output: Output = Output(),
 ) -> None:
-    """Turn a file of edges into a graph folder that opens memory-mapped."""
+    """Turn an edge list into a graph folder that opens memory-mapped."""
     from graphquilt.graph import read_edges
     from graphquilt.jobs import Source
-    from graphquilt.jobs.source import read_array, read_features
 
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
     origin = source.applied(Source(), edges)
-    features, labels = read_features(origin.features), read_array(origin.labels, "labels")
     if reading.memory is not None or edges.is_dir():
-        graph = _out_of_core(origin, out, reading, features, labels)
+        graph = _out_of_core(origin, out, reading)
     else:
         graph = read_edges(
             edges,
@@ -75,40 +70,41 @@ def ingest(
             header=reading.header,
             delimiter=reading.delimiter,
             ids=reading.ids,
-            features=features,
-            labels=labels,
+            features=origin.features,
+            labels=origin.labels,
         )
         graph = graph.largest_component()[0] if origin.largest_component else graph
         graph.save(out)
     show({"graph": str(out), **_summary(graph)}, as_json=output.json)
 
 
-def _out_of_core(
-    origin: Source, out: Path, reading: ReadingFlags, features: AnyArray | csr_array | None, labels: AnyArray | None
-) -> Graph:
+def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     """Build the graph folder within the memory that is allowed."""
     from graphquilt.graph import Graph, attach, build_csr
     from graphquilt.graph.largest import save_largest_component
+    from graphquilt.graph.reading.node_tables import add_node_tables, open_features
 
     edges, memory = Path(str(origin.path)), memory_bytes(reading.memory or "1G")
     place = out / "whole" if origin.largest_component else out
+    features = open_features(origin.features)
+    shape = getattr(features, "shape", None)
     with watching() as progress:
         build_csr(
             edges,
             place,
-            n_nodes=reading.nodes if features is None else features.shape[0],
+            n_nodes=reading.nodes if shape is None else shape[0],
             directed=origin.directed,
             memory=memory,
             columns=origin.columns,
             progress=progress,
         )
+        whole = add_node_tables(Graph.open(place), features, origin.labels)
         if not origin.largest_component:
             file = None if reading.copy_features else getattr(features, "filename", None)
             if file is not None:
                 logging.info("The features stay in %s; --copy-features copies them.", file)
-            attach(out, features=features if file is None else Path(file), labels=labels)
+            attach(out, features=whole.features if file is None else Path(file), labels=whole.labels)
             return Graph.open(out)
-        whole = Graph.open(place).with_attributes(features=features, labels=labels)
         largest = save_largest_component(whole, out, progress=progress)
         shutil.rmtree(place)
         return largest

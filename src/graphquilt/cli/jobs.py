@@ -43,8 +43,8 @@ def _begin(
     resumed = "settings" in store
     job = Job.begin(store, settings)
     if choose_by is not None:
+        from graphquilt.graph.reading.node_tables import read_classes
         from graphquilt.jobs.export import job_ids
-        from graphquilt.report.labels import read_classes
 
         job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
     if resumed:

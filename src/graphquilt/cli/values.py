@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,9 +104,9 @@ class SourceFlags:
     columns: str | None = None
     """Columns of the edge list: source,target[,weight], by position or name. [default: by name, else 0,1]"""
     features: Annotated[Path | None, Parameter(group=MAIN)] = None
-    """Node features, .npy or .npz (sparse): one row per node, in ascending order of the node ids."""
+    """Node features: a table with an id column, or .npy or .npz (sparse), one row per node in ascending id order."""
     labels: Annotated[Path | None, Parameter(group=MAIN)] = None
-    """Array of node classes (.npy) in the same order, -1 for nodes without one. For tables: evaluate --labels."""
+    """Node classes: a table with an id column, or an array (.npy) in the same order, -1 for nodes without one."""
     directed: bool | None = None
     """Treat edges as directed."""
     largest_component: bool | None = None
@@ -318,7 +319,7 @@ def job_settings(
 
 def _columns(text: str) -> tuple[int | str, ...]:
     """Return the columns of source, target and optionally weight, by position or name."""
-    words = [word.strip() for word in text.split(",")]
+    words = [word.strip() for word in next(csv.reader([text], skipinitialspace=True), [])]
     if not 2 <= len(words) <= 3 or not all(words):
         raise InputError(f"--columns takes source,target or source,target,weight, by position or name, not '{text}'.")
     return tuple(int(word) if word.isdigit() else word for word in words)

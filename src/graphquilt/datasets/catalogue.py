@@ -11,7 +11,6 @@ from graphquilt.errors import InputError
 __all__ = ["CATALOGUE", "RECORDS", "Dataset", "dataset", "dataset_files", "dataset_folder", "dataset_names"]
 
 RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that are no graphs
-_PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Dataset:
         The files that ``graphquilt datasets fetch`` downloads; empty where the publisher requires a form, or where
         they have hundreds of GB.
     counts : tuple of int or None
-        Nodes and edges (both directions) of the largest component.
+        Nodes and edges of the largest component.
     """
 
     name: str
@@ -43,55 +42,41 @@ class Dataset:
 
 
 def _citations(name: str, counts: tuple[int, int]) -> Dataset:
-    raw = tuple(f"ind.{name}.{part}" for part in _PLANETOID)
-    address = "https://github.com/kimiyoung/planetoid/raw/master/data/"
     return Dataset(
         name=name,
-        forms=(("npz", (f"{name}.npz",)), ("planetoid", raw), ("pyg", ("data.pt",))),
-        folders=(name, f"{name}/raw", ".", *_cached(name.title(), "Planetoid")),
-        source="the raw files of github.com/kimiyoung/planetoid (folder data), or torch_geometric.datasets.Planetoid",
-        urls=tuple(address + part for part in raw),
+        forms=(("npz", (f"{name}.npz",)),),
+        folders=(name, "."),
+        source="github.com/kimiyoung/planetoid, whose pickles 'python -m studies convert' in a clone of graphquilt "
+        "downloads and turns into .npz",
         counts=counts,
     )
 
 
-def _shchur(name: str, file: str, others: tuple[str, ...], cache: tuple[str, ...], counts: tuple[int, int]) -> Dataset:
+def _shchur(name: str, file: str, counts: tuple[int, int]) -> Dataset:
     return Dataset(
         name=name,
-        forms=(*(("npz", (path,)) for path in (f"{name}.npz", f"{file}.npz", *others)), ("pyg", ("data.pt",))),
-        folders=(name, f"{name}/raw", ".", *cache),
-        source="github.com/shchur/gnn-benchmark (folder data/npz), or torch_geometric.datasets.Amazon and Coauthor",
+        forms=(("npz", (f"{name}.npz",)), ("npz", (f"{file}.npz",))),
+        folders=(name, f"{name}/raw", "."),
+        source="github.com/shchur/gnn-benchmark (folder data/npz)",
         urls=(f"https://github.com/shchur/gnn-benchmark/raw/master/data/npz/{file}.npz",),
         counts=counts,
     )
 
 
-def _cached(name: str, family: str) -> tuple[str, ...]:
-    """List the folders in which PyG may store a data set of a family."""
-    tops = (name, f"{family}/{name}", name.lower() + "/" + name)
-    return tuple(str(Path(top) / leaf) for top in tops for leaf in ("raw", "processed", f"{family}/processed"))
-
-
 CATALOGUE: dict[str, Dataset] = {
     entry.name: entry
     for entry in (
-        _citations("cora", (2485, 10138)),
-        _citations("citeseer", (2120, 7358)),
-        _citations("pubmed", (19717, 88648)),
-        _shchur(
-            "amazon-photo",
-            "amazon_electronics_photo",
-            ("amazon_photo.graphdata.npz", "amazon_photo.npz"),
-            _cached("Photo", "Amazon"),
-            (7487, 238086),
-        ),
-        _shchur("coauthor-cs", "ms_academic_cs", (), _cached("CS", "Coauthor"), (18333, 163788)),
+        _citations("cora", (2485, 5069)),
+        _citations("citeseer", (2120, 3679)),
+        _citations("pubmed", (19717, 44324)),
+        _shchur("amazon-photo", "amazon_electronics_photo", (7487, 119_043)),
+        _shchur("coauthor-cs", "ms_academic_cs", (18333, 81894)),
         Dataset(
             name="wordnet",
             forms=(("npz", ("wordnet.npz",)),),
             folders=("wordnet", "."),
             source="the synsets and relations of github.com/globalwordnet/english-wordnet (docs/results/quality.md)",
-            counts=(96_502, 229_846),
+            counts=(96_502, 114_923),
         ),
         Dataset(
             name="lanl",

@@ -16,7 +16,7 @@ from graphquilt.embedders.network import Features
 from graphquilt.embedders.shared_start import Arrays, FarField, check_far_clusters
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.graph.sparse import csr_of
+from graphquilt.graph.checks import csr_of
 
 _FOLLOWED = 4  # neighbours of a sampled node that are sampled with it
 _PARTS = {"indptr", "indices", "features_data", "features_indices", "features_indptr", "width"}  # of a sample

@@ -83,7 +83,7 @@ def reconstruction_auc(
     """
     X = checked_embedding(X, graph.n_nodes)
     rng = np.random.default_rng(seed)
-    total = count_pairs(graph, exact=max_edges is None or max_edges > graph.n_edges // 8)
+    total = count_pairs(graph, exact=max_edges is None or max_edges > graph.n_entries // 8)
     if total == 0:
         raise InputError(f"the graph has {graph.n_nodes} nodes and no edge to reconstruct.")
     if max_edges is not None and max_edges < 1:

@@ -46,7 +46,7 @@ def hold_out_edges(
     >>> cycle = Graph(sp.csr_array(np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)))
     >>> rest, held = hold_out_edges(cycle, fraction=0.2, seed=0)
     >>> rest.n_edges, len(held)
-    (8, 1)
+    (4, 1)
     """
     if graph.directed:
         raise InputError("edges can be held out of undirected graphs only; make this graph undirected first.")
@@ -100,7 +100,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     rng = np.random.default_rng(seed)
     n = graph.n_nodes
     pairs = n * (n - 1) // (1 if graph.directed else 2)
-    left = pairs - count_pairs(graph, exact=graph.n_edges > pairs // 8)
+    left = pairs - count_pairs(graph, exact=graph.n_entries > pairs // 8)
     if left <= 0:
         raise InputError(
             f"all {pairs} pairs of the graph's {n} nodes are joined; there is no non-edge to compare with."
@@ -151,7 +151,7 @@ def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Itera
 
 def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     """Return which pairs are edges, (k,), by one binary search in all rows at once."""
-    if graph.n_edges == 0:
+    if graph.n_entries == 0:
         return np.zeros(len(pairs), dtype=np.bool_)
     low = graph.indptr[pairs[:, 0]].astype(np.int64)
     end = graph.indptr[pairs[:, 0] + 1].astype(np.int64)
@@ -168,8 +168,8 @@ def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
 def _entries(graph: Graph) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield rows and columns of all entries, half a million at a time."""
     step = 1 << 19
-    for start in range(0, graph.n_edges, step):
-        stop = min(start + step, graph.n_edges)
+    for start in range(0, graph.n_entries, step):
+        stop = min(start + step, graph.n_entries)
         first = int(np.searchsorted(graph.indptr, start, side="right")) - 1
         last = int(np.searchsorted(graph.indptr, stop, side="left"))
         ends = np.clip(np.asarray(graph.indptr[first : last + 1], dtype=np.int64), start, stop)
@@ -181,7 +181,7 @@ def edge_blocks(graph: Graph) -> Iterator[Int64Array]:
     for rows, columns in _entries(graph):
         keep = rows != columns if graph.directed else rows < columns
         yield np.column_stack([rows[keep], columns[keep]])
-    if graph.n_edges == 0:
+    if graph.n_entries == 0:
         yield np.empty((0, 2), dtype=np.int64)
 
 
@@ -191,16 +191,16 @@ def count_pairs(graph: Graph, *, exact: bool) -> int:
     Finding loops means reading all edges. Unless ``exact``, loops of a large graph are not subtracted.
     """
     loops = 0
-    if exact or graph.n_edges <= _COUNTED:
+    if exact or graph.n_entries <= _COUNTED:
         loops = sum(int(np.count_nonzero(rows == columns)) for rows, columns in _entries(graph))
-    return graph.n_edges - loops if graph.directed else (graph.n_edges - loops) // 2
+    return graph.n_entries - loops if graph.directed else (graph.n_entries - loops) // 2
 
 
 def sample_edges(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
     """Sample ``count`` distinct edges, (count, 2), from a graph that has more."""
 
     def sample(missing: int) -> Int64Array:
-        entries = np.sort(rng.integers(0, graph.n_edges, size=int(missing * 1.2) + 64))
+        entries = np.sort(rng.integers(0, graph.n_entries, size=int(missing * 1.2) + 64))
         i = np.searchsorted(graph.indptr, entries, side="right") - 1
         j = np.asarray(graph.indices[entries], dtype=np.int64)
         low, high = (i, j) if graph.directed else (np.minimum(i, j), np.maximum(i, j))

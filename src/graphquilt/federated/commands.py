@@ -221,11 +221,11 @@ def measure(
 ) -> None:
     """Measure a pair: statistics of the shared nodes for the coordinator, without ids and coordinates."""
     from graphquilt import federated
-    from graphquilt.files import explained
+    from graphquilt.files import translate_disk_errors
 
     own, message = _party(party), federated.Message.load(received)
     measured = federated.measure(own, message)
-    with explained(out.parent):
+    with translate_disk_errors(out.parent):
         out.mkdir(parents=True, exist_ok=True)
     path = out / f"{own.name}+{message.sender}"
     _save(measured, path)
@@ -314,22 +314,22 @@ def _ids(path: Path) -> list[str]:
 
 
 def _save(message: Message, path: Path) -> None:
-    from graphquilt.files import explained
+    from graphquilt.files import translate_disk_errors
 
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file.")
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     message.save(path)
 
 
 def _save_all(messages: Mapping[str, Message], folder: Path) -> None:
     """Write a new folder with one file per message: all of them, or nothing."""
-    from graphquilt.files import explained
+    from graphquilt.files import translate_disk_errors
 
     part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
     try:
-        with explained(folder.parent):
+        with translate_disk_errors(folder.parent):
             part.mkdir(parents=True)
             for name, message in messages.items():
                 message.save(part / name)

@@ -22,8 +22,6 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import (
     array_checksum,
-    beside,
-    explained,
     is_array_entry,
     is_checksum,
     is_size,
@@ -31,6 +29,8 @@ from graphquilt.files import (
     sealed_content,
     sealed_text,
     sync_folder,
+    temporary_sibling,
+    translate_disk_errors,
     write_arrays,
 )
 
@@ -216,7 +216,7 @@ def _check_arrays(path: Path, described: Any, arrays: Mapping[str, AnyArray]) ->
 
 def write_private(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file that only its owner can read; ``write`` gets it open, and it is complete once it is there."""
-    with explained(path.parent), beside(path) as part:
+    with translate_disk_errors(path.parent), temporary_sibling(path) as part:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w+b") as file:
             write(file)

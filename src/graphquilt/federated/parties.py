@@ -20,7 +20,7 @@ from graphquilt.federated.pseudonyms import Pseudonyms, checked_pseudonyms, pseu
 from graphquilt.federated.rounds import Round, load_key, save_key
 from graphquilt.federated.sharing import NoiseCost, Sharing, noise_cost, noisy
 from graphquilt.federated.starts import start_checksum
-from graphquilt.files import explained, is_size, sync_folder
+from graphquilt.files import is_size, sync_folder, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread
 from graphquilt.progress import ProgressCallback
@@ -102,7 +102,7 @@ class Party:
             raise InputError(f"{folder} exists and is not empty. Name another folder: what was sent must stay valid.")
         part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
         try:
-            with explained(folder.parent):
+            with translate_disk_errors(folder.parent):
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 part.mkdir(mode=0o700)
                 self.round.save(part / "round.toml")

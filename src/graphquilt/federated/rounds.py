@@ -26,7 +26,15 @@ from graphquilt.federated.messages import (
     write_private,
 )
 from graphquilt.federated.starts import sample_start, start_checksum
-from graphquilt.files import explained, is_checksum, is_size, read_sealed, sealed_text, sync_folder, write_text
+from graphquilt.files import (
+    is_checksum,
+    is_size,
+    read_sealed,
+    sealed_text,
+    sync_folder,
+    translate_disk_errors,
+    write_text,
+)
 from graphquilt.graph import Graph
 from graphquilt.jobs import describe, differences, restored
 from graphquilt.linalg import Motions
@@ -167,7 +175,7 @@ class Round:
         values["embedder"] = json.dumps(values["embedder"])
         lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
         lines += ["", "[motions]", *(f"{name} = {_toml(value)}" for name, value in motions.items())]  # type: ignore[attr-defined]
-        with explained(path.parent):
+        with translate_disk_errors(path.parent):
             write_text(path, text + "\n".join(lines))
             sync_folder(path.parent)
 

@@ -1,12 +1,14 @@
 """Write files atomically, explain errors of the disk, read and write arrays, checksums and locks."""
 
-from graphquilt.files.archives import Archive, open_archive, read_bytes
 from graphquilt.files.array_files import (
+    Archive,
     array_file,
     check_values,
     load_arrays,
     map_array,
     map_arrays,
+    open_archive,
+    read_bytes,
     save_arrays,
     temporary_array,
     write_arrays,
@@ -20,18 +22,23 @@ from graphquilt.files.checksums import (
     sealed_content,
     sealed_text,
 )
-from graphquilt.files.locks import folder_lock
-from graphquilt.files.writing import beside, check_disk, check_inside, explained, sync_folder, write_text
+from graphquilt.files.writing import (
+    check_disk,
+    check_inside,
+    folder_lock,
+    sync_folder,
+    temporary_sibling,
+    translate_disk_errors,
+    write_text,
+)
 
 __all__ = [
     "Archive",
     "array_checksum",
     "array_file",
-    "beside",
     "check_disk",
     "check_inside",
     "check_values",
-    "explained",
     "folder_lock",
     "is_array_entry",
     "is_checksum",
@@ -47,6 +54,8 @@ __all__ = [
     "sealed_text",
     "sync_folder",
     "temporary_array",
+    "temporary_sibling",
+    "translate_disk_errors",
     "write_arrays",
     "write_text",
 ]

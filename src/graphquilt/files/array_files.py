@@ -8,9 +8,11 @@ is allocated for it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
+import stat
 import struct
 import tempfile
 import zipfile
@@ -22,21 +24,26 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError
-from graphquilt.files.archives import LOCAL_HEADER, Archive, is_archive, open_archive, opened
-from graphquilt.files.writing import beside
+from graphquilt.errors import FormatError, JobError
+from graphquilt.files.writing import temporary_sibling
 
 __all__ = [
+    "Archive",
     "array_file",
     "check_values",
     "load_arrays",
     "map_array",
     "map_arrays",
+    "open_archive",
+    "read_bytes",
     "save_arrays",
     "temporary_array",
     "write_arrays",
 ]
 
+_LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
+_ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
+_DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand for
 _ALIGN = 64  # bytes, to which numpy aligns the data of a .npy file
 _ZIP64_EXTRA = 20  # bytes that zipfile adds to it for sizes over 4 GB
 _PADDING_ID = 0xD935  # the zip extra field that is known to mean "padding"
@@ -45,7 +52,7 @@ _LONGEST_HEADER = 1 << 16  # bytes; the header of a plain array has about a hund
 _MOST_DIMENSIONS = 32  # of an array in every version of NumPy
 _PIECE = 1 << 20  # bytes that are read from a zip member at a time
 _LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
-_SURROGATES = (0xD800, 0xDFFF)  # the code points that are no characters
+_SURROGATES = (0xD800, 0xDFFF)  # code points that are not characters
 _OBJECTS = "holds Python objects, which are never read. Save plain text or numbers: ids.astype(str), for example."
 _DTYPE = r"[<>|=]?(?:[?OSU]|[biufcSUO]\d{1,9}|[mM]8(?:\[\w{1,20}\])?)"
 _HEADER = re.compile(
@@ -63,7 +70,7 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             info = zipfile.ZipInfo(f"{name}.npy")
-            start = file.tell() + LOCAL_HEADER + len(info.filename.encode()) + _ZIP64_EXTRA
+            start = file.tell() + _LOCAL_HEADER + len(info.filename.encode()) + _ZIP64_EXTRA
             padding = (-(start + 4)) % _ALIGN
             info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
             with archive.open(info, "w", force_zip64=True) as member:
@@ -72,7 +79,7 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
 
 def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays as :func:`write_arrays` does to a file that is complete, and on the disk, once it is there."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             write_arrays(file, arrays)
             file.flush()
@@ -84,8 +91,8 @@ def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
 def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[Callable[[int, AnyArray], None]]:
     """Write an array that does not fit into memory to a ``.npy`` file, which appears once the block is left.
 
-    Call what is lent with the place of the first value, counted in C order over the whole array, and the values that
-    follow from there. Places that are never written hold zeros.
+    Call the function in it with the place of the first value, counted in C order, and the values that follow. Places
+    that are never written hold zeros.
 
     Examples
     --------
@@ -97,7 +104,7 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
     [[0, 0, 0], [7, 8, 9]]
     """
     kind = np.dtype(dtype)
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             header = {"descr": kind.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -119,8 +126,8 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
     The checksums of members that are mapped are not compared, because that would read them whole.
     """
-    with opened(path) as (file, size):
-        if is_archive(file):
+    with open_regular_file(path) as (file, size):
+        if _is_archive(file):
             archive = Archive(file, size)
             return {name: _map_member(archive, name) for name in names}
         if len(names) != 1:
@@ -130,34 +137,26 @@ def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
 
 def map_array(path: Path) -> AnyArray:
     """Open the array of a .npy file, memory-mapped."""
-    with opened(path) as (file, size):
-        if is_archive(file):
+    with open_regular_file(path) as (file, size):
+        if _is_archive(file):
             raise ValueError("it holds several arrays, and one is expected")
         return _map_at(file, 0, size)
 
 
 def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-    """Return an array of zeros that lies in a temporary file; the file has no name and goes away with the array.
-
-    Examples
-    --------
-    >>> float(temporary_array((2, 3), np.float32).sum())
-    0.0
-    """
+    """Return an array of zeros in a temporary file without a name, which goes away with the array."""
     with tempfile.TemporaryFile() as file:
         array: AnyArray = np.memmap(file, dtype=dtype, mode="w+", shape=shape)
     return array
 
 
-def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+def load_arrays(
+    path: Path, *, skip_objects: bool = False, unpickle: Callable[[bytes], Any] | None = None
+) -> dict[str, Any]:
     """Read all arrays of a .npz file into memory.
 
-    Parameters
-    ----------
-    path : Path
-    unpickle : callable, optional
-        Gets the bytes of each member that holds Python objects, and returns what takes their place. By default such
-        members are an error.
+    Members that hold Python objects are an error, unless they are skipped or ``unpickle`` makes something of their
+    bytes.
 
     Examples
     --------
@@ -170,8 +169,10 @@ def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -
     with open_archive(path) as archive:
         foreign = [name for name in archive.names if not name.endswith(".npy")]
         if foreign:
-            raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are no .npy files")
-        return {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
+            raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are not .npy files")
+        read = (lambda _: None) if skip_objects else unpickle
+        arrays = {name.removesuffix(".npy"): _load_member(archive, name, read) for name in archive.names}
+        return {name: array for name, array in arrays.items() if array is not None or not skip_objects}
 
 
 class _Header(NamedTuple):
@@ -264,7 +265,7 @@ def _load_member(archive: Archive, name: str, unpickle: Callable[[bytes], Any] |
 
 
 def check_values(array: AnyArray) -> None:
-    """Raise for bytes that are no truth values and no text; Python and compiled code take for granted that they are."""
+    """Raise for bytes that are not truth values or text; Python and compiled code take for granted that they are."""
     if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise ValueError("it holds truth values other than 0 and 1")
     if array.dtype.kind == "U":
@@ -274,4 +275,115 @@ def check_values(array: AnyArray) -> None:
             part = codes[start : start + _PIECE]
             surrogate = (part >= _SURROGATES[0]) & (part <= _SURROGATES[1])
             if part.max() > _LAST_CHARACTER or surrogate.any():
-                raise ValueError("it holds text with numbers that are no characters")
+                raise ValueError("it holds text with numbers that are not characters")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file."""
+    with open_regular_file(path) as (file, _):
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open a zip file that may be damaged or hostile; every error inside the block becomes a FormatError."""
+    with open_regular_file(path) as (file, size):
+        if not _is_archive(file):
+            raise ValueError("it does not begin as a zip file does")
+        yield Archive(file, size)
+
+
+class Archive:
+    """The members of a zip file of ``size`` bytes, each read only after its sizes are found possible."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file = file
+        self._zip = zipfile.ZipFile(file)
+        infos = self._zip.infolist()
+        self._infos = {info.filename: info for info in infos}
+        self.names = tuple(self._infos)
+        if len(self.names) != len(infos):
+            raise ValueError(f"{len(infos)} members have only {len(self.names)} names")
+        declared = sum(info.compress_size for info in infos)
+        if declared > size:
+            raise ValueError(f"its members declare {declared} bytes")
+        for info in infos:
+            _check_member(info, size)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a member, after comparing its checksum."""
+        with self.open(name) as member:
+            content = member.read(self.size(name))
+        if len(content) != self.size(name):
+            raise ValueError(f"'{name}' has {len(content)} bytes and declares {self.size(name)}")
+        return content
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member to read from it; its checksum is compared at its end."""
+        return self._zip.open(self._info(name))
+
+    def size(self, name: str) -> int:
+        """Return how many bytes the content of a member has."""
+        return self._info(name).file_size
+
+    def start(self, name: str) -> int | None:
+        """Return where in the file the content of a member begins; None where it is compressed."""
+        info = self._info(name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            return None
+        with self._zip.open(info):  # which compares the two headers of the member
+            pass
+        self.file.seek(info.header_offset + _LOCAL_HEADER - 4)
+        name_length, extra_length = struct.unpack("<HH", self.file.read(4))
+        return int(info.header_offset + _LOCAL_HEADER + name_length + extra_length)
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        if name not in self._infos:
+            raise ValueError(f"it lacks '{name}'; it holds {', '.join(self.names[:10]) or 'nothing'}")
+        return self._infos[name]
+
+
+def _check_member(info: zipfile.ZipInfo, size: int) -> None:
+    """Raise unless a member is stored or deflated, and can have the size that it declares."""
+    name, packed, unpacked = info.filename[:100], info.compress_size, info.file_size
+    if info.flag_bits & 1:
+        raise ValueError(f"its member '{name}' is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"its member '{name}' is compressed in a way (number {info.compress_type}) that is not read")
+    if info.header_offset + _LOCAL_HEADER + packed > size:
+        raise ValueError(f"its member '{name}' reaches beyond its end")
+    most = packed if info.compress_type == zipfile.ZIP_STORED else _DEFLATE * packed
+    if unpacked > most:
+        raise ValueError(f"its member '{name}' declares {unpacked} bytes in {packed} bytes, which cannot be")
+
+
+@contextlib.contextmanager
+def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is not a regular file")
+            yield file, size
+        except FormatError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                raise JobError(f"{path} cannot be opened: too many files are open. Allow more (ulimit -n).") from error
+            raise FormatError(
+                f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
+                "It may have been cut short or damaged; write it again, or get it again from its source."
+            ) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe is opened without waiting for somebody to write to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_archive(file: BinaryIO) -> bool:
+    """Return whether a file begins as a zip file does."""
+    start = file.read(4)
+    file.seek(0)
+    return start.startswith(_ZIP_STARTS)

@@ -1,4 +1,4 @@
-"""Checksums: of arrays, of small JSON files, and when a file has to be read again to compare its checksum.
+"""Checksums of arrays, files and small JSON files.
 
 Every checksum is a SHA-256 in hexadecimal digits. It finds damage, not forgery.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,21 +23,17 @@ __all__ = [
     "file_checksum",
     "is_array_entry",
     "is_checksum",
-    "is_settled",
     "is_size",
     "read_sealed",
     "seal",
     "sealed_content",
     "sealed_text",
-    "stamp",
 ]
 
 _BLOCK = 1 << 24  # bytes that are read at once
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[<>|=]?[biufcSUmM]\d{1,9}(\[\w+\])?")  # as NumPy writes them; no objects, no records
 _MOST_AXES = 32
-# Two changes of a file within one tick of the clock of its file system leave one and the same time.
-_TICK, _COARSE_TICK = 100_000_000, 2_000_000_000  # nanoseconds; the second is for file systems that count seconds
 
 
 def blocks(array: AnyArray) -> Iterator[AnyArray]:
@@ -62,7 +57,7 @@ def array_checksum(
 ) -> str:
     """Return the checksum of the values of an array in C order; its type and shape are not part of it.
 
-    ``look`` is called with every piece, so that an array on a disk is read only once. With ``dtype``, the checksum is
+    ``look`` is called with every piece: an array on a disk is read only once. With ``dtype``, the checksum is
     that of the same values in this type.
 
     Examples
@@ -158,21 +153,3 @@ def sealed_content(text: bytes, name: str) -> tuple[dict[str, object], bool]:
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
         raise FormatError(f"{name} is not JSON, or was cut short ({reason}).") from error
-
-
-def stamp(path: Path) -> list[int]:
-    """Return what changes when a file is changed or replaced: its size, its times and its inode."""
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def is_settled(mark: list[int], now: int) -> bool:
-    """Return whether a file was last changed so long before ``now`` that the next change gives it another stamp.
-
-    Examples
-    --------
-    >>> is_settled([8, 5, 5, 1], 10**9), is_settled([8, 5, 5, 1], 10**7)
-    (True, False)
-    """
-    last = max(mark[1], mark[2])
-    return now - last > (_TICK if last % 1_000_000_000 else _COARSE_TICK)

@@ -1,29 +1,40 @@
-"""Write files atomically, and explain errors of the disk."""
+"""Write files atomically, lock folders, and explain errors of the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import glob
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from graphquilt.errors import JobError
 
-__all__ = ["beside", "check_disk", "check_inside", "explained", "sync_folder", "write_text"]
+__all__ = [
+    "check_disk",
+    "check_inside",
+    "folder_lock",
+    "sync_folder",
+    "temporary_sibling",
+    "translate_disk_errors",
+    "write_text",
+]
 
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
+_locks: set[tuple[str, int]] = set()  # folder and thread of every lock that this process has
 _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_sibling(path: Path) -> Iterator[Path]:
     """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
 
     Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
@@ -34,7 +45,7 @@ def beside(path: Path) -> Iterator[Path]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
-    >>> with beside(path) as part:
+    >>> with temporary_sibling(path) as part:
     ...     _ = part.write_text("7", encoding="utf-8")
     ...     _ = part.replace(path)
     >>> [entry.name for entry in path.parent.iterdir()]
@@ -88,7 +99,7 @@ def check_disk(folder: Path, needed: int, work: str) -> None:
 
 
 def check_inside(path: Path, folder: Path) -> None:
-    """Raise where a link makes ``path`` lead out of ``folder``, so that nothing is written anywhere else."""
+    """Raise if a link makes ``path`` lead out of ``folder``: nothing is written anywhere else."""
     place = os.path.realpath(path)
     if not Path(place).is_relative_to(os.path.realpath(folder)):
         raise JobError(
@@ -99,7 +110,7 @@ def check_inside(path: Path, folder: Path) -> None:
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "w", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
@@ -119,7 +130,7 @@ def sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def translate_disk_errors(path: Path) -> Iterator[None]:
     """Turn an error of the disk into one sentence that says what to do."""
     try:
         yield
@@ -133,3 +144,80 @@ def explained(path: Path) -> Iterator[None]:
         else:
             reason = f"{error.strerror or error}. Repair that and run the same command again"
         raise JobError(f"cannot write in {path}: {reason}; everything finished so far is intact.") from error
+
+
+@contextlib.contextmanager
+def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait: bool = False) -> Iterator[None]:
+    """Lock a folder for this thread: two runs must not work on it at once.
+
+    Parameters
+    ----------
+    path : path
+        It is created if it does not exist.
+    shard : str, optional
+        The name of the shard of a job that is worked on. Different shards may be worked on at the same time, but the
+        whole job may not be worked on beside any of them.
+    wait : bool
+        Wait until the other run has gone, instead of raising an error.
+
+    Raises
+    ------
+    JobError
+        Another run has locked it; the message names its process and host.
+
+    Notes
+    -----
+    The operating system keeps the lock (``flock``); it ends with its process, however that ends. The content of
+    the file is only for people to read. A thread that has locked a folder may lock it again.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with folder_lock(folder), folder_lock(folder):
+    ...     sorted(os.listdir(folder))
+    ['lock']
+    """
+    folder = Path(path).absolute()
+    own = (str(folder), threading.get_ident())
+    if own in _locks:
+        yield
+        return
+    with translate_disk_errors(folder):
+        lock = _acquire(folder, shard, wait=wait)
+    _locks.add(own)
+    try:
+        with lock:
+            yield
+    finally:
+        _locks.discard(own)
+
+
+def _acquire(folder: Path, shard: str | None, *, wait: bool) -> contextlib.ExitStack:
+    import fcntl
+
+    names = [("lock", fcntl.LOCK_EX)]
+    if shard is not None:
+        names = [("lock", fcntl.LOCK_SH), (f"lock.{shard}", fcntl.LOCK_EX)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        for name, kind in names:
+            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobError(_being_worked_on(folder, os.pread(handle, 4096, 0))) from None
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(owner).encode(), 0)
+        return stack.pop_all()
+
+
+def _being_worked_on(folder: Path, content: bytes) -> str:
+    try:
+        owner = json.loads(content)
+        who = f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
+    except (ValueError, KeyError, TypeError):
+        who = "another process"
+    return f"{folder} is being worked on by {who}. Wait for it, stop it, or choose another folder."

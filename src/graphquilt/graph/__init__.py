@@ -6,13 +6,14 @@
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach
 from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_networkx, to_pyg
-from graphquilt.graph.reading.edge_files import read_edges
+from graphquilt.graph.reading.edges import GraphLike, read_edges
 from graphquilt.graph.reading.outofcore import build_csr
-from graphquilt.graph.reading.vector_files import read_vectors
+from graphquilt.graph.reading.vectors import read_vectors
 from graphquilt.graph.structure import Graph
 
 __all__ = [
     "Graph",
+    "GraphLike",
     "attach",
     "build_csr",
     "check_labels",

@@ -12,8 +12,8 @@
     labels.npy        (n,)          node_ids.npy  (n,)
     checked.json      size, times and inode that the files of a large graph had when they were checked last
 
-The SHA-256 of an array is that of its values in C order, without the header of its file: the array in memory has the
-same one. Folders of format 1, which have no checksums, are opened too.
+The SHA-256 of an array is that of its values in C order, without the header of its file. Folders of format 1, which
+have no checksums, are opened too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import beside, explained, map_array, write_text
+from graphquilt.files import map_array, temporary_sibling, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -41,12 +41,19 @@ from graphquilt.files.checksums import (
     is_size,
     read_sealed,
     sealed_text,
+)
+from graphquilt.files.stamps import (
+    check_reference,
+    is_reference,
+    large_file,
+    open_reference,
+    reference,
+    remember,
+    remember_checked,
+    remembered,
     stamp,
 )
-from graphquilt.graph.checked import remember, remember_checked, remembered
-from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type
-from graphquilt.graph.references import check_reference, is_reference, large_file, open_reference, reference
-from graphquilt.graph.sparse import sparse_of
+from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type, sparse_of
 from graphquilt.graph.structure import Features, Graph
 
 __all__ = [
@@ -79,21 +86,15 @@ def write_description(
     folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Mapping[str, Mapping[str, object]]
 ) -> None:
     """Write ``graph.json``: from then on the folder is a graph. ``arrays`` has shape, dtype and sha256 of each."""
-    description = {
-        "format": FORMAT,
-        "version": VERSION,
-        "n_nodes": n_nodes,
-        "n_edges": n_edges,
-        "directed": directed,
-        "arrays": dict(sorted(arrays.items())),
-    }
-    write_text(folder / DESCRIPTION, sealed_text(description))
+    sizes = {"n_nodes": n_nodes, "n_edges": n_edges, "directed": directed}
+    content = {"format": FORMAT, "version": VERSION, **sizes, "arrays": dict(sorted(arrays.items()))}
+    write_text(folder / DESCRIPTION, sealed_text(content))
 
 
 def save(graph: Graph, folder: str | PathLike[str]) -> None:
     """Write ``graph`` to ``folder``; an older graph there stops being one before the first file changes."""
     target = Path(folder)
-    with explained(target):
+    with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / DESCRIPTION).unlink(missing_ok=True)
         _write(graph, target, _arrays(graph), {})
@@ -120,8 +121,8 @@ def attach(
         for name, values in _arrays(graph, as_saved=False).items()
         if not (replaced and name.startswith(replaced))
     }
-    with explained(target):
-        # What is replaced is not part of the graph while it is written, so that a killed writer leaves a whole graph.
+    with translate_disk_errors(target):
+        # What is replaced is not part of the graph while it is written: a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
         arrays = {} if elsewhere or features is None else _feature_arrays(rows["features"])
         _write(graph, target, ({} if labels is None else {"labels": labels}) | arrays, left | elsewhere)
@@ -132,7 +133,7 @@ def _write(
 ) -> None:
     """Write the arrays, and then the description, which also lists those that are ``present``."""
     entries = {**present, **{name: _write_array(target / f"{name}.npy", values) for name, values in arrays.items()}}
-    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_edges, directed=graph.directed, arrays=entries)
+    write_description(target, n_nodes=graph.n_nodes, n_edges=graph.n_entries, directed=graph.directed, arrays=entries)
     remember(target, {name: str(entry["sha256"]) for name, entry in entries.items() if not is_reference(entry)})
 
 
@@ -148,7 +149,7 @@ def write_blocks(
     """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
     digest = hashlib.sha256()
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for piece in pieces:
@@ -182,14 +183,7 @@ def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
 def graph_checksums(graph: Graph) -> dict[str, list[object]]:
     """Return type, shape and SHA-256 of everything that an embedding of the graph depends on.
 
-    A graph from a folder has its checksums already; the arrays of another one are read. Of features in a large file, 64
-    pieces are read, as where a graph folder refers to them.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array([[0, 1], [1, 0]]))
-    >>> [(name, *entry[:2]) for name, entry in graph_checksums(path).items()]
-    [('indptr', '<i8', [3]), ('indices', '<i4', [2])]
+    A graph from a folder has its checksums already. Of features in a large file, 64 pieces are read.
     """
     return {
         name: [values.dtype.str, list(values.shape), graph.checksums.get(name) or _checksum(values)]
@@ -204,10 +198,7 @@ def _checksum(values: AnyArray) -> str:
 
 
 def with_checksums(graph: Graph, folder: str | None = None) -> Graph:
-    """Return the graph with the checksums of everything that an embedding depends on, so that it is read only once.
-
-    ``folder`` is a graph folder that has the same edges and features.
-    """
+    """Return the graph with the checksums of all that an embedding depends on; ``folder`` has the same graph."""
     checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
     csr = graph.indptr, graph.indices, graph.weights
     attributes = graph.features, graph.labels, graph.node_ids
@@ -304,7 +295,7 @@ def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
 
 
 def unverified(folder: str | PathLike[str]) -> str | None:
-    """Return a sentence that says why the graph in a folder cannot be compared with checksums; None if it can be."""
+    """Return why the graph in a folder cannot be compared with checksums, or None if it can be."""
     if _description(Path(folder))["version"] == VERSION:
         return None
     return (
@@ -318,11 +309,8 @@ def _description(source: Path) -> dict[str, Any]:
     path = source / DESCRIPTION
     if not path.is_file():
         if source.is_dir() and not any(source.iterdir()):
-            raise FormatError(f"{source} is empty. Give a file of edges, or a folder that graphquilt ingest wrote.")
-        raise FormatError(
-            f"{source} holds no graph: {DESCRIPTION} is missing. It is written last, so an interrupted "
-            "save or build leaves none; run it again."
-        )
+            raise FormatError(f"{source} is empty. Give an edge list, or a folder that graphquilt ingest wrote.")
+        raise FormatError(f"{source} holds no graph: {DESCRIPTION}, which is written last, is missing. Run it again.")
     content, whole = read_sealed(path)
     form, version = content.get("format"), content.get("version")
     if form != FORMAT or isinstance(version, bool) or version not in (1, VERSION):

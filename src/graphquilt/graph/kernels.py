@@ -14,6 +14,7 @@ __all__ = [
     "cluster_pairs",
     "component_sizes",
     "components",
+    "count_loops",
     "group",
     "induced",
     "join_ends",
@@ -166,7 +167,7 @@ def components(indptr: IntArray, indices: IntArray, parent: IntArray) -> int:
             while parent[b] != b:
                 parent[b] = parent[parent[b]]
                 b = np.int64(parent[b])
-            # The smaller root wins, so that a root is the smallest node of its component.
+            # The smaller root wins: a root is the smallest node of its component.
             if a < b:
                 parent[b] = a
             elif b < a:
@@ -223,6 +224,16 @@ def join_ends(edges: Int64Array, parent: IntArray) -> int:
         if a != b:
             parent[max(a, b)] = min(a, b)
     return _numbered(parent)
+
+
+@kernel("self loops")
+def count_loops(indptr: IntArray, indices: IntArray) -> int:
+    """Count the entries on the diagonal."""
+    loops = 0
+    for u in range(len(indptr) - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            loops += indices[e] == u
+    return loops
 
 
 @kernel("breadth-first order")

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import InputError
-from graphquilt.files import check_disk, explained
-from graphquilt.graph.checked import remember
+from graphquilt.files import check_disk, translate_disk_errors
+from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_blocks, write_description
 from graphquilt.graph.structure import Graph
@@ -39,11 +39,11 @@ def save_largest_component(
     >>> two = Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]))
     >>> part = save_largest_component(two, tempfile.mkdtemp())
     >>> part.n_edges, part.node_ids.tolist()
-    (2, [1, 2])
+    (1, [1, 2])
     """
     target = Path(folder)
     if graph.n_nodes == 0:
-        raise InputError("the graph has no nodes, so that it has no largest component.")
+        raise InputError("the graph has no nodes, and no largest component.")
     report(progress, "components", 0, 1)
     ranks = graph.largest_component_ranks()
     report(progress, "components", 1, 1)
@@ -63,7 +63,7 @@ def save_largest_component(
         arrays["node_ids"] = (n,), np.dtype(np.int64), _members(ranks)
     needed = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype, _ in arrays.values())
     check_disk(target, needed, "the largest component")
-    with explained(target):
+    with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / DESCRIPTION).unlink(missing_ok=True)
         entries = {name: write_blocks(target / f"{name}.npy", *array) for name, array in arrays.items()}
@@ -111,7 +111,7 @@ def _columns(graph: Graph, ranks: IntArray, progress: ProgressCallback | None) -
     for columns in _entries(graph, graph.indices, ranks):
         yield ranks[columns].astype(kind, copy=False)
         done += len(columns)
-        report(progress, "largest component", done, graph.n_edges)
+        report(progress, "largest component", done, graph.n_entries)
 
 
 def _rows(values: AnyArray, ranks: IntArray) -> Iterator[AnyArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from os import PathLike
 from typing import TypeAlias, cast
 
@@ -16,7 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import kernels
 from graphquilt.graph.checks import check_csr, check_labels, check_weights, group, index_type
 
-__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric"]
+__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric", "to_csr"]
 
 SparseMatrix: TypeAlias = sp.sparray | sp.spmatrix
 Features: TypeAlias = AnyArray | sp.csr_array
@@ -26,7 +27,8 @@ _Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
 _PIECE = 1 << 22  # weights that are checked at once
 
 
-def _to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
+def to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
+    """Return a sparse matrix of any format as a CSR array."""
     return sp.csr_array(cast(sp.csr_array, matrix), copy=copy)  # it takes every format, which its types do not say
 
 
@@ -51,7 +53,7 @@ class Graph:
     features : array or sparse matrix (n, f), optional
         One row per node; a memory map stays one, a sparse matrix becomes a CSR array.
     labels : array (n,), optional
-        The class of each node, -1 where there is none.
+        The class of each node, -1 for none.
     node_ids : array (n,), optional
         The name of each node outside graphquilt; None means 0..n-1.
 
@@ -67,13 +69,13 @@ class Graph:
     checksums : mapping of str to str
         SHA-256 of those arrays that come from a graph folder, by the names that they have there.
     folder : str or None
-        The graph folder that the graph was opened from, so that other processes can open it there.
+        The graph folder that the graph was opened from; other processes open it there.
 
     Examples
     --------
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> path.n_nodes, path.n_edges, path.degrees.tolist()
-    (3, 4, [1, 2, 1])
+    (3, 2, [1, 2, 1])
     """
 
     indptr: IntArray
@@ -99,7 +101,7 @@ class Graph:
                 f"a Graph is made from a SciPy sparse matrix, not from {type(adjacency).__name__}. "
                 "Wrap a dense array in scipy.sparse.csr_array, or use Graph.from_arrays for CSR arrays."
             )
-        A = _to_csr(adjacency, copy=True)
+        A = to_csr(adjacency, copy=True)
         if A.shape[0] != A.shape[1]:
             raise InputError(f"an adjacency matrix is square; this one is {A.shape[0]} × {A.shape[1]}.")
         A.sum_duplicates()
@@ -121,10 +123,9 @@ class Graph:
         node_ids: npt.ArrayLike | None = None,
         directed: bool = False,
     ) -> Graph:
-        """Take CSR arrays as they are, memory maps included, without copying.
+        """Take CSR arrays without copying, memory maps included.
 
-        The rows must be sorted and unique, which is checked in pieces, so that a memory map is read once; and, unless
-        ``directed``, symmetric, which is not checked.
+        Rows must be sorted and unique, which is checked, and unless ``directed`` symmetric, which is not.
         """
         return cls.__new__(cls)._set((indptr, indices, weights), features, labels, node_ids, directed=directed)
 
@@ -149,18 +150,15 @@ class Graph:
             check_csr(indptr, indices)
             _check_all_weights(weights)
         if isinstance(features, sp.sparray | sp.spmatrix):
-            features = features if isinstance(features, sp.csr_array) else _to_csr(features)
+            features = features if isinstance(features, sp.csr_array) else to_csr(features)
         elif features is not None:
             features = np.asanyarray(features)
         if features is not None and (features.ndim != 2 or features.shape[0] != n):
-            raise InputError(
-                f"the graph has {n} nodes and the features are of shape {features.shape}; give one row per node."
-            )
+            raise InputError(f"features must have {n} rows, one per node, not the shape {features.shape}.")
         arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]
         for name, values in zip(("labels", "node_ids"), arrays, strict=True):
             if values is not None and values.shape != (n,):
-                problem = f"there are {len(values)}" if values.ndim == 1 else f"of shape {values.shape} are the"
-                raise InputError(f"the graph has {n} nodes and {problem} {name}; give one per node.")
+                raise InputError(f"{name} must have shape ({n},), one per node, not {values.shape}.")
         contents = (*csr, features, *arrays, directed, checksums or {}, folder)
         for field, value in zip(fields(Graph), contents, strict=True):
             object.__setattr__(self, field.name, value)
@@ -172,9 +170,16 @@ class Graph:
         return len(self.indptr) - 1
 
     @property
-    def n_edges(self) -> int:
-        """Number of stored entries: an undirected edge counts twice."""
+    def n_entries(self) -> int:
+        """Number of stored entries, the length of ``indices``: an undirected edge has two, a self loop one."""
         return len(self.indices)
+
+    @cached_property
+    def n_edges(self) -> int:
+        """Number of edges: an undirected edge counts once. To find self loops, the columns are read once."""
+        if self.directed:
+            return self.n_entries
+        return (self.n_entries + kernels.count_loops(self.indptr, self.indices)) // 2
 
     @property
     def degrees(self) -> Int64Array:
@@ -191,36 +196,35 @@ class Graph:
     def adjacency(self) -> sp.csr_array:
         """The adjacency as a SciPy CSR array (n, n); made anew at each call."""
         indptr, indices, weights = self.csr
-        data = np.ones(self.n_edges) if self.weights is None else weights
+        data = np.ones(self.n_entries) if self.weights is None else weights
         return sp.csr_array((data, indices, indptr), shape=(self.n_nodes, self.n_nodes))
 
     def subgraph(self, nodes: npt.ArrayLike) -> Graph:
         """Return the subgraph induced by ``nodes``, in their order, with their features, labels and ids.
 
-        ``nodes`` are unique ids (k,), or a mask of n booleans; ``node_ids`` of the result names them. The work is
-        proportional to their degrees, whatever the size of the graph, and also done on memory maps.
+        ``nodes`` are unique node numbers (k,), or a mask of n booleans. The work is proportional to their degrees.
 
         Examples
         --------
         >>> ring = Graph(sp.csr_array(np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)))
         >>> part = ring.subgraph([0, 1, 4])
         >>> part.n_edges, part.node_ids.tolist()
-        (4, [0, 1, 4])
+        (2, [0, 1, 4])
         """
         return self.split(nodes, np.empty(0, dtype=np.int32))[0]
 
     def split(self, nodes: npt.ArrayLike, cluster: IntArray) -> tuple[Graph, tuple[Int64Array, IntArray, FloatArray]]:
         """Return the subgraph induced by ``nodes``, and the edges that leave it, by the clusters that they lead to.
 
-        ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are in CSR form: where each node's
-        begin and end, the clusters, and the weights, which are empty where the graph has none.
+        ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are CSR arrays: row ends, clusters,
+        and weights, which are empty if the graph has none.
 
         Examples
         --------
         >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
         >>> part, (indptr, clusters, _) = path.split([1, 2], np.array([5, 0, 0, 7]))
         >>> part.n_edges, indptr.tolist(), clusters.tolist()
-        (2, [0, 1, 2], [5, 7])
+        (1, [0, 1, 2], [5, 7])
         """
         rows = self._rows(nodes)
         most = int((self.indptr[rows + 1] - self.indptr[rows]).sum())
@@ -236,16 +240,16 @@ class Graph:
         csr = (self.indptr, self.indices, weights)
         kernels.induced(csr, rows, ascending, np.asarray(cluster), inside, outside)
 
-        def kept(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
+        def trimmed(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
             ends, columns, values = part
             return ends, columns[: ends[-1]].copy(), values[: ends[-1]].copy()
 
-        ends, columns, values = kept(inside)
+        ends, columns, values = trimmed(inside)
         features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
         node_ids = rows if self.node_ids is None else self.node_ids[rows]
         arrays = (ends, columns, None if self.weights is None else values)
         part = Graph.__new__(Graph)._set(arrays, features, labels, node_ids, directed=self.directed)
-        return part, kept(outside)
+        return part, trimmed(outside)
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)
@@ -286,20 +290,14 @@ class Graph:
         (2, [1, 2])
         """
         if self.n_nodes == 0:
-            raise InputError("the graph has no nodes, so that it has no largest component.")
+            raise InputError("the graph has no nodes, and no largest component.")
         nodes = np.flatnonzero(self.largest_component_ranks() >= 0)
         return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
 
     def largest_component_ranks(self) -> IntArray:
         """Return the place of each node in the largest component, (n,), and -1 for nodes outside it.
 
-        The only memory that is used is that of the result, 4 bytes per node below 2^31 nodes, and of the sizes of the
-        components; the edges are read once, in order.
-
-        Examples
-        --------
-        >>> Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])).largest_component_ranks().tolist()
-        [-1, 0, 1]
+        The edges are read once, in order; memory is 4 bytes per node below 2^31 nodes.
         """
         ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
         sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
@@ -325,10 +323,7 @@ class Graph:
         return Graph.from_arrays(indptr, indices, weights, directed=self.directed)
 
     def undirected(self) -> Graph:
-        """Return the graph with every edge in both directions; of two weights the larger one is used.
-
-        A graph that is undirected already is returned as it is. The work is done in memory; for graphs that do not
-        fit there, see :func:`graphquilt.graph.build_csr`.
+        """Return the graph with every edge in both directions, in memory; of two weights the larger one is used.
 
         Examples
         --------
@@ -347,13 +342,7 @@ class Graph:
         return self._with(self.features, self.labels, node_ids, changed=("node_ids",))
 
     def with_attributes(self, *, features: Rows = None, labels: npt.ArrayLike | None = None) -> Graph:
-        """Return the same graph with these features and labels, where they are given.
-
-        Examples
-        --------
-        >>> Graph(sp.csr_array([[0, 1], [1, 0]])).with_attributes(labels=[4, 5]).labels.tolist()
-        [4, 5]
-        """
+        """Return the same graph with these features and labels, if given."""
         changed = [name for name, values in (("features", features), ("labels", labels)) if values is not None]
         return self._with(
             self.features if features is None else features,
@@ -371,10 +360,7 @@ class Graph:
         return Graph.__new__(Graph)._set(csr, *attributes, directed=self.directed, checksums=left, folder=folder)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last.
-
-        See :meth:`open`. Sparse features are written as the three arrays of their CSR form.
-        """
+        """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last."""
         from graphquilt.graph.files import save
 
         save(self, folder)
@@ -383,8 +369,7 @@ class Graph:
     def open(cls, folder: str | PathLike[str]) -> Graph:
         """Open a graph written by :meth:`save`, memory-mapped.
 
-        The whole folder is read and compared with its checksums. A large one, from 64 MB on, is read the first time
-        and whenever a file has changed; else nothing is read before it is used.
+        The folder is read and compared with its checksums; from 64 MB on only the first time and when a file changes.
 
         Raises
         ------
@@ -397,7 +382,7 @@ class Graph:
         >>> folder = tempfile.mkdtemp()
         >>> Graph(sp.csr_array([[0, 1], [1, 0]])).save(folder)
         >>> Graph.open(folder).n_edges
-        2
+        1
         """
         from graphquilt.graph.files import open_graph
 
@@ -406,4 +391,4 @@ class Graph:
     def __repr__(self) -> str:
         width = None if self.features is None else self.features.shape[1]
         kind = "directed" if self.directed else "undirected"
-        return f"Graph({self.n_nodes} nodes, {self.n_edges} entries, {kind}, features={width})"
+        return f"Graph({self.n_nodes} nodes, {self.n_entries} entries, {kind}, features={width})"

@@ -20,7 +20,15 @@ import numpy as np
 
 import graphquilt
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, check_inside, explained, map_arrays, sync_folder, write_arrays, write_text
+from graphquilt.files import (
+    check_inside,
+    map_arrays,
+    sync_folder,
+    temporary_sibling,
+    translate_disk_errors,
+    write_arrays,
+    write_text,
+)
 from graphquilt.files.checksums import (
     file_checksum,
     is_array_entry,
@@ -29,9 +37,9 @@ from graphquilt.files.checksums import (
     read_sealed,
     seal,
     sealed_text,
-    stamp,
 )
-from graphquilt.files.locks import folder_lock
+from graphquilt.files.stamps import stamp
+from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record
 
 __all__ = ["JOB", "DirectoryStore"]
@@ -87,7 +95,7 @@ class DirectoryStore:
         return hash(self.folder)
 
     def lock(self, *, shard: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Lock the job, or a shard of it, for this thread; see :func:`graphquilt.files.locks.folder_lock`."""
+        """Lock the job, or a shard of it, for this thread; see :func:`graphquilt.files.writing.folder_lock`."""
         return folder_lock(self.folder, shard=shard, wait=wait)
 
     def __repr__(self) -> str:
@@ -140,7 +148,7 @@ class DirectoryStore:
         self.create()
         check_inside(marker_path.parent, self.folder)
         content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
-        with explained(self.folder):
+        with translate_disk_errors(self.folder):
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             self._verified.pop(key, None)
             part = _own_file(record, self.folder)
@@ -160,13 +168,13 @@ class DirectoryStore:
         """Make the folder a job, if it is not one yet."""
         path = self.folder / JOB
         if not path.exists():
-            with explained(self.folder):
+            with translate_disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write_text(path, sealed_text(_HEAD))
 
     def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
         """Put the arrays in their place and complete ``content``."""
-        with beside(self._data_path(key, record)) as part:
+        with temporary_sibling(self._data_path(key, record)) as part:
             with open(part, "wb") as file:
                 write_arrays(file, record.arrays)
                 file.flush()

@@ -13,7 +13,7 @@ from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import InputError
 from graphquilt.graph import read_edges
 from graphquilt.graph.files import with_checksums
-from graphquilt.graph.reading.given import GraphLike
+from graphquilt.graph.reading.edges import GraphLike
 from graphquilt.jobs.choosing import choose_signal
 from graphquilt.jobs.cutting import Cutting
 from graphquilt.jobs.job import Job
@@ -101,7 +101,7 @@ def embed(
         cutting=Cutting.given(n_patches, cutting),
         recipe=recipe,
         seed=seed,
-        source=Source(path=os.fspath(graph)) if in_file else Source(),
+        source=Source(path=os.fspath(graph)) if isinstance(graph, str | os.PathLike) else Source(),
     )
     if dim is not None and settings.dim != dim:
         name = embedder_name(settings.embedders[0])

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders.adapters import EmbedderLike
 from graphquilt.errors import InputError, needs_extra
-from graphquilt.graph.reading.given import GraphLike
+from graphquilt.graph.reading.edges import GraphLike
 from graphquilt.jobs.cutting import Cutting
 from graphquilt.jobs.embedding import embed
 from graphquilt.jobs.recipe import Recipe
@@ -119,7 +119,7 @@ class GraphQuilt:
         return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs)
 
 
-def _adjacency(given: AnyArray) -> object:
+def _adjacency(given: AnyArray) -> GraphLike:
     """Return a square array as a sparse adjacency matrix, and any other array as it is."""
     if given.dtype.kind == "c":
         raise InputError("Complex data not supported: edge weights are real numbers.")

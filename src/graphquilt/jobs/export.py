@@ -13,7 +13,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
-from graphquilt.files import array_file, beside, explained
+from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
 from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.store import store_folder
@@ -116,7 +116,7 @@ def write_embedding(
     unit: bool = False,
 ) -> None:
     """Write ``ids (n,)`` and coordinates ``X (n, d)`` in one of the FORMATS; see :func:`export_embedding`."""
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         FORMATS[format](path, _Rows(ids, X, np.dtype(dtype), unit))
 
 
@@ -146,7 +146,7 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
     names = ["node_id", *(f"x{k}" for k in range(rows.dim))]
     kinds = [pa.array(np.asarray(rows.ids[:1])).type, *[pa.from_numpy_dtype(rows.dtype)] * rows.dim]
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with pq.ParquetWriter(part, pa.schema(list(zip(names, kinds, strict=True)))) as writer:
             for ids, block in rows.blocks():
                 columns = [pa.array(ids), *(pa.array(column) for column in block.T.copy())]
@@ -169,7 +169,7 @@ def _neo4j(path: Path, rows: _Rows) -> None:
 
 
 def _write_cells(path: Path, header: list[str], lines: Iterator[list[object]], separator: str) -> None:
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, delimiter=separator, lineterminator="\n")
             writer.writerow(header)
@@ -179,7 +179,7 @@ def _write_cells(path: Path, header: list[str], lines: Iterator[list[object]], s
 
 def _word2vec(path: Path, rows: _Rows) -> None:
     layout = " ".join(["%.6g"] * rows.dim)
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         with open(part, "w", encoding="utf-8") as file:
             file.write(f"{len(rows.X)} {rows.dim}\n")
             for i, row in rows.named():

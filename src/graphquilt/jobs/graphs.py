@@ -10,11 +10,11 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
-from graphquilt.files import check_inside, explained
+from graphquilt.files import check_inside, translate_disk_errors
+from graphquilt.files.stamps import large_file
 from graphquilt.graph import Graph
 from graphquilt.graph.files import attach, unverified
 from graphquilt.graph.files import open_graph as open_folder
-from graphquilt.graph.references import large_file
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.source import Source
@@ -33,7 +33,7 @@ def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
     assert job is not None
     DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
     folder = "graph"
-    with explained(job):
+    with translate_disk_errors(job):
         if graph.folder is not None and Path(graph.folder) != job / "graph":
             folder = graph.folder
         else:
@@ -108,7 +108,7 @@ def _folder(store: Store, source: Source) -> Path | None:
 
 
 def node_ids(store: Store, n_nodes: int) -> AnyArray:
-    """Return the ids that :func:`keep_graph` has kept."""
+    """Return the ids that :func:`keep_graph` stored."""
     remedy = "Run the job again with its edges (graphquilt embed EDGES --out JOB), or begin it again in another folder"
     try:
         record = store[_IDS]

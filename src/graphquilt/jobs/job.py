@@ -17,7 +17,7 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import beside, check_disk, explained
+from graphquilt.files import check_disk, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.cutting import stored_patch_graph
@@ -496,8 +496,8 @@ class Job:
             yield None
             return
         check_disk(folder, shape[0] * shape[1] * kind.itemsize, "the embedding")
-        with beside(folder / "embedding.npy") as part:
-            with explained(folder):
+        with temporary_sibling(folder / "embedding.npy") as part:
+            with translate_disk_errors(folder):
                 out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
             yield out
 

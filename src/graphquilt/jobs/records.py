@@ -91,7 +91,7 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> nodes, graph, _ = graph_of(graph_record(np.array([4, 5, 9]), path))
     >>> nodes.tolist(), graph.n_edges
-    ([4, 5, 9], 4)
+    ([4, 5, 9], 2)
     """
     arrays, parameters = record.arrays, record.parameters
     missing = {"nodes", "indptr", "indices"} - set(arrays)

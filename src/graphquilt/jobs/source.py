@@ -9,19 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import scipy.sparse as sp
-
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays, map_array
-from graphquilt.files.checksums import file_checksum, is_checksum, is_settled, stamp
+from graphquilt.files import map_array
+from graphquilt.files.checksums import file_checksum, is_checksum
+from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import Graph, read_edges
-from graphquilt.graph.references import large_file, reference
-from graphquilt.graph.sparse import saved_sparse
 from graphquilt.jobs.directory import JOB
 from graphquilt.jobs.records import graph_fingerprint
 
-__all__ = ["Source", "read_array", "read_features"]
+__all__ = ["Source", "read_array"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +28,14 @@ class Source:
     Attributes
     ----------
     path : str, optional
-        A file of edges, or a graph folder. None for a graph that was made in memory.
+        An edge list, or a graph folder. None for a graph that was made in memory.
     columns : tuple, optional
-        Which columns of a file of edges hold source, target and perhaps weight, by position or name; by default
+        Which columns of an edge list hold source, target and perhaps weight, by position or name; by default
         :func:`graphquilt.read_edges` finds them.
     features, labels : str, optional
-        Files of node features and node classes.
+        Files of node features and node classes, as :func:`graphquilt.read_edges` takes them.
     directed : bool
-        Keep edges one-way.
+        Treat edges as directed.
     largest_component : bool
         Keep only the largest connected component.
     checksums : mapping of str to str
@@ -115,23 +112,21 @@ class Source:
         return {**reading, **{f"{name} with {kinds[name]}": checksum for name, checksum in self.checksums.items()}}
 
     def read(self) -> Graph:
-        """Open the graph folder, or read the file of edges."""
+        """Open the graph folder, or read the edge list."""
         if self.path is None:
             raise InputError("this job has no file to read its graph from; give it the graph.")
         path = Path(self.path)
         if not path.exists():
             raise InputError(f"{path} does not exist.")
-        features, labels = read_features(self.features), read_array(self.labels, "labels")
-        if path.is_dir():
-            graph = _graph_in(path).with_attributes(features=features, labels=labels)
-        else:
-            graph = read_edges(path, columns=self.columns, directed=self.directed, features=features, labels=labels)
+        edges = _graph_in(path) if path.is_dir() else path
+        columns = None if path.is_dir() else self.columns
+        graph = read_edges(edges, columns=columns, directed=self.directed, features=self.features, labels=self.labels)
         return graph.largest_component()[0] if self.largest_component else graph
 
 
 def _graph_in(folder: Path) -> Graph:
     if (folder / JOB).exists():
-        raise InputError(f'{folder} is a job. Open it with gq.Job.open("{folder}"), or give a file of edges.')
+        raise InputError(f'{folder} is a job. Open it with gq.Job.open("{folder}"), or give an edge list.')
     return Graph.open(folder)
 
 
@@ -143,30 +138,13 @@ def _features_checksum(path: Path) -> str:
     return file_checksum(path)
 
 
-def read_features(path: str | Path | None) -> AnyArray | sp.csr_array | None:
-    """Read node features: an array (.npy), or a sparse matrix (.npz of scipy.sparse.save_npz)."""
-    if path is None or Path(path).suffix != ".npz":
-        return read_array(path, "features")
-    try:
-        return saved_sparse(load_arrays(Path(path)))
-    except (OSError, FormatError) as error:
-        raise FormatError(f"{path} cannot be read as features: {error}") from error
-
-
 def read_array(path: str | Path | None, content: str) -> AnyArray | None:
-    """Read an array (.npy), without unpickling anything; ``content`` says what it is to hold."""
+    """Open an array (.npy), memory-mapped; ``content`` says what it is to hold."""
     if path is None:
         return None
-    if not Path(path).exists():
-        raise FormatError(f"{path} cannot be read as {content}: it does not exist.")
-    if Path(path).suffix in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", ".json"):
-        tables = ", or give the table to graphquilt evaluate --labels" if content == "labels" else ""
-        sparse = ", or .npz of scipy.sparse.save_npz" if content == "features" else ""
-        raise FormatError(
-            f"{path} cannot be read as {content}: wanted is an array (.npy{sparse}) with one row per node, in "
-            f"ascending order of the node ids. Write it with numpy.save{tables}."
-        )
     try:
         return map_array(Path(path))
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} cannot be read as {content}: it does not exist.") from error
     except (OSError, FormatError) as error:
-        raise FormatError(f"{path} cannot be read as {content}: {error}") from error
+        raise FormatError(f"{path} cannot be read as {content}: {error} Expected an array (.npy).") from error

@@ -153,7 +153,7 @@ def patch_graph(
         "degree_asked": float(degree),
         "seed": int(seed),
         "edge_weight": repr(edge_weight),
-        "edge_oversampling": entries_inside(graph, sets, progress) / max(graph.n_edges, 1),
+        "edge_oversampling": entries_inside(graph, sets, progress) / max(graph.n_entries, 1),
         "growth_limit": None if limits.growth == float("inf") else limits.growth,
         "largest_growth": round(float((patch_sizes / sizes).max()), 3),
         "edges_dropped_by_limit": sparse.target - len(sparse.edges),

@@ -82,7 +82,7 @@ class Fennel:
             visits = np.random.default_rng(self.seed).permutation(n)
         if self.order == "breadth-first":
             visits = breadth_first(graph.indptr, graph.indices, visits)
-        m = (graph.n_edges if graph.weights is None else float(csr[2].sum())) / 2
+        m = (graph.n_entries if graph.weights is None else float(csr[2].sum())) / 2
         penalty = 1.5 * self.penalty * (m * p**0.5 / n**1.5) * np.sqrt(np.arange(cap + 1))
         labels = np.full(n, -1, dtype=np.int32)
         sizes = np.zeros(p, dtype=np.int64)

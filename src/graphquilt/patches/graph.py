@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array, IntArray
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
-from graphquilt.files import explained, map_arrays, save_arrays
+from graphquilt.files import map_arrays, save_arrays, translate_disk_errors
 from graphquilt.linalg import components as connected_parts
 from graphquilt.patches import kernels
 from graphquilt.patches.patch import NodeSets
@@ -246,7 +246,7 @@ class PatchGraph:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write :meth:`to_arrays` to one ``.npz`` file, atomically."""
-        with explained(Path(path)):
+        with translate_disk_errors(Path(path)):
             save_arrays(Path(path), self.to_arrays())
 
     @classmethod

@@ -160,7 +160,7 @@ def _write_parhip(path: Path, graph: Graph) -> None:
     """Write the binary format of ParHIP: version bits, n, m, byte offsets of the rows, neighbours, edge weights."""
     n = graph.n_nodes
     with path.open("wb") as file:
-        np.array([3 if graph.weights is None else 2, n, graph.n_edges], dtype=np.uint64).tofile(file)
+        np.array([3 if graph.weights is None else 2, n, graph.n_entries], dtype=np.uint64).tofile(file)
         (24 + 8 * (n + 1) + 8 * np.asarray(graph.indptr, dtype=np.uint64)).tofile(file)
         np.asarray(graph.indices, dtype=np.uint64).tofile(file)
         if graph.weights is not None:
@@ -191,7 +191,7 @@ class Louvain:
         except ImportError as error:
             raise MissingExtraError(name, "partition") from error
         graph = graph.undirected()
-        if graph.n_edges == 0:  # the package divides by the total weight
+        if graph.n_entries == 0:  # the package divides by the total weight
             return np.arange(graph.n_nodes)
         method = getattr(clustering, name)(resolution=self.resolution, random_state=self.seed)
         labels = method.fit_predict(sp.csr_matrix(graph.adjacency))

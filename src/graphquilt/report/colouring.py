@@ -68,7 +68,7 @@ class Colouring:
 def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     """Return a colouring by classes; the most frequent come first, unless few whole numbers are ordered by themselves.
 
-    ``labels (k,)`` are text, where "" is no class, or integers, where negative numbers are no class.
+    ``labels (k,)`` are text, "" for no class, or integers, negative for no class.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.pairs import count_pairs
-from graphquilt.files import explained, write_text
+from graphquilt.files import translate_disk_errors, write_text
 from graphquilt.jobs import Job, JobStatus, job_status
 from graphquilt.jobs.records import patch_key
 from graphquilt.patches import PatchGraph
@@ -69,7 +69,7 @@ def write_job_report(
     """
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)
-    with explained(target.parent):
+    with translate_disk_errors(target.parent):
         write_text(target, page)
     return target
 
@@ -96,7 +96,7 @@ def write_map(
         draw_map(drawn, path, title=name)
         return drawn
     data = {"title": f"Map of {name}", "lead": "", "map": drawn.for_page(job, progress)}
-    with explained(path.parent):
+    with translate_disk_errors(path.parent):
         write_text(path, render_page("map_page", title=f"Map of {name}", data=data, parts=["scatter.js"]))
     return drawn
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError, MissingExtraError
+from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
 from graphquilt.kernels import one_blas_thread
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
-from graphquilt.report.labels import read_labels
 
 __all__ = ["MapOptions", "NodeMap", "Plane", "nearest_rows", "node_map", "principal_plane", "sample_rows"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import MissingExtraError
-from graphquilt.files import beside, explained
+from graphquilt.files import temporary_sibling, translate_disk_errors
 from graphquilt.patches import PatchGraph
 from graphquilt.report.colouring import Colouring
 from graphquilt.report.node_map import NodeMap
@@ -53,7 +53,7 @@ def new_figure(width: float, height: float, *, purpose: str) -> Figure:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure atomically as PNG, SVG or PDF, by the suffix of ``path``."""
     target = Path(path)
-    with explained(target.parent), beside(target) as part:
+    with translate_disk_errors(target.parent), temporary_sibling(target) as part:
         figure.savefig(part, dpi=150, format=target.suffix[1:] or "png")
         os.replace(part, target)
     return target

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphquilt.errors import InputError
-from graphquilt.files import beside, explained
+from graphquilt.files import temporary_sibling, translate_disk_errors
 from graphquilt.temporal.ecs import ecs_record
 
 __all__ = ["CSV_COLUMNS", "FORMATS", "csv_line", "json_line", "parse_formats", "write_alerts", "write_lines"]
@@ -99,7 +99,7 @@ def write_alerts(
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write lines to a file that is complete once it is there; no lines are an empty file."""
-    with beside(path) as part:
+    with temporary_sibling(path) as part:
         part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         os.replace(part, path)
 
@@ -126,6 +126,6 @@ def _write_parquet(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
     schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])
     rows = [{name: record.get(name) for name in CSV_COLUMNS} for record in records]
-    with explained(path.parent), beside(path) as unfinished:
+    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished, compression="zstd")
         os.replace(unfinished, path)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
-from graphquilt.files import beside, explained, load_arrays, sync_folder, write_arrays
+from graphquilt.files import load_arrays, sync_folder, temporary_sibling, translate_disk_errors, write_arrays
 
 __all__ = ["read_state", "write_state"]
 
@@ -34,8 +34,8 @@ def write_state(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     >>> read_state(path)["a"].tolist()
     [0, 1, 2]
     """
-    with explained(path.parent):
-        with beside(path) as part:
+    with translate_disk_errors(path.parent):
+        with temporary_sibling(path) as part:
             with open(part, "w+b") as file:
                 write_arrays(file, arrays)
                 with zipfile.ZipFile(file, "a") as archive:

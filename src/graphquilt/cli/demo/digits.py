@@ -99,7 +99,7 @@ def digits_demo(
         _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
     stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
     figures = {
-        "data": f"{graph.n_nodes} digits, {graph.n_edges // 2} edges, {patch_graph.n_patches} patches, "
+        "data": f"{graph.n_nodes} digits, {graph.n_edges} edges, {patch_graph.n_patches} patches, "
         f"{DIM} dimensions",
         "method": "VGAE on each patch, from a shared start",
         **measured,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,10 +11,33 @@ from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph.reading.assembly import Columns, assemble
 from graphquilt.graph.structure import Graph
 
-__all__ = ["from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
+__all__ = ["NetworkXGraph", "PyGData", "from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
 
 
-def from_networkx(network: Any, *, weight: str | None = None) -> Graph:
+class NetworkXGraph(Protocol):
+    """What a graph of NetworkX has."""
+
+    @property
+    def nodes(self) -> Any:
+        """The view of the nodes."""
+
+    @property
+    def edges(self) -> Any:
+        """The view of the edges."""
+
+    def is_directed(self) -> bool:
+        """Return whether edges have a direction."""
+        ...
+
+
+class PyGData(Protocol):
+    """What a ``Data`` of PyG has."""
+
+    edge_index: Any
+    num_nodes: int
+
+
+def from_networkx(network: NetworkXGraph, *, weight: str | None = None) -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
 
     Parameters
@@ -53,7 +76,7 @@ def _weight(u: object, v: object, value: Any) -> float:
 
 
 def to_networkx(graph: Graph) -> Any:
-    """Return a NetworkX graph with ``weight`` on its edges where there are weights; nodes bear their ids.
+    """Return a NetworkX graph with ``weight`` on its edges if the graph has weights; nodes bear their ids.
 
     Examples
     --------
@@ -77,8 +100,8 @@ def to_networkx(graph: Graph) -> Any:
     return network
 
 
-def from_pyg(data: Any, *, directed: bool = False) -> Graph:
-    """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` where it has them.
+def from_pyg(data: PyGData, *, directed: bool = False) -> Graph:
+    """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` if it has them.
 
     Examples
     --------
@@ -109,7 +132,7 @@ def to_numpy(values: Any) -> AnyArray:
 
 
 def to_pyg(graph: Graph) -> Any:
-    """Return a PyG ``Data`` with ``edge_index``, and ``edge_weight``, ``x`` and ``y`` where there are any.
+    """Return a PyG ``Data`` with ``edge_index``, and ``edge_weight``, ``x`` and ``y`` if the graph has them.
 
     Sparse features become dense.
     """

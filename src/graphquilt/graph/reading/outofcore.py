@@ -2,8 +2,8 @@
 
 Three passes, all sequential: count the entries of each block of rows; append each edge, in both directions, to the
 file of its bucket, a range of rows that fits in memory; sort each bucket and append it to the CSR. ``progress.json``
-in the working folder says after each step how far the build has come, so that an interrupted build goes on where it
-stopped, and ``graph.json`` is written last, so that nothing unfinished is taken for a graph.
+in the working folder says after each step how far the build has come: an interrupted build resumes there.
+``graph.json`` is written last, and nothing unfinished is taken for a graph.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_disk, check_inside, explained, write_text
-from graphquilt.graph.checked import remember
+from graphquilt.files import check_disk, check_inside, translate_disk_errors, write_text
+from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
-from graphquilt.graph.reading import kernels
-from graphquilt.graph.reading.assembly import log_removed
+from graphquilt.graph.reading.assembly import distribute, histogram, log_removed, sort_rows
 from graphquilt.graph.reading.sources import EdgeSource, edge_source
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
@@ -90,7 +89,7 @@ def build_csr(
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=min(memory // 256, 1 << 26))
     target = Path(folder)
-    with explained(target):
+    with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         work = target / "building"
         check_inside(work, target)
@@ -173,7 +172,7 @@ def _plan(
     counts = np.zeros(_BLOCKS + 1, dtype=np.int64)
     loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
-        more, bad = kernels.histogram(u, v, n, shift, not directed, counts)
+        more, bad = histogram(u, v, n, shift, not directed, counts)
         if bad >= 0:
             raise InputError(
                 f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
@@ -194,7 +193,7 @@ def _plan(
 
 
 def _stored_plan(state: dict[str, Any]) -> _Plan | None:
-    """Return the plan in a state, or None where the state is damaged, so that the build begins again."""
+    """Return the plan in a state, or None if the state is damaged: the build then starts again."""
     try:
         plan = _Plan(**state["plan"])
         numbers = [*plan.first, plan.n_nodes, plan.shift, plan.loops, plan.entries, *state["lengths"], state["batches"]]
@@ -244,13 +243,13 @@ def _check_size(n: int, n_edges: int, memory: int, *, stated: bool) -> None:
         )
     if not stated and 8 * n > max(_LARGE_INDEX, 1000 * 16 * n_edges):
         raise InputError(
-            f"the largest id is {n - 1}, so that a graph of only {n_edges} edges would have {index}. Number the "
+            f"the largest id is {n - 1}: a graph of only {n_edges} edges would have {index}. Number the "
             "nodes from 0 without gaps (read_edges does), or state n_nodes if there are so many."
         )
 
 
 def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
-    """Cut the rows at block borders so that each bucket has at most ``most`` entries, if one block does not."""
+    """Cut the rows at block borders: each bucket has at most ``most`` entries, if one block does not."""
     first, filled = [0], 0
     for block in range(min(len(counts), -(-n // (1 << shift)))):
         rows = (block << shift) - first[-1]
@@ -287,7 +286,7 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
         if (w is not None) != plan.weighted:
             raise _damaged(work, "edges have weights or not, unlike before")
         values = np.empty(0) if w is None else w
-        rows, columns, values, starts = kernels.distribute(
+        rows, columns, values, starts = distribute(
             u, v, values, not plan.directed, plan.shift, bucket, first, columns_like
         )
         parts: dict[str, AnyArray] = {"rows": rows, "columns": columns, "weights": values}
@@ -325,7 +324,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
 
     Return how many entries it has, and shape, type and checksum of its arrays. After each bucket the state says what
     has been written; a header is true only at the end, because a build may be stopped in the middle of any write. NumPy
-    leaves room in a header for the length to grow, so that all headers of a file have the same length. The checksums
+    leaves room in a header for the length to grow: all headers of a file have the same length. The checksums
     grow with the files; only a build that was stopped reads again what it has written.
     """
     state = _load_state(work)
@@ -343,7 +342,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         n_rows = plan.first[b + 1] - plan.first[b]
         _check_bucket(work, b, parts, state, (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
-        ends, indices, weights = kernels.sort_rows(parts["rows"], parts["columns"], weights, n_rows)
+        ends, indices, weights = sort_rows(parts["rows"], parts["columns"], weights, n_rows)
         del parts
         written = state["written"]
         results: list[tuple[str, int, AnyArray]] = [

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphquilt.alignment import centroid
 from graphquilt.errors import InputError
-from graphquilt.files import beside, explained, write_text
+from graphquilt.files import temporary_sibling, translate_disk_errors, write_text
 from graphquilt.report import render_page
 from graphquilt.temporal import COMPONENTS, SIDES, AnomalyScores, Names
 from graphquilt.temporal.alert_files import write_alerts, write_lines
@@ -112,7 +112,7 @@ def write_report(
     page = render_page(
         Path(__file__).with_name("anomaly_page"), title=options.title, data={"title": options.title, **data}
     )
-    with explained(folder):
+    with translate_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_scores(folder / "scores.parquet", scores, names)
         write_alerts(folder, records, options.formats, ecs=options.ecs)
@@ -177,7 +177,7 @@ def write_scores(path: str | Path, scores: AnomalyScores, names: Mapping[str, Na
     fields = [("node", label), ("side", label), ("window", pa.int64()), ("pvalue", pa.float64()), ("severity", number)]
     schema = pa.schema([*fields, *((name, number) for name in components)])
     path = Path(path)
-    with explained(path.parent), beside(path) as unfinished:
+    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
         with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
             for side in SIDES:
                 for window in scores.windows:
