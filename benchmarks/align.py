@@ -150,13 +150,13 @@ def measured_overlaps(p, d, k):
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
     from graphquilt.alignment import AlignOptions
-    from graphquilt.alignment.rotations import synchronize_rotations
+    from graphquilt.alignment.rotations import synchronise_rotations
     from graphquilt.testing import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
 
     def solve(tol):
-        return synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=tol)
+        return synchronise_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=tol)
 
     solve(1e-2)  # once without a clock: imports and first allocations are nobody's solver
     result = {"p": p, "d": d, "k": k, "noise": noise}
@@ -182,7 +182,7 @@ def nearly_polar(matrices):
 def large_rotation_step(p, d, k, noise):
     """One solve of single-precision measurements that lie in memory once."""
     from graphquilt.alignment import AlignOptions
-    from graphquilt.alignment.rotations import synchronize_rotations
+    from graphquilt.alignment.rotations import synchronise_rotations
     from graphquilt.testing import random_rotations
     from graphquilt.testing.quilts import ring_with_chords
 
@@ -198,7 +198,7 @@ def large_rotation_step(p, d, k, noise):
             spread = rng.standard_normal(size=clean.shape, dtype=np.float32)
             measured[here] = nearly_polar(clean + float(noise / np.sqrt(d)) * spread)
         cpu, wall = time.process_time(), time.perf_counter()
-        found = synchronize_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=AlignOptions().tol)
+        found = synchronise_rotations(edges, measured, weights=np.ones(len(edges)), n=p, tol=AlignOptions().tol)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "p": p,

@@ -9,7 +9,7 @@ import pytest
 import graphquilt as gq
 from graphquilt.testing import patchwork, quilt
 from test_alignment import fitted
-from test_synchronize import rotation_error
+from test_synchronise import rotation_error
 
 
 def turned(alignment, made):
@@ -164,7 +164,7 @@ class TestEveryAlign:
         align(patchwork(4, 6, seed=6), None, progress=events.append)
         stages = [event.stage for event in events]
         assert "overlaps" in stages
-        assert stages[-1] == "synchronized"
+        assert stages[-1] == "synchronised"
         assert events[-1].done == events[-1].total
         assert ("clusters of level 1" in stages) == (align is hierarchical)
 

@@ -10,7 +10,7 @@ import graphquilt as gq
 from graphquilt.alignment.verdict import culprits, grade, is_tied
 from graphquilt.patches import Patch
 from graphquilt.testing import quilt
-from test_synchronize import rotation_error
+from test_synchronise import rotation_error
 
 ROBUST = gq.AlignOptions(robust=True)
 SHAPES = [(5, 2, 20), (10, 8, 16), (12, 3, 8)]  # patches, dimensions, nodes of an overlap

@@ -10,7 +10,7 @@ from graphquilt.alignment import connection, measuring
 from graphquilt.alignment import statistics as statistics_module
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.testing import patchwork, quilt
-from test_synchronize import rotation_error
+from test_synchronise import rotation_error
 
 OPTIONS = [
     gq.AlignOptions(),

@@ -26,8 +26,8 @@ import scipy.sparse as sp
 from graphquilt.alignment.connection_kernels import apply_connection
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.kernels import one_blas_thread, thread_count
-from graphquilt.linalg.eigen import Preconditioner
 from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
+from graphquilt.linalg.rayleigh_ritz import Preconditioner
 
 __all__ = ["HIGHEST", "Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
 

@@ -1,4 +1,4 @@
-"""Group synchronization: measurements on edges in, one group element for each vertex out.
+"""Group synchronisation: measurements on edges in, one group element for each vertex out.
 
 The groups are scales (R+) and translations (R^d); rotations are in rotations.py. Nothing here knows of nodes or
 patches.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.linalg.laplacian import solve_laplacian
 
-__all__ = ["far_outside", "reweighted", "synchronize_scales", "synchronize_translations"]
+__all__ = ["far_outside", "reweighted", "synchronise_scales", "synchronise_translations"]
 
 REWEIGHTINGS = 15
 FAR = 6.0  # spreads above the median: of clean errors hardly one in a million is as large
@@ -25,7 +25,7 @@ NEGLIGIBLE = 1e-3  # an error below this is no reason for doubt
 Solution = TypeVar("Solution")
 
 
-def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
+def synchronise_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
     r"""Return scales ``(n,)`` of mean 1 with ``ratios[e]`` as close as possible to ``scales[i] / scales[j]``.
 
     The answer is that of weighted least squares on the logarithms,
@@ -36,15 +36,15 @@ def synchronize_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: 
 
     Examples
     --------
-    >>> synchronize_scales([[0, 1], [1, 2]], [2.0, 1.0], weights=[1.0, 1.0], n=3).round(12).tolist()
+    >>> synchronise_scales([[0, 1], [1, 2]], [2.0, 1.0], weights=[1.0, 1.0], n=3).round(12).tolist()
     [1.5, 0.75, 0.75]
     """
     logs = np.log(np.asarray(ratios, dtype=np.float64))[:, None]
-    scales = np.exp(-synchronize_translations(edges, logs, weights=weights, n=n)[:, 0])
+    scales = np.exp(-synchronise_translations(edges, logs, weights=weights, n=n)[:, 0])
     return np.asarray(scales / scales.mean())
 
 
-def synchronize_translations(
+def synchronise_translations(
     edges: npt.ArrayLike, offsets: npt.ArrayLike, *, weights: npt.ArrayLike, n: int
 ) -> Float64Array:
     r"""Return translations ``(n, d)`` of mean 0 with ``t[j] - t[i]`` as close as possible to ``offsets[e]``.
@@ -54,7 +54,7 @@ def synchronize_translations(
 
     Examples
     --------
-    >>> synchronize_translations([[0, 1]], [[2.0]], weights=[1.0], n=2).tolist()
+    >>> synchronise_translations([[0, 1]], [[2.0]], weights=[1.0], n=2).tolist()
     [[-1.0], [1.0]]
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)

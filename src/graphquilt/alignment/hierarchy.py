@@ -132,7 +132,7 @@ def align_statistics_hierarchical(
     if p <= branching and labels is None:
         return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
     polished = _polished(level, _align_level(level, _cut(level) if labels is None else labels))
-    report(progress, "synchronized", 1, 1)
+    report(progress, "synchronised", 1, 1)
     return with_fixed_frame(polished) if options.motions.rotate else polished
 
 

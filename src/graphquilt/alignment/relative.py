@@ -14,7 +14,7 @@ from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg import polar
-from graphquilt.linalg.orthogonal import polar_factors
+from graphquilt.linalg.procrustes import polar_factors
 
 __all__ = ["COLLAPSED", "RelativeTransforms", "check_statistics", "edge_errors", "relative_transforms", "turned"]
 

@@ -20,12 +20,12 @@ from graphquilt.alignment.connection import (
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
-from graphquilt.linalg.filtered import filtered_eigenpairs
 from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.linalg.rayleigh_ritz import Eigenpairs, Preconditioner, lowest_eigenpairs
+from graphquilt.linalg.subspace import filtered_eigenpairs
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Rotations", "rotation_misfit", "synchronize_rotations"]
+__all__ = ["Rotations", "rotation_misfit", "synchronise_rotations"]
 
 DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
 DENSE_RESCUE = 4000  # so is one of this order if the iteration fails: about 15 s and 0.4 GB
@@ -57,7 +57,7 @@ class Rotations:
     vectors: FloatArray  # (n*d, d) eigenvectors, a good start for a similar problem
 
 
-def synchronize_rotations(
+def synchronise_rotations(
     edges: npt.ArrayLike,
     rotations: FloatArray,
     *,
@@ -92,14 +92,14 @@ def synchronize_rotations(
     --------
     >>> import numpy as np
     >>> flip = np.array([[[-1.0]], [[1.0]], [[-1.0]]])
-    >>> solved = synchronize_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
+    >>> solved = synchronise_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
     >>> solved.eigenvalues.round(3).tolist()
     [1.0, -0.5]
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0
     if n == 1 or d == 0:
-        raise ValueError("synchronization needs at least two vertices and one edge")
+        raise ValueError("synchronisation needs at least two vertices and one edge")
     order = np.argsort(pairs[:, 1], kind="stable")
     if np.any(np.diff(order) != 1):
         pairs, rotations, weights = pairs[order], rotations[order], np.asarray(weights)[order]

@@ -25,7 +25,7 @@ from graphquilt.alignment.relative import (
     edge_errors,
     relative_transforms,
 )
-from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronize_rotations
+from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronise_rotations
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.steps import scale_step, translation_step
 from graphquilt.alignment.transforms import Alignment
@@ -175,8 +175,8 @@ def align_statistics(
     measured = relative_transforms(statistics, given, rotate=options.motions.rotate)
     trust = judged(statistics, given, measured.misfits) if options.robust else np.ones(len(given))
     for judgement in range(1 + JUDGEMENTS):
-        synchronize = partial(_synchronize, options=options, trust=trust, progress=progress)
-        alignment = synchronize(statistics, given, measured, p)
+        synchronise = partial(_synchronise, options=options, trust=trust, progress=progress)
+        alignment = synchronise(statistics, given, measured, p)
         errors = edge_errors(statistics, given, alignment, absolute=not options.motions.free)
         if not options.robust or judgement == JUDGEMENTS:
             break
@@ -184,7 +184,7 @@ def align_statistics(
         if np.array_equal(trust, revised):
             break
         trust = revised
-    report(progress, "synchronized", 1, 1)
+    report(progress, "synchronised", 1, 1)
     result = replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
     if is_tied(result):
         logger.warning(tie(result))
@@ -254,7 +254,7 @@ def judged(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Arra
     return np.where(far_outside(errors, freedom) | misfits[edges].any(axis=1), DOUBTED, 1.0)
 
 
-def _synchronize(
+def _synchronise(
     statistics: OverlapStatistics,
     edges: Int64Array,
     measured: RelativeTransforms,
@@ -281,7 +281,7 @@ def _synchronize(
 
         def rotate(weights: Float64Array, previous: Rotations | None) -> Rotations:
             start = None if previous is None else previous.vectors
-            solve = partial(synchronize_rotations, tol=options.tol, start=start, progress=progress)
+            solve = partial(synchronise_rotations, tol=options.tol, start=start, progress=progress)
             return solve(pairs, measured.rotations, weights=weights, n=p)
 
         solution, doubt = reweighted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphquilt.alignment.groups import reweighted, synchronize_scales, synchronize_translations
+from graphquilt.alignment.groups import reweighted, synchronise_scales, synchronise_translations
 from graphquilt.alignment.relative import turned
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.arrays import Float64Array, Int64Array
@@ -22,7 +22,7 @@ def scale_step(
     spreads = statistics.spreads
     ratios = np.divide(spreads[:, 0], spreads[:, 1], out=np.ones(len(edges)), where=(spreads > 0).all(axis=1))
     distortion, doubt = reweighted(
-        lambda weights, _: synchronize_scales(edges, ratios, weights=weights, n=p),
+        lambda weights, _: synchronise_scales(edges, ratios, weights=weights, n=p),
         lambda scales: np.asarray(np.abs(np.log(ratios * scales[j] / scales[i]))),
         statistics.sizes * trust,
         robust=robust,
@@ -54,7 +54,7 @@ def translation_step(
     a, b = turned(means[:, 0], rotations, i), turned(means[:, 1], rotations, j)
     offsets = scales[i, None] * a - scales[j, None] * b
     translations, _ = reweighted(
-        lambda weights, _: synchronize_translations(edges, offsets, weights=weights, n=len(scales)),
+        lambda weights, _: synchronise_translations(edges, offsets, weights=weights, n=len(scales)),
         lambda t: np.asarray(np.linalg.norm(t[j] - t[i] - offsets, axis=1)),
         weights,
         robust=robust,

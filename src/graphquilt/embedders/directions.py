@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array
-from graphquilt.linalg.eigenpairs import fixed_signs
+from graphquilt.linalg import fixed_signs
 
 __all__ = ["Basis", "grid_product", "leading", "moment", "orthonormal"]
 

