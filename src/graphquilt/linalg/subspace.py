@@ -208,6 +208,9 @@ def _iterated(
         if rate * degree > np.log(4 * residual / tol):
             degree = max(int(np.ceil(np.log(4 * residual / tol) / rate)), 1)
         X, image = _filter_block(operator, X, image, (-top, -bound, 0.0), degree)
+        if products == 1:
+            # The bounds from random vectors are rough: the columns may be too close to parallel for a Gram matrix.
+            X = np.ascontiguousarray(np.linalg.qr(X)[0])
     if residual > max(tol, ACCEPTED):
         raise ConvergenceError(
             f"the eigensolver reached a residual of {residual:.1e} in {products} products; {max(tol, ACCEPTED):.0e} is "
