@@ -26,7 +26,7 @@ def test_the_one_line_route_equals_the_unrolled_one(graph):
     labels = gq.merge_small(graph, gq.Metis(5, seed=4)(graph), smallest_cluster(overlap))
     patch_graph = gq.patch_graph(graph, labels, degree=default_degree(5), overlap=overlap, seed=4)
     patches = gq.embed_patches(graph, patch_graph, gq.SVD(3), seed=4)
-    alignment = gq.align(patches, patch_graph.edges, options=gq.AlignOptions(motions=gq.SVD(3).motions))
+    alignment = gq.align(patches, patch_graph.edges, **vars(gq.SVD(3).motions))
     X = gq.centroid(patches, alignment)
     assert np.abs(result.embedding - X).max() < 1e-9  # SVD's last bits depend on where BLAS finds its arrays
     assert np.array_equal(result.patch_graph.edges, patch_graph.edges)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import graphquilt as gq
 from graphquilt.alignment import rotations
 from graphquilt.alignment.connection import Connection
-from graphquilt.alignment.groups import reweighted, synchronise_scales, synchronise_translations
 from graphquilt.alignment.rotations import synchronise_rotations
+from graphquilt.alignment.synchronisation import reweight, synchronise_scales, synchronise_translations
 from graphquilt.linalg import laplacian as laplacian_module
 from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
 from graphquilt.linalg.procrustes import nearest_orthogonal, relative_rotation, relative_scale
@@ -192,7 +192,7 @@ def test_what_does_not_converge_says_how_far_it_came(monkeypatch):
     monkeypatch.setattr(rotations, "DENSE_RESCUE", 0)
     edges, measured, _ = rotation_measurements(60, 8, degree=4, noise=0.5, seed=9)
     with pytest.raises(
-        gq.errors.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 was asked"
+        gq.errors.ConvergenceError, match=r"60 vertices in 8 dimensions .* 1\.0e-12 is required"
     ) as caught:
         synchronise_rotations(edges, measured, weights=np.ones(len(edges)), n=60, tol=1e-12, max_iterations=2)
     assert 1e-12 < caught.value.residual < 1
@@ -256,7 +256,7 @@ def test_reweighting_finds_the_edge_that_lies():
     def misfits(t):
         return np.linalg.norm(t[edges[:, 1]] - t[edges[:, 0]] - offsets, axis=1)
 
-    found, trust = reweighted(solve, misfits, np.ones(len(edges)))
+    found, trust = reweight(solve, misfits, np.ones(len(edges)))
     assert trust.argmin() == 3
     np.testing.assert_allclose(found, truth - truth.mean(axis=0), atol=1e-2)
 

@@ -25,19 +25,17 @@ from graphquilt.linalg.rayleigh_ritz import Eigenpairs, Preconditioner, lowest_e
 from graphquilt.linalg.subspace import filtered_eigenpairs
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["Rotations", "rotation_misfit", "synchronise_rotations"]
-
 DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
 DENSE_RESCUE = 4000  # so is one of this order if the iteration fails: about 15 s and 0.4 GB
 SINGLE_TOL = 2e-6  # down to this residual single precision usually does as well as double, in half the time
 NEARLY_SOLVED = 1e-4  # a larger residual is not the fault of single precision
 PATIENCE = 8  # a stage that does not halve its residual in this many steps is given up
-MISSED = 1e-5  # a following eigenvalue this far below the d-th is no rounding error of single precision
+MISSED = 1e-5  # a following eigenvalue this far below the d-th is not a rounding error of single precision
 ONE_THREAD = 2**22  # up to this many entries of the eigenvectors a second BLAS thread costs more than it saves
 WIDE_GAP = 0.1  # the second eigenvalue of the scalar Laplacian above which a filter is tried first
 GUARDS = 4  # vectors that look for the next eigenvalue; at least as many guard the block of the third stage
-MAX_GUARDS = 32  # and at most as many as this, because each one makes every step slower
-GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
+MAX_GUARDS = 32  # and at most this many, because each one makes every step slower
+GAP_SHARE = 0.1  # the next eigenvalue is computed to this share of its distance from the d-th one
 CHUNK = 2**16  # entries of rotations that are compared at a time: they stay in the cache of the processor
 
 
@@ -138,7 +136,7 @@ def _iterative(
     2. The same in double precision, for a residual that is too small for single precision.
     3. Double precision, guard vectors, and a preconditioner that is a polynomial in L (see :func:`_guarded`).
 
-    Each stage has ``max_iterations`` steps of its own, because how far single precision reaches depends on the order in
+    Each stage may take ``max_iterations`` steps, because how far single precision reaches depends on the order in
     which the processor adds numbers, and this must not decide about success. If all stages fail, the matrix is
     diagonalised whole unless it is too large for that.
     """
@@ -232,7 +230,7 @@ def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotatio
     if residual > tol:
         raise ConvergenceError(
             f"the rotations of {n} vertices in {d} dimensions were solved to a residual of {residual:.1e} in "
-            f"{pairs.iterations} steps; {tol:.1e} was asked. Allow a larger tol, or drop edges that contradict the "
+            f"{pairs.iterations} steps; {tol:.1e} is required. Allow a larger tol, or drop edges that contradict the "
             "others.",
             residual=residual,
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
-from graphquilt.alignment.overlap import PatchLike
+from graphquilt.alignment.patch_index import PatchLike
 from graphquilt.evaluate.classify import Classifier, classification_accuracy
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
 from graphquilt.evaluate.logistic import InvariantLogistic

@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.alignment.named import Numbered, PatchesLike, numbered_patches
-from graphquilt.alignment.patch_edges import check_connected, overlapping_pairs
+from graphquilt.alignment.id_mapping import Numbered, PatchesLike, number_patches
+from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs.cutting import keep_patch_graph
@@ -78,7 +78,7 @@ def foreign_job(store: Store, patches: PatchesLike, recipe: Recipe = FOREIGN) ->
     JobError
         The store has a job of other patches.
     """
-    numbered = numbered_patches(patches)
+    numbered = number_patches(patches)
     dim = numbered.patches[0].dim
     edges = _edges(numbered, dim)
     sets = [np.sort(patch.nodes) for patch in numbered.patches]

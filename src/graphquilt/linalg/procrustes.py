@@ -26,17 +26,6 @@ import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, IntArray
 
-__all__ = [
-    "Polar",
-    "centred",
-    "nearest_orthogonal",
-    "polar",
-    "polar_factors",
-    "relative_rotation",
-    "relative_scale",
-    "unit",
-]
-
 # Each polynomial is the best one of degree 5 on the interval that the one before it leaves; the first interval is
 # from 0.01 to 1, and after the last all singular values are within 0.013 of 1.
 FIRST = (
@@ -60,12 +49,7 @@ class Polar(NamedTuple):
 def unit(*arrays: npt.ArrayLike) -> float:
     """Return the power of two just above the largest magnitude in ``arrays``, or 1 where all are 0.
 
-    Numbers divided by it lie in [-1, 1], so that their squares and products do not overflow, and lose no digit.
-
-    Examples
-    --------
-    >>> unit([3e200, -5e200]) / 2.0**667, unit([0.0])
-    (1.0, 1.0)
+    Numbers divided by it lie in [-1, 1] and lose no digit; their squares and products do not overflow.
     """
     largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
     return float(np.ldexp(1.0, min(int(np.frexp(largest)[1]), 1023))) if largest > 0 else 1.0
@@ -74,7 +58,7 @@ def unit(*arrays: npt.ArrayLike) -> float:
 def centred(points: npt.ArrayLike, weights: Float64Array | None = None) -> tuple[Float64Array, Float64Array]:
     """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64.
 
-    With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight, so that sums of
+    With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight: sums of
     squares and of products of offsets are weighted too.
     """
     values = np.asarray(points, dtype=np.float64)
@@ -89,25 +73,13 @@ def polar(matrices: npt.ArrayLike) -> Polar:
     """Project matrices ``(..., d, d)`` onto O(d): ``U @ V.T`` of the singular value decomposition ``U S V.T``.
 
     Where a singular value is zero the projection is one of many, so the singular values are returned too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> polar([[0.0, -2.0], [1.0, 0.0]]).rotation.round().tolist()
-    [[0.0, -1.0], [1.0, 0.0]]
     """
     U, singular_values, Vt = np.linalg.svd(np.asarray(matrices, dtype=np.float64))
     return Polar(U @ Vt, singular_values)
 
 
 def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
-    """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm.
-
-    Examples
-    --------
-    >>> nearest_orthogonal([[-3.0]]).tolist()
-    [[-1.0]]
-    """
+    """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm."""
     given = np.asarray(matrices, dtype=np.float64)
     stack = given.reshape(-1, *given.shape[-2:])
     rotations, sound = polar_factors(stack)

@@ -28,8 +28,6 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray
 
-__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalise", "residual_norms", "ritz_block"]
-
 Operator = Callable[[FloatArray, FloatArray], None]
 Preconditioner = Callable[[FloatArray, Float64Array], None]
 
@@ -81,36 +79,12 @@ def lowest_eigenpairs(
     stop: Callable[[Float64Array, Float64Array], bool] | None = None,
     patience: int | None = None,
 ) -> Eigenpairs:
-    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns; residuals may be larger than ``tol``.
+    """Find the c lowest eigenpairs from a guess ``start (n, c)``; residuals may be larger than ``tol``.
 
-    Parameters
-    ----------
-    operator : function of (X, out)
-        Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
-    start : array (n, c)
-        A guess. Its precision is the precision of the iteration.
-    preconditioner : function of (R, values)
-        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
-    deflate : array (n, k), optional
-        Orthonormal known eigenvectors. The iteration stays in their orthogonal complement.
-    tol : float
-        Stop when every residual norm is at most this.
-    stop : function of (values, residuals), optional
-        A further reason to stop.
-    patience : int, optional
-        Stop when this many steps did not halve the largest residual norm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> diagonal = np.arange(1.0, 30.0)[:, None]
-    >>> def apply(X, out):
-    ...     out[:] = diagonal * X
-    >>> def invert(R, values):
-    ...     R /= diagonal
-    >>> start = np.random.default_rng(0).normal(size=(29, 2))
-    >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
-    [1.0, 2.0]
+    ``operator(X, out)`` writes the symmetric operator applied to ``X (n, k)`` into ``out``, and ``preconditioner(R,
+    values)`` applies an approximate inverse to the residuals ``R (n, c)`` in place. The iteration has the precision of
+    ``start`` and stays orthogonal to the known eigenvectors ``deflate (n, k)``. It stops when every residual norm is at
+    most ``tol``, when ``stop(values, residuals)`` says so, or when ``patience`` steps did not halve the largest one.
     """
     n, c = start.shape
     width = c * (3 if max_iterations else 1)
@@ -142,7 +116,7 @@ def ritz_block(
     """Return the Ritz vectors of the span of ``start (n, c)``, the operator times these, and the Ritz values (c,).
 
     With memory ``out (n, c)`` for the second, the first take the place of ``start``. Columns that depend on others are
-    replaced by random ones, so that there are as many as before.
+    replaced by random ones.
     """
     X, image = (start.copy(), np.empty_like(start)) if out is None else (start, out)
     independent = orthonormalise(X)
@@ -183,7 +157,7 @@ def _minimise(
 
 
 def _stagnates(history: list[float], patience: int | None) -> bool:
-    """Return whether the last ``patience`` entries of ``history`` are no real improvement on those before."""
+    """Return whether the last ``patience`` entries of ``history`` are not much better than those before."""
     if patience is None or len(history) <= patience:
         return False
     # The smallest entries are compared, because the residuals of a converging iteration do not fall in every step.

@@ -24,8 +24,6 @@ from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.errors import ConvergenceError
 from graphquilt.linalg.rayleigh_ritz import Eigenpairs, residual_norms, ritz_block
 
-__all__ = ["DENSE_ROWS", "Operator", "filtered_eigenpairs", "fixed_signs", "leading_eigenpairs"]
-
 logger = logging.getLogger("graphquilt")
 Operator: TypeAlias = Callable[[AnyArray], AnyArray]
 
