@@ -41,7 +41,7 @@ else:
 vocabulary = sorted(set().union(*sets))
 number = {word: k for k, word in enumerate(vocabulary)}
 patches = [(np.array([number[w] for w in vectors]), np.array(list(vectors.values()))) for vectors in sets]
-alignment = gq.align(patches, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+alignment = gq.align(patches, scale=True)
 print(alignment.summary())
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.5), layout="constrained")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphquilt import federated
-from graphquilt.alignment import Alignment, AlignOptions, align, centroid
+from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.embedders import VGAE, Embedder, Propagation
 from graphquilt.errors import OverlapError
@@ -166,8 +166,7 @@ class FederatedCell:
         measured = {"federated": X, "unaligned": centroid(patches, _unmoved(result), n_nodes=graph.n_nodes)}
         row: Row = {}
         if not self.noise and not self.cap:
-            options = AlignOptions(motions=parties[0].round.motions)
-            central = align(patches, result.alignment.edges, options=options)
+            central = align(patches, result.alignment.edges, **vars(parties[0].round.motions))
             Y = centroid(patches, central, n_nodes=graph.n_nodes)
             measured["central"] = Y
             row["difference"] = float(np.abs(X - Y).max() / np.abs(Y).max())

@@ -8,7 +8,7 @@ import graphquilt as gq
 from graphquilt.testing import quilt
 
 made = quilt(12, 4, noise=0.01, scaled=True)
-alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+alignment = gq.align(made.patches, made.edges, scale=True)
 X = gq.centroid(made.patches, alignment)
 worst = float(alignment.edge_errors.max())
 if X.shape != made.points.shape or not np.isfinite(X).all() or worst > 0.1:

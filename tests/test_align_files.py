@@ -60,9 +60,9 @@ def test_files_dicts_and_names_give_the_same(space, files):
     named = [(NAMES[part], X) for part, X in zip(PARTS, space[1], strict=True)]
     for patches in (files, dicts(space[1]), named, dict(zip("abc", dicts(space[1]), strict=True))):
         assert like(space, gq.align_files(patches))
-    options = gq.AlignOptions(motions=gq.Motions(scale=True))
+    options = {"scale": True}
     for patches in (files, dicts(space[1]), named):
-        alignment = gq.align(patches, options=options)
+        alignment = gq.align(patches, **options)
         assert alignment.edge_errors.max() < 1e-5
         assert gq.centroid(patches, alignment).shape == (N, D)
 

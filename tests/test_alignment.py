@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import measuring, opened, rotations
-from graphquilt.alignment.edge_table import EdgeTable
+from graphquilt.alignment import measuring, patch_index, rotations
+from graphquilt.alignment.fit import EdgeTable
 from graphquilt.linalg import relative_rotation
 from graphquilt.testing import quilt, random_rotations
 
@@ -25,7 +25,7 @@ def fitted(X, Y, *, scale=True):
 
 
 def stitched(made, *, scale=False, tol=1e-5):
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=scale), tol=tol))
+    alignment = gq.align(made.patches, made.edges, scale=scale, tol=tol)
     return alignment, gq.centroid(made.patches, alignment)
 
 
@@ -74,7 +74,7 @@ def test_moving_one_patch_changes_only_its_transform(shape, which):
     moved = list(made.patches)
     nodes, Y = moved[k]
     moved[k] = (nodes, s * Y @ Q + t)
-    other = gq.align(moved, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    other = gq.align(moved, made.edges, scale=True)
     Z = gq.centroid(moved, other)
     assert fitted(X, Z)[1] < 1e-7
     np.testing.assert_allclose(other.edge_errors, alignment.edge_errors, atol=1e-7)
@@ -103,7 +103,7 @@ def test_relabelling_permuting_and_flipping_change_nothing(p, d, dense_size, mon
         nodes, Y = made.patches[k]
         rows = rng.permutation(len(nodes))
         patches.append((names[nodes][rows], Y[rows]))
-    Z = gq.centroid(patches, gq.align(patches, edges, options=gq.AlignOptions(tol=1e-10)))
+    Z = gq.centroid(patches, gq.align(patches, edges, tol=1e-10))
     assert fitted(X, Z[names], scale=False)[1] < 1e-8
 
 
@@ -119,10 +119,10 @@ def test_default_tolerance_is_tight_enough_that_order_hardly_matters():
 def test_translation_is_found_without_rotation_and_rotation_without_translation():
     made = quilt(6, 3, seed=2)
     turned = [(nodes, Y @ R) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
-    alignment = gq.align(turned, made.edges, options=gq.AlignOptions(motions=gq.Motions(rotate=False)))
+    alignment = gq.align(turned, made.edges, rotate=False)
     assert fitted(made.points, gq.centroid(turned, alignment), scale=False)[1] < 1e-9
     np.testing.assert_array_equal(alignment.rotations, np.tile(np.eye(3), (6, 1, 1)))
-    only = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(translate=False)))
+    only = gq.align(made.patches, made.edges, translate=False)
     assert np.all(only.translations == 0)
     full = gq.align(made.patches, made.edges)
     np.testing.assert_allclose(only.rotations, full.rotations)
@@ -189,7 +189,7 @@ def test_a_lazy_sequence_is_as_good_as_a_list():
 
 def test_few_patches_of_a_lazy_sequence_are_open_at_once(monkeypatch):
     monkeypatch.setattr(measuring, "RECENT", 3)
-    monkeypatch.setattr(opened, "MEMORY", 0)
+    monkeypatch.setattr(patch_index, "MEMORY", 0)
     made = quilt(120, 3, noise=0.1, seed=8)
     weights = [np.ones(len(nodes)) for nodes, _ in made.patches]
 
@@ -206,7 +206,7 @@ def test_few_patches_of_a_lazy_sequence_are_open_at_once(monkeypatch):
     alignment = gq.align(made.patches, made.edges)
     assert most_alive(lambda lazy: gq.centroid(lazy, alignment)) <= 2
     assert most_alive(lambda lazy: gq.refine(lazy, alignment)) <= most
-    assert most_alive(lambda lazy: gq.align_hierarchical(lazy, made.edges, branching=20)) <= most
+    assert most_alive(lambda lazy: gq.align(lazy, made.edges, branching=20)) <= most
 
 
 class OpensFiles(Sequence):
@@ -228,7 +228,7 @@ class OpensFiles(Sequence):
 
 @pytest.mark.parametrize("files", [1000, 68])
 def test_as_many_maps_stay_open_as_the_limit_of_files_allows(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "_file_limit", lambda: files)
+    monkeypatch.setattr(patch_index, "_file_limit", lambda: files)
     made = quilt(60, 3, degree=8, noise=0.1, seed=8)
     lazy = OpensFiles(tmp_path, made.patches)
     alignment = gq.align(lazy, made.edges)
@@ -237,9 +237,9 @@ def test_as_many_maps_stay_open_as_the_limit_of_files_allows(files, tmp_path, mo
     lazy.opened = 0
     np.testing.assert_array_equal(gq.centroid(lazy, alignment), gq.centroid(made.patches, alignment))
     assert lazy.opened == 60 if files == 1000 else lazy.opened > 60
-    patches = opened.kept_open(lazy)
+    patches = patch_index.keep_open(lazy)
     assert len(list(patches)) == 60
-    assert sum(map(patches.stays, range(60))) == min(60, (files - opened.RESERVED) // 2)
+    assert sum(map(patches.stays, range(60))) == min(60, (files - patch_index.RESERVED) // 2)
 
 
 def test_patches_are_not_touched():
@@ -247,7 +247,7 @@ def test_patches_are_not_touched():
     before = [Y.copy() for _, Y in made.patches]
     for _, Y in made.patches:
         Y.setflags(write=False)
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True), robust=True))
+    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
     gq.centroid(made.patches, alignment)
     for Y, (_, after) in zip(before, made.patches, strict=True):
         np.testing.assert_array_equal(Y, after)
@@ -256,7 +256,7 @@ def test_patches_are_not_touched():
 def test_aligned_scale_undoes_what_the_patches_had():
     """The paper multiplies by the estimate, which would square the error (differences-from-the-paper)."""
     made = quilt(10, 4, scaled=True, seed=10)
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    alignment = gq.align(made.patches, made.edges, scale=True)
     np.testing.assert_allclose(alignment.scales / alignment.scales[0], made.scales / made.scales[0], rtol=1e-9)
     np.testing.assert_allclose(np.mean(1 / alignment.scales), 1)
 
@@ -304,7 +304,7 @@ def test_collapsed_directions_are_counted_and_named():
 def test_compose_is_doing_one_after_the_other():
     made = quilt(5, 3, noise=0.1, scaled=True, seed=14)
     first, second = (
-        gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True))),
+        gq.align(made.patches, made.edges, scale=True),
         gq.align(made.patches, made.edges),
     )
     X = np.random.default_rng(0).normal(size=(4, 3))
@@ -314,7 +314,7 @@ def test_compose_is_doing_one_after_the_other():
 
 
 def test_save_and_load_keep_everything(tmp_path):
-    alignment = gq.align(quilt(5, 3, noise=0.1, seed=15).patches, options=gq.AlignOptions(robust=True))
+    alignment = gq.align(quilt(5, 3, noise=0.1, seed=15).patches, robust=True)
     alignment.save(tmp_path / "alignment.npz")
     again = gq.Alignment.load(tmp_path / "alignment.npz")
     arrays = again.to_arrays()
@@ -380,7 +380,7 @@ def test_agrees_with_the_authors_on_trained_cora_patches(dataset_folder):
         )
     X = gq.centroid(patches, gq.align(patches, edges))
     assert fitted(theirs, X, scale=False)[1] < 0.01
-    scaled = gq.align(patches, edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    scaled = gq.align(patches, edges, scale=True)
     assert fitted(theirs_scaled, gq.centroid(patches, scaled))[1] < 0.02
     np.testing.assert_allclose(1 / scaled.scales, scales, rtol=1e-3)
 
@@ -391,4 +391,4 @@ def test_where_nothing_checks_the_rotations_the_summary_says_so():
     assert "Unchecked: no cycle" in gq.align(chain).summary()
     three = [(np.arange(30), X + k) for k in range(3)]
     assert "Firm" in gq.align(three).summary()
-    assert "Unchecked" in gq.align(three, options=gq.AlignOptions(motions=gq.Motions(rotate=False))).summary()
+    assert "Unchecked" in gq.align(three, rotate=False).summary()

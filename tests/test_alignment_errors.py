@@ -19,10 +19,9 @@ def changed(made, k, nodes=None, coordinates=None):
 
 
 def refused(error, match, patches, edges=None, **options):
-    with pytest.raises(error, match=match):
-        gq.align(patches, edges, **options)
-    with pytest.raises(error, match=match):
-        gq.align_hierarchical(patches, edges, **options)
+    for branching in (None, 2):
+        with pytest.raises(error, match=match):
+            gq.align(patches, edges, branching=branching, **options)
 
 
 def test_ids_and_rows_of_different_length(made):
@@ -148,14 +147,14 @@ def test_an_overlap_that_is_one_point(made):
 
 def test_a_tolerance_that_is_none(made):
     with pytest.raises(gq.errors.InputError, match="tol is the residual to reach and must be positive; it is 0"):
-        gq.align(made.patches, options=gq.AlignOptions(tol=0.0))
+        gq.align(made.patches, tol=0.0)
 
 
 def test_hierarchy_options(made):
     with pytest.raises(gq.errors.InputError, match=r"branching .* at least 2; it is 1"):
-        gq.align_hierarchical(made.patches, branching=1)
+        gq.align(made.patches, branching=1)
     with pytest.raises(gq.errors.InputError, match=r"there are 4 patches and clusters of shape \(3,\)"):
-        gq.align_hierarchical(made.patches, clusters=[0, 1, 2])
+        gq.align(made.patches, clusters=[0, 1, 2])
 
 
 def test_centroid_options(made):
@@ -188,7 +187,7 @@ def test_compose_needs_the_same_shape():
 @pytest.mark.parametrize(("p", "d"), [(1, 1), (1, 3), (2, 1), (2, 4), (3, 1), (5, 1)])
 def test_few_patches_and_one_dimension_simply_work(p, d):
     made = quilt(p, d, seed=2)
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True), robust=True))
+    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
     X = gq.centroid(made.patches, alignment)
     assert X.shape == made.points.shape
     assert np.isfinite(X).all()

@@ -9,7 +9,7 @@ import pytest
 import graphquilt as gq
 from graphquilt.testing import patchwork, quilt
 from test_alignment import fitted
-from test_synchronize import rotation_error
+from test_synchronise import rotation_error
 
 
 def turned(alignment, made):
@@ -23,10 +23,10 @@ def test_robust_alignment_withstands_wrong_overlaps(seed):
     clean, spoilt = quilt(40, 32, **options), quilt(40, 32, wrong=0.3, **options)
     reference = turned(gq.align(clean.patches, clean.edges), clean)
     plain = turned(gq.align(spoilt.patches, spoilt.edges), spoilt)
-    alignment = gq.align(spoilt.patches, spoilt.edges, options=gq.AlignOptions(robust=True))
+    alignment = gq.align(spoilt.patches, spoilt.edges, robust=True)
     assert turned(alignment, spoilt) <= 0.5 * plain
     assert turned(alignment, spoilt) <= 2 * reference
-    assert turned(gq.align(clean.patches, clean.edges, options=gq.AlignOptions(robust=True)), clean) <= 1.02 * reference
+    assert turned(gq.align(clean.patches, clean.edges, robust=True), clean) <= 1.02 * reference
     wrong = {tuple(edge) for edge in spoilt.edges[spoilt.wrong].tolist()}
     named = {tuple(edge) for edge in alignment.distrusted.tolist()}
     assert len(named & wrong) >= 0.95 * len(wrong)
@@ -36,7 +36,7 @@ def test_robust_alignment_withstands_wrong_overlaps(seed):
 
 def test_robust_alignment_costs_nothing_without_noise():
     made = quilt(12, 4, scaled=True, seed=3)
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True), robust=True))
+    alignment = gq.align(made.patches, made.edges, scale=True, robust=True)
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
     assert len(alignment.distrusted) == 0
 
@@ -44,13 +44,11 @@ def test_robust_alignment_costs_nothing_without_noise():
 @pytest.mark.parametrize("branching", [2, 5, 12, 100])
 def test_hierarchical_equals_flat_without_noise(branching):
     made = quilt(40, 3, scaled=True, seed=4)
-    alignment = gq.align_hierarchical(
-        made.patches, made.edges, branching=branching, options=gq.AlignOptions(motions=gq.Motions(scale=True))
-    )
+    alignment = gq.align(made.patches, made.edges, branching=branching, scale=True)
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
     assert np.all(alignment.edge_errors < 1e-6)
     assert alignment.edges.tolist() == made.edges.tolist()
-    flat = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    flat = gq.align(made.patches, made.edges, scale=True)
     for name in ("scales", "rotations", "translations", "edge_weights"):
         np.testing.assert_allclose(getattr(alignment, name), getattr(flat, name), atol=1e-7)
 
@@ -58,7 +56,7 @@ def test_hierarchical_equals_flat_without_noise(branching):
 def test_hierarchical_with_noise_is_nearly_as_good():
     made = quilt(60, 4, degree=6, noise=0.1, seed=5)
     flat = gq.centroid(made.patches, gq.align(made.patches, made.edges))
-    steps = gq.align_hierarchical(made.patches, made.edges, branching=10)
+    steps = gq.align(made.patches, made.edges, branching=10)
     assert fitted(made.points, gq.centroid(made.patches, steps))[1] < 1.1 * fitted(made.points, flat)[1]
     assert 0 < steps.spectral_gap < 2
     assert steps.residual < 1e-4
@@ -66,16 +64,16 @@ def test_hierarchical_with_noise_is_nearly_as_good():
 
 def test_given_clusters_that_fall_apart_are_split():
     made = quilt(12, 3, degree=2, seed=6)  # a ring: even and odd patches do not touch
-    alignment = gq.align_hierarchical(made.patches, made.edges, clusters=np.arange(12) // 3 % 2)
+    alignment = gq.align(made.patches, made.edges, clusters=np.arange(12) // 3 % 2)
     assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
-    scattered = gq.align_hierarchical(made.patches, made.edges, clusters=np.arange(12) % 2)
+    scattered = gq.align(made.patches, made.edges, clusters=np.arange(12) % 2)
     assert fitted(made.points, gq.centroid(made.patches, scattered))[1] < 1e-8
 
 
 def test_robust_reaches_every_level():
     made = quilt(60, 4, degree=12, noise=0.1, wrong=0.2, seed=7)
-    plain = gq.align_hierarchical(made.patches, made.edges, branching=20)
-    robust = gq.align_hierarchical(made.patches, made.edges, branching=20, options=gq.AlignOptions(robust=True))
+    plain = gq.align(made.patches, made.edges, branching=20)
+    robust = gq.align(made.patches, made.edges, branching=20, robust=True)
     assert turned(robust, made) < 0.7 * turned(plain, made)
     wrong = {tuple(edge) for edge in made.edges[made.wrong].tolist()}
     assert len(wrong & {tuple(edge) for edge in robust.distrusted.tolist()}) > 10
@@ -85,9 +83,9 @@ def test_robust_reaches_every_level():
 def test_clusters_are_aligned_by_any_executor(pool):
     made = quilt(20, 3, noise=0.1, seed=8)
     options = {"branching": 5, "weights": some_weights(made.patches)}
-    alone = gq.align_hierarchical(made.patches, made.edges, **options)
+    alone = gq.align(made.patches, made.edges, **options)
     with pool(2) as executor:
-        shared = gq.align_hierarchical(made.patches, made.edges, executor=executor, **options)
+        shared = gq.align(made.patches, made.edges, executor=executor, **options)
     np.testing.assert_allclose(alone.rotations, shared.rotations, atol=1e-9)
 
 
@@ -97,7 +95,7 @@ def some_weights(patches, seed=0):
 
 
 def hierarchical(made, weights, **options):
-    return gq.align_hierarchical(made.patches, made.edges, branching=4, weights=weights, **options)
+    return gq.align(made.patches, made.edges, branching=4, weights=weights, **options)
 
 
 def components(made, weights, **options):
@@ -111,7 +109,7 @@ def flat(made, weights, **options):
 
 @pytest.mark.parametrize("align", [flat, hierarchical, components])
 class TestEveryAlign:
-    """``align``, ``align_hierarchical`` and ``align_components`` keep the same laws and take the same options."""
+    """``align``, flat and level by level, and ``align_components`` keep the same laws and take the same options."""
 
     def test_without_noise_weights_change_nothing(self, align):
         made = patchwork(4, 6, noise=0.0, seed=1)
@@ -164,7 +162,7 @@ class TestEveryAlign:
         align(patchwork(4, 6, seed=6), None, progress=events.append)
         stages = [event.stage for event in events]
         assert "overlaps" in stages
-        assert stages[-1] == "synchronized"
+        assert stages[-1] == "synchronised"
         assert events[-1].done == events[-1].total
         assert ("clusters of level 1" in stages) == (align is hierarchical)
 
@@ -178,7 +176,7 @@ def test_edge_weights_are_those_of_the_first_level():
 def test_one_more_patch_lands_where_it_belongs():
     made = quilt(12, 3, scaled=True, seed=9)
     known = made.edges[(made.edges < 11).all(axis=1)]
-    alignment = gq.align(made.patches[:11], known, options=gq.AlignOptions(motions=gq.Motions(scale=True)))
+    alignment = gq.align(made.patches[:11], known, scale=True)
     longer = alignment.extend(made.patches[:11], made.patches[11])
     assert longer.n_patches == 12
     assert fitted(made.points, gq.centroid(made.patches, longer))[1] < 1e-8

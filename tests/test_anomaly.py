@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from extras import needs
-from graphquilt import Alignment, AlignOptions, align, centroid
+from graphquilt import Alignment, align, centroid
 from graphquilt.errors import CoverError, DisconnectedError, InputError
 from graphquilt.patches import Patch
 from graphquilt.temporal import (
@@ -113,12 +113,10 @@ def test_moving_one_window_rigidly_changes_no_score(seed):
     rng = np.random.default_rng(seed)
     patches = random_patches(rng)
     edges = lag_edges(6, (1, 2, 3))
-    before = deviations(patches, align(patches, edges, options=AlignOptions(tol=1e-9)))
+    before = deviations(patches, align(patches, edges, tol=1e-9))
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     moved = [*patches[:2], Patch(patches[2].nodes, patches[2].coordinates @ turn + 5), *patches[3:]]
-    np.testing.assert_allclose(
-        deviations(moved, align(moved, edges, options=AlignOptions(tol=1e-9))), before, atol=1e-6
-    )
+    np.testing.assert_allclose(deviations(moved, align(moved, edges, tol=1e-9)), before, atol=1e-6)
 
 
 def test_deviations_refuse_what_they_cannot_measure():

@@ -126,7 +126,7 @@ class OneAtATime(Sequence):
 
 
 def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth, monkeypatch):
-    monkeypatch.setattr("graphquilt.alignment.opened.MEMORY", 0)  # no room for patches that stay open
+    monkeypatch.setattr("graphquilt.alignment.patch_index.MEMORY", 0)  # no room for patches that stay open
     patches = [*cut(blocks_quilt, truth, 0.2)] * 4
     alignment = gq.align(patches, blocks_quilt.repeat(4).edges)
     lazy = OneAtATime(patches)

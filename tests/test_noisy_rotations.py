@@ -70,7 +70,7 @@ def problem(shape, n, d, noise, seed):
 def check_against_dense(edges, measured, weights, n, tol=TOL, **options):
     """Solve, and compare with all eigenpairs of the dense matrix; return the solution."""
     d = measured.shape[1]
-    solution = rotations.synchronize_rotations(edges, measured, weights=weights, n=n, tol=tol, **options)
+    solution = rotations.synchronise_rotations(edges, measured, weights=weights, n=n, tol=tol, **options)
     values, vectors = np.linalg.eigh(Connection(edges, measured, weights, n).sparse().toarray())
     assert solution.residual <= tol
     np.testing.assert_allclose(solution.eigenvalues[:d], 1 - values[:d], atol=1e-6)

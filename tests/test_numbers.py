@@ -12,7 +12,7 @@ from graphquilt.linalg import relative_rotation, relative_scale
 from graphquilt.testing import quilt
 
 MADE = quilt(6, 3, noise=0.1, scaled=True, seed=0)
-OPTIONS = [gq.AlignOptions(), gq.AlignOptions(motions=gq.Motions(scale=True)), gq.AlignOptions(robust=True)]
+OPTIONS = [{}, {"scale": True}, {"robust": True}]
 FAR = 2**62
 
 
@@ -20,8 +20,8 @@ def times(c, patches=MADE.patches):
     return [(nodes, c * X) for nodes, X in patches]
 
 
-def hierarchical(patches, edges, *, options):
-    return gq.align_hierarchical(patches, edges, branching=3, options=options)
+def hierarchical(patches, edges, **options):
+    return gq.align(patches, edges, branching=3, **options)
 
 
 @settings(deadline=None, max_examples=40)
@@ -29,7 +29,7 @@ def hierarchical(patches, edges, *, options):
 def test_the_unit_of_the_coordinates_does_not_matter(k, options, align):
     """align(c X) has the rotations and scales of align(X), and c times its translations and centroid."""
     c = 2.0**k
-    before, after = (align(patches, MADE.edges, options=options) for patches in (MADE.patches, times(c)))
+    before, after = (align(patches, MADE.edges, **options) for patches in (MADE.patches, times(c)))
     for refined in (False, True):
         if refined:
             before, after = gq.refine(MADE.patches, before), gq.refine(times(c), after)
@@ -66,14 +66,14 @@ def test_two_views_in_any_unit(c):
 
 def test_patches_of_very_different_scale():
     """Scales undo a factor of 1e200, and beyond what a double holds the message says so."""
-    options = gq.AlignOptions(motions=gq.Motions(scale=True))
+    options = {"scale": True}
     made = quilt(5, 2, overlap=8, seed=1)
     patches = [*times(1e-100, made.patches[:2]), *times(1e100, made.patches[2:])]
-    alignment = gq.align(patches, made.edges, options=options)
+    alignment = gq.align(patches, made.edges, **options)
     assert alignment.edge_errors.max() < 1e-6
     assert alignment.scales[0] / alignment.scales[4] == pytest.approx(1e200)
     with pytest.raises(OverlapError, match="differ in scale by a factor beyond 1e308"):
-        gq.align([*times(1e-300, made.patches[:2]), *times(1e300, made.patches[2:])], made.edges, options=options)
+        gq.align([*times(1e-300, made.patches[:2]), *times(1e300, made.patches[2:])], made.edges, **options)
 
 
 def test_one_point_far_away():
@@ -144,8 +144,7 @@ def test_ids_of_any_size():
     made = quilt(8, 2, noise=0.1, seed=3)
     far = [(sparse(nodes), X) for nodes, X in made.patches]
     for align in (gq.align, hierarchical):
-        options = gq.AlignOptions()
-        dense, other = (align(patches, made.edges, options=options) for patches in (made.patches, far))
+        dense, other = (align(patches, made.edges) for patches in (made.patches, far))
         np.testing.assert_allclose(other.rotations, dense.rotations, atol=1e-12)
         refined = [gq.refine(patches, a) for patches, a in ((made.patches, dense), (far, other))]
         np.testing.assert_allclose(refined[1].translations, refined[0].translations, atol=1e-12)

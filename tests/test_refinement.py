@@ -21,14 +21,10 @@ def test_no_sweep_makes_the_spread_larger(seed, weighted, translate):
     made = quilt(8, 3, noise=0.4, seed=seed)
     rng = np.random.default_rng(seed)
     weights = [rng.uniform(0.1, 1, len(nodes)) for nodes, _ in made.patches] if weighted else None
-    alignment = gq.align(
-        made.patches, made.edges, weights=weights, options=gq.AlignOptions(motions=gq.Motions(translate=translate))
-    )
+    alignment = gq.align(made.patches, made.edges, weights=weights, translate=translate)
     before = spread(made.patches, alignment, weights)
     for _ in range(3):
-        alignment = gq.refine(
-            made.patches, alignment, sweeps=1, weights=weights, motions=gq.Motions(translate=translate)
-        )
+        alignment = gq.refine(made.patches, alignment, sweeps=1, weights=weights, translate=translate)
         after = spread(made.patches, alignment, weights)
         assert after <= before * (1 + 1e-9)
         before = after
@@ -66,12 +62,10 @@ def test_noisy_patches_come_nearer_to_the_truth():
 
 def test_motions_that_are_not_free_are_not_made():
     made = quilt(8, 3, noise=0.2, seed=1)
-    alignment = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(rotate=False)))
-    assert np.array_equal(
-        gq.refine(made.patches, alignment, motions=gq.Motions(rotate=False)).rotations, alignment.rotations
-    )
-    still = gq.align(made.patches, made.edges, options=gq.AlignOptions(motions=gq.Motions(translate=False)))
-    assert (gq.refine(made.patches, still, motions=gq.Motions(translate=False)).translations == 0).all()
+    alignment = gq.align(made.patches, made.edges, rotate=False)
+    assert np.array_equal(gq.refine(made.patches, alignment, rotate=False).rotations, alignment.rotations)
+    still = gq.align(made.patches, made.edges, translate=False)
+    assert (gq.refine(made.patches, still, translate=False).translations == 0).all()
 
 
 @pytest.mark.parametrize("sweeps", [-1, 1.5, True])
@@ -97,7 +91,7 @@ def test_one_patch_and_no_sweep_change_nothing():
 def test_what_may_not_be_shifted_stays_where_it_is():
     made = quilt(6, 3, noise=0.1, seed=5)
     alignment = gq.align(made.patches, made.edges)
-    turned = gq.refine(made.patches, alignment, motions=gq.Motions(translate=False))
+    turned = gq.refine(made.patches, alignment, translate=False)
     lengths = np.linalg.norm(alignment.translations, axis=1)
     assert np.allclose(np.linalg.norm(turned.translations, axis=1), lengths)
     assert turned.edge_errors.mean() < 1.5 * alignment.edge_errors.mean()

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import graphquilt as gq
 from graphquilt.alignment.verdict import culprits, grade, is_tied
 from graphquilt.patches import Patch
 from graphquilt.testing import quilt
-from test_synchronize import rotation_error
+from test_synchronise import rotation_error
 
-ROBUST = gq.AlignOptions(robust=True)
+ROBUST = {"robust": True}
 SHAPES = [(5, 2, 20), (10, 8, 16), (12, 3, 8)]  # patches, dimensions, nodes of an overlap
 NOISES = (0.0, 0.02, 0.1, 0.3)
 
@@ -32,10 +33,10 @@ def with_noise_for(made, bad, seed):
 @pytest.mark.parametrize(("p", "d", "overlap"), SHAPES)
 @pytest.mark.parametrize("scaled", [False, True])
 def test_clean_overlaps_are_trusted(p, d, overlap, scaled):
-    options = gq.AlignOptions(motions=gq.Motions(scale=scaled), robust=True)
+    options = {"scale": scaled, "robust": True}
     for noise, seed in itertools.product(NOISES, range(3)):
         made = quilt(p, d, overlap=overlap, noise=noise, scaled=scaled, seed=seed)
-        alignment = gq.align(made.patches, made.edges, options=options)
+        alignment = gq.align(made.patches, made.edges, **options)
         assert doubted(alignment) == set(), (noise, seed)
         assert "distrusts" not in alignment.summary()
         assert "robust" not in alignment.summary()
@@ -47,7 +48,7 @@ def test_a_patch_of_noise_is_found_named_and_put_aside(p, d, overlap):
         made = quilt(p, d, overlap=overlap, noise=noise, seed=seed)
         bad = p // 2
         spoilt = with_noise_for(made, bad, seed)
-        alignment = gq.align(spoilt.patches, spoilt.edges, options=ROBUST)
+        alignment = gq.align(spoilt.patches, spoilt.edges, **ROBUST)
         its_edges = {tuple(edge) for edge in made.edges.tolist() if bad in edge}
         assert doubted(alignment) == its_edges, (noise, seed)
         summary = alignment.summary()
@@ -57,7 +58,7 @@ def test_a_patch_of_noise_is_found_named_and_put_aside(p, d, overlap):
         assert "robust=True" not in summary
         others = np.delete(np.arange(p), bad)
         rest = made.edges[~(made.edges == bad).any(axis=1)]
-        alone = gq.align([made.patches[k] for k in others], np.searchsorted(others, rest), options=ROBUST)
+        alone = gq.align([made.patches[k] for k in others], np.searchsorted(others, rest), **ROBUST)
         reached, possible = (
             rotation_error(rotations, made.rotations[others])
             for rotations in (alignment.rotations[others], alone.rotations)
@@ -80,7 +81,7 @@ def test_wrong_correspondences_are_found(noise):
             mixed[rows] = X[rng.permutation(rows)]
             patches[k] = Patch(nodes, mixed)
             wrong.add(tuple(made.edges[e].tolist()))
-        alignment = gq.align(patches, made.edges, options=ROBUST)
+        alignment = gq.align(patches, made.edges, **ROBUST)
         assert doubted(alignment) == wrong
         assert "Robust alignment distrusts 2 overlaps" in alignment.summary()
         assert rotation_error(alignment.rotations, made.rotations) < 2 * rotation_error(
@@ -90,7 +91,7 @@ def test_wrong_correspondences_are_found(noise):
 
 def test_the_summary_never_advises_what_is_on_already_nor_longer_training():
     made = with_noise_for(quilt(8, 2, overlap=20, noise=0.1, seed=0), 3, 0)
-    plain, robust = (gq.align(made.patches, made.edges, options=gq.AlignOptions(robust=on)) for on in (False, True))
+    plain, robust = (gq.align(made.patches, made.edges, robust=on) for on in (False, True))
     assert "robust=True" in plain.summary()
     assert "Patch 3 does not fit: the alignment leaves a large error on" in plain.summary()
     assert "robust=True" not in robust.summary()
@@ -98,7 +99,7 @@ def test_the_summary_never_advises_what_is_on_already_nor_longer_training():
     rng = np.random.default_rng(0)
     unrelated = [(nodes, rng.normal(size=X.shape)) for nodes, X in made.patches]
     for on in (False, True):
-        summary = gq.align(unrelated, made.edges, options=gq.AlignOptions(robust=on)).summary()
+        summary = gq.align(unrelated, made.edges, robust=on).summary()
         assert "Bad:" in summary
         assert "train" not in summary
         assert "robust" not in summary
@@ -106,9 +107,9 @@ def test_the_summary_never_advises_what_is_on_already_nor_longer_training():
 
 def test_whether_it_was_robust_is_kept(tmp_path):
     made = quilt(6, 2, noise=0.1, seed=0)
-    for align in (gq.align, gq.align_hierarchical):
+    for align in (gq.align, partial(gq.align, branching=100)):
         for robust in (False, True):
-            alignment = align(made.patches, made.edges, options=gq.AlignOptions(robust=robust))
+            alignment = align(made.patches, made.edges, robust=robust)
             alignment.save(tmp_path / "alignment.npz")
             assert gq.Alignment.load(tmp_path / "alignment.npz").robust is robust
     arrays = alignment.to_arrays()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.linalg import eigenpairs
+from graphquilt.linalg import subspace
 
 
 def two_components():
@@ -128,7 +128,7 @@ def random_adjacency(n, density, seed):
 def test_filtered_subspace_iteration_is_dense_eigh(k):
     S = normalized(random_adjacency(1200, 0.006, 0))
     S = sp.csr_array(S @ S)
-    values, U = eigenpairs.leading_eigenpairs(lambda x: S @ x, 1200, k, tol=1e-8)
+    values, U = subspace.leading_eigenpairs(lambda x: S @ x, 1200, k, tol=1e-8)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(S.toarray())[::-1][:k], atol=1e-10)
     assert np.linalg.norm(S @ U - U * values, axis=0).max() < 2e-8
     np.testing.assert_allclose(U.T @ U, np.eye(k), atol=1e-10)
@@ -137,20 +137,20 @@ def test_filtered_subspace_iteration_is_dense_eigh(k):
 def test_repeated_eigenvalues_are_all_found():
     S = normalized(sp.csr_array(sp.block_diag([random_adjacency(25, 0.2, 1)] * 45)))
     S = sp.csr_array(S @ S)
-    values, _ = eigenpairs.leading_eigenpairs(lambda x: S @ x, 1125, 60, tol=1e-8)
+    values, _ = subspace.leading_eigenpairs(lambda x: S @ x, 1125, 60, tol=1e-8)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(S.toarray())[::-1][:60], atol=1e-10)
 
 
 def test_an_eigenvalue_that_repeats_more_often_than_asked_gives_any_of_its_vectors():
     S = sp.csr_array(sp.diags_array(np.repeat([1.0, 0.25], [600, 600])))
-    values, U = eigenpairs.leading_eigenpairs(lambda x: S @ x, 1200, 7, tol=1e-8)
+    values, U = subspace.leading_eigenpairs(lambda x: S @ x, 1200, 7, tol=1e-8)
     np.testing.assert_allclose(values, 1, atol=1e-12)
     np.testing.assert_allclose(U.T @ U, np.eye(7), atol=1e-10)
 
 
 def test_a_matrix_of_low_rank_has_eigenvalues_of_zero():
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((1200, 3)))[0]
-    values, U = eigenpairs.leading_eigenpairs(lambda x: Q @ ([[0.9], [0.5], [0.01]] * (Q.T @ x)), 1200, 6, tol=1e-8)
+    values, U = subspace.leading_eigenpairs(lambda x: Q @ ([[0.9], [0.5], [0.01]] * (Q.T @ x)), 1200, 6, tol=1e-8)
     np.testing.assert_allclose(values, [0.9, 0.5, 0.01, 0, 0, 0], atol=1e-10)
     np.testing.assert_allclose(U.T @ U, np.eye(6), atol=1e-10)
 
@@ -158,13 +158,13 @@ def test_a_matrix_of_low_rank_has_eigenvalues_of_zero():
 def test_an_eigensolver_that_does_not_converge_says_how_far_it_came(monkeypatch, caplog):
     S = normalized(random_adjacency(1200, 0.006, 0))
     S = sp.csr_array(S @ S)
-    monkeypatch.setattr(eigenpairs, "MAX_PRODUCTS", 60)
-    values, U = eigenpairs.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
+    monkeypatch.setattr(subspace, "MAX_PRODUCTS", 60)
+    values, U = subspace.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
     assert "12 eigenvectors of a matrix of 1200 rows have a residual of" in caplog.text
     assert np.linalg.norm(S @ U - U * values, axis=0).max() <= 1e-3
-    monkeypatch.setattr(eigenpairs, "MAX_PRODUCTS", 2)
+    monkeypatch.setattr(subspace, "MAX_PRODUCTS", 2)
     with pytest.raises(gq.errors.ConvergenceError, match=r"reached a residual of .* 1e-03 is needed") as caught:
-        eigenpairs.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
+        subspace.leading_eigenpairs(lambda x: S @ x, 1200, 12, tol=1e-15)
     assert 1e-3 < caught.value.residual < 1
 
 
@@ -265,7 +265,7 @@ def test_as_many_eigenvectors_as_were_asked_for(n, k, seed):
     k, rng = min(k, n), np.random.default_rng(seed)
     true = np.sort(rng.choice([-1.0, 0.0, 0.25, 0.5], n))[::-1]
     Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
-    values, U = eigenpairs.leading_eigenpairs(lambda x: (Q * true) @ (Q.T @ x), n, k)
+    values, U = subspace.leading_eigenpairs(lambda x: (Q * true) @ (Q.T @ x), n, k)
     assert U.shape == (n, k)
     np.testing.assert_allclose(values, true[:k], atol=1e-9)
     np.testing.assert_allclose((Q * true) @ (Q.T @ U), U * values, atol=1e-9)

@@ -11,13 +11,10 @@ from . import report as report
 from . import temporal as temporal
 from . import testing as testing
 from .alignment import Alignment as Alignment
-from .alignment import AlignOptions as AlignOptions
 from .alignment import OverlapStatistics as OverlapStatistics
 from .alignment import align as align
 from .alignment import align_components as align_components
-from .alignment import align_hierarchical as align_hierarchical
 from .alignment import align_statistics as align_statistics
-from .alignment import align_statistics_hierarchical as align_statistics_hierarchical
 from .alignment import centroid as centroid
 from .alignment import overlap_statistics as overlap_statistics
 from .alignment import refine as refine

@@ -1,34 +1,32 @@
-"""Turn patches with coordinates of their own into one global embedding, and say how good the fit is.
+"""Turn patches, each in its own coordinates, into one global embedding, and say how good the fit is.
 
-``measuring`` compares patches and gives ``statistics``, ``solve`` synchronises from these, ``transforms`` and
-``edge_table`` are the result, ``verdict`` puts it into words. ``extension`` adds one patch, ``hierarchy`` aligns level
-by level, ``components`` aligns each component alone, ``refinement`` fits patches to their centroid, and ``centroids``
-makes the embedding.
+``measuring`` compares patches and gives ``statistics``; ``synchronisation`` and ``rotations`` find the transforms,
+``hierarchy`` level by level; ``transforms`` holds the result and ``verdict`` puts it into words. ``centroids`` makes
+the embedding. ``solve`` has the public functions.
 """
 
-from graphquilt.alignment.centroids import centroid
-from graphquilt.alignment.components import align_components
-from graphquilt.alignment.hierarchy import align_hierarchical, align_statistics_hierarchical
+from graphquilt.alignment.centroids import centroid, refine
+from graphquilt.alignment.fit import FrameFit
+from graphquilt.alignment.id_mapping import PatchesLike
 from graphquilt.alignment.measuring import overlap_statistics
-from graphquilt.alignment.overlap import PatchLike
-from graphquilt.alignment.refinement import refine
-from graphquilt.alignment.solve import AlignOptions, align, align_statistics, undetermined_directions
+from graphquilt.alignment.patch_index import PatchLike
+from graphquilt.alignment.solve import align, align_components, align_statistics, undetermined_directions
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
-from graphquilt.alignment.verdict import culprits
+from graphquilt.alignment.verdict import culprits, grade
 
 __all__ = [
-    "AlignOptions",
     "Alignment",
+    "FrameFit",
     "OverlapStatistics",
     "PatchLike",
+    "PatchesLike",
     "align",
     "align_components",
-    "align_hierarchical",
     "align_statistics",
-    "align_statistics_hierarchical",
     "centroid",
     "culprits",
+    "grade",
     "overlap_statistics",
     "refine",
     "undetermined_directions",

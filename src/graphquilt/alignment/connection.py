@@ -23,13 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.alignment.connection_kernels import apply_connection
+from graphquilt.alignment.kernels import apply_connection
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.kernels import one_blas_thread, thread_count
-from graphquilt.linalg.eigen import Preconditioner
 from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
-
-__all__ = ["HIGHEST", "Connection", "fiedler", "polynomial_preconditioner", "scalar_preconditioner", "tree_guess"]
+from graphquilt.linalg.rayleigh_ritz import Preconditioner
 
 HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
@@ -44,7 +42,7 @@ COLUMNS = 64  # the polynomial preconditioner takes this many columns at a time,
 class Connection:
     """Rotations on the edges of a graph, each stored once: ``rotations[e]`` estimates ``S_i @ S_j.T``.
 
-    Edges are sorted by their second vertex, so that the rotations of one vertex are stored next to each other.
+    Edges are sorted by their second vertex: the rotations of one vertex are stored next to each other.
     """
 
     edges: Int64Array  # (m, 2), vertices i and j
@@ -87,7 +85,7 @@ class Connection:
     def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> None:
         """Write ``a L X + b X + c out`` with the ``factors`` a, b, c into ``out (n*d, c)``, in the precision of X.
 
-        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread, so that
+        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread:
         it does not depend on how many there are.
         """
         coupling, numbers, threads = self.coupling.astype(X.dtype), np.array(factors, dtype=X.dtype), thread_count()

@@ -1,12 +1,11 @@
 """Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level.
 
 Everything happens on the statistics of overlaps: those of two clusters are put together from the statistics of the
-patch edges between them, so that nodes and coordinates are not needed on any level.
+patch edges between them. No level needs nodes or coordinates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,140 +14,60 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.connection import Connection
-from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.measuring import measure_overlaps, results
-from graphquilt.alignment.opened import kept_open
-from graphquilt.alignment.overlap import PatchLike, index_patches
-from graphquilt.alignment.relative import edge_errors, turned
-from graphquilt.alignment.solve import AlignOptions, align_statistics, checked_statistics, compared_pairs, judged
+from graphquilt.alignment.fit import EdgeTable
+from graphquilt.alignment.measuring import results
+from graphquilt.alignment.relative import edge_errors, turn_rows
 from graphquilt.alignment.statistics import OverlapStatistics
-from graphquilt.alignment.steps import scale_step, translation_step
+from graphquilt.alignment.synchronisation import (
+    JUDGEMENTS,
+    AlignOptions,
+    edge_trust,
+    scale_step,
+    synchronise,
+    translation_step,
+)
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg import adjacency, components, nearest_orthogonal, unit
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["align_hierarchical", "align_statistics_hierarchical"]
-
+BRANCHING = 100  # patches aligned at a time if only clusters are given
 SWEEPS = 5  # of the whole patch graph after the last level
-JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
 CHUNK = 2**18  # entries of d × d matrices worked on at a time
 
 
-def align_hierarchical(
-    patches: Sequence[PatchLike],
-    edges: npt.ArrayLike | None = None,
-    *,
-    branching: int = 100,
-    clusters: npt.ArrayLike | None = None,
-    options: AlignOptions = AlignOptions(),
-    weights: Sequence[npt.ArrayLike] | None = None,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> Alignment:
-    """Align many patches level by level: never more than about ``branching`` at a time.
-
-    The coordinates are looked at once, to measure the overlaps; :func:`align_statistics_hierarchical` does the rest.
-
-    Parameters
-    ----------
-    branching, clusters
-        As for :func:`align_statistics_hierarchical`.
-    patches, edges, options, weights, executor, progress
-        As for :func:`align`; the executor also aligns the clusters of a level.
-
-    Examples
-    --------
-    >>> from graphquilt.testing import quilt
-    >>> example = quilt(30, 2, seed=0)
-    >>> bool(align_hierarchical(example.patches, example.edges, branching=6).edge_errors.max() < 1e-6)
-    True
-    """
-    _check_branching(branching)
-    patches = kept_open(patches)
-    index = index_patches(patches, weights)
-    pairs = compared_pairs(index, edges)
-    p, dim, least = index.n_patches, index.dim, options.motions.points_needed(index.dim)
-    labels = _checked_clusters(clusters, p)
-    if p == 1:
-        return Alignment.identity(1, dim)
-    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
-    del patches, index  # neither open files nor node lists are needed any more
-    return align_statistics_hierarchical(
-        statistics,
-        pairs,
-        n_patches=p,
-        branching=branching,
-        clusters=labels,
-        options=options,
-        executor=executor,
-        progress=progress,
-    )
-
-
-def align_statistics_hierarchical(
-    statistics: OverlapStatistics,
-    edges: npt.ArrayLike,
-    *,
-    n_patches: int | None = None,
-    names: Sequence[str] | None = None,
-    branching: int = 100,
-    clusters: npt.ArrayLike | None = None,
-    options: AlignOptions = AlignOptions(),
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-) -> Alignment:
-    """Align many patches level by level from the statistics of their overlaps.
-
-    The patch graph is cut into clusters of about ``branching`` patches, and each cluster is aligned on its own. The
-    statistics of two clusters are those of all patch edges between them, put together, and the clusters are aligned in
-    the same way. A few sweeps over all patch edges polish the rotations, and scales and translations are those of all
-    edges. Without noise the result is that of :func:`align_statistics`; the largest problem is small.
-
-    Parameters
-    ----------
-    branching : int
-        How many patches, or clusters, to align at once; at least 2.
-    clusters : int array (p,), optional
-        A cluster for each patch on the first level. A cluster whose patches are not connected is split.
-    executor : concurrent.futures.Executor, optional
-        Aligns the clusters of a level at the same time.
-    statistics, edges, n_patches, names, options, progress
-        As for :func:`align_statistics`.
-
-    Returns
-    -------
-    Alignment
-        Of all patches. Its eigenvalues and residual are the worst over all levels; an edge between clusters has the
-        undetermined directions of the edge that joins its two clusters.
-    """
-    _check_branching(branching)
-    statistics, pairs, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
-    labels = _checked_clusters(clusters, p)
-    if p == 1:
-        return Alignment.identity(1, statistics.dim)
-    level = _Level(statistics, pairs, p, branching, options, executor, progress)
-    if p <= branching and labels is None:
-        return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
-    polished = _polished(level, _align_level(level, _cut(level) if labels is None else labels))
-    report(progress, "synchronized", 1, 1)
-    return with_fixed_frame(polished) if options.motions.rotate else polished
-
-
-def _check_branching(branching: int) -> None:
-    if not isinstance(branching, int | np.integer) or branching < 2:
+def check_levels(branching: int | None, clusters: npt.ArrayLike | None, p: int) -> Int64Array | None:
+    """Refuse a branching or clusters that cannot be used for ``p`` patches; return the clusters as an array."""
+    if branching is not None and (not isinstance(branching, int | np.integer) or branching < 2):
         raise InputError(
             f"branching is how many patches are aligned at once, a whole number of at least 2; it is {branching}."
         )
-
-
-def _checked_clusters(clusters: npt.ArrayLike | None, p: int) -> Int64Array | None:
     if clusters is None:
         return None
     if np.shape(clusters) != (p,):
         raise InputError(f"there are {p} patches and clusters of shape {np.shape(clusters)}; give one per patch.")
     return np.asarray(clusters, dtype=np.int64)
+
+
+def synchronise_levels(
+    statistics: OverlapStatistics,
+    edges: Int64Array,
+    p: int,
+    options: AlignOptions,
+    *,
+    branching: int | None,
+    clusters: Int64Array | None,
+    executor: Executor | None,
+    progress: ProgressCallback | None,
+) -> Alignment:
+    """Align ``p`` patches level by level, from the statistics of ``edges (m, 2)``, i < j, which join all of them."""
+    level = _Level(statistics, edges, p, BRANCHING if branching is None else branching, options, executor, progress)
+    if p <= level.branching and clusters is None:
+        return synchronise(statistics, edges, p, options, progress)
+    polished = _polished(level, _align_level(level, _cut(level) if clusters is None else clusters))
+    report(progress, "synchronised", 1, 1)
+    return with_fixed_frame(polished) if options.motions.rotate else polished
 
 
 class _Level(NamedTuple):
@@ -182,7 +101,7 @@ def _align_level(level: _Level, labels: Int64Array) -> Alignment:
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
     count = int(labels.max()) + 1
     if count in (1, p):
-        return align_statistics(level.statistics, edges, n_patches=p, options=level.options, progress=level.progress)
+        return synchronise(level.statistics, edges, p, level.options, level.progress)
     lower, worst = _align_clusters(level, labels, count)
     pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
     joined = _joined(level.statistics, edges, np.flatnonzero(~inside), which.ravel(), lower=lower, labels=labels)
@@ -213,12 +132,13 @@ def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alig
     rows = [np.flatnonzero(inside & (labels[edges[:, 0]] == c)) for c in range(count)]
     several = [c for c in range(count) if len(members[c]) > 1]
     tasks = (
-        (level.statistics.take(rows[c]), np.searchsorted(members[c], edges[rows[c]]), level.options) for c in several
+        (level.statistics.take(rows[c]), np.searchsorted(members[c], edges[rows[c]]), len(members[c]), level.options)
+        for c in several
     )
     whole = Alignment.identity(level.n, d)
     undetermined = np.zeros(len(edges), dtype=np.int64)
     worst: list[Alignment] = []
-    for done, (c, part) in enumerate(zip(several, results(level.executor, _align_cluster, tasks), strict=True)):
+    for done, (c, part) in enumerate(zip(several, results(level.executor, synchronise, tasks), strict=True)):
         whole.scales[members[c]], whole.translations[members[c]] = part.scales, part.translations
         whole.rotations[members[c]] = part.rotations
         undetermined[rows[c]] = part.undetermined
@@ -227,10 +147,6 @@ def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alig
     ones = np.ones(len(edges))
     table = EdgeTable(edges, 0 * ones, level.statistics.sizes, ones, undetermined)
     return replace(whole, edge_table=table, robust=level.options.robust), worst
-
-
-def _align_cluster(statistics: OverlapStatistics, edges: Int64Array, options: AlignOptions) -> Alignment:
-    return align_statistics(statistics, edges, options=options)
 
 
 def _joined(
@@ -285,7 +201,7 @@ def _moved(
 ) -> Float64Array:
     """Return where the means of overlaps lie in the frames of the clusters, (r, d)."""
     points = statistics.means[rows, sides]
-    return np.asarray(lower.scales[ends, None] * turned(points, lower.rotations, ends) + lower.translations[ends])
+    return np.asarray(lower.scales[ends, None] * turn_rows(points, lower.rotations, ends) + lower.translations[ends])
 
 
 def _polished(level: _Level, alignment: Alignment) -> Alignment:
@@ -296,7 +212,7 @@ def _polished(level: _Level, alignment: Alignment) -> Alignment:
     del alignment  # its rotations take much memory
     for judgement in range(1 + (JUDGEMENTS if options.robust else 0)):
         if options.robust:
-            trust = judged(statistics, edges, edge_errors(statistics, edges, current))
+            trust = edge_trust(statistics, edges, edge_errors(statistics, edges, current))
             if judgement and np.array_equal(trust, current.edge_trust):
                 break
         if options.motions.scale:
@@ -327,7 +243,7 @@ def _swept(level: _Level, rotations: Float64Array, trust: Float64Array) -> Float
     X, image, step = current.reshape(p * d, d), np.empty((p * d, d), dtype=current.dtype), max(1, CHUNK // d**2)
     for sweep in range(SWEEPS):
         current *= scaled.astype(current.dtype)
-        # The singular values of a product sum to 1, so that d A X is as large as X, and A X is X - L X.
+        # The singular values of a product sum to 1: d A X is as large as X, and A X is X - L X.
         connection(X, image, (-float(d), 1.0 + d, 0.0))
         blocks = image.reshape(p, d, d)
         for start in range(0, p, step):

@@ -1,6 +1,6 @@
 """Measure overlaps: the statistics of the nodes that two patches share, for one pair or for all edges.
 
-A lazy sequence that opens a file when it is indexed is as good as a list: see opened.py.
+A lazy sequence that opens a file when it is indexed is as good as a list: see patch_index.py.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.measuring_kernels import measure_pairs
-from graphquilt.alignment.opened import OpenPatches
-from graphquilt.alignment.overlap import PatchIndex, PatchLike, coordinates, index_patches
-from graphquilt.alignment.patch_edges import check_overlap
+from graphquilt.alignment.kernels import measure_pairs
+from graphquilt.alignment.patch_index import (
+    OpenPatches,
+    PatchIndex,
+    PatchLike,
+    check_overlap,
+    coordinates,
+    index_patches,
+)
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import OverlapError
 from graphquilt.kernels import one_blas_thread, read_only, thread_count
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["measure_overlaps", "overlap_statistics", "results"]
 
 Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
 OpenPatch: TypeAlias = tuple[IntArray, FloatArray, Float64Array, float]  # ids, coordinates, weights, magnitude
@@ -32,7 +35,7 @@ Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array
 Result = TypeVar("Result")
 
 CHUNK = 2**21  # entries of d × d matrices that a worker sends back at a time
-REPORT = 2**24  # and those after which threads wait for each other, so that progress can be reported
+REPORT = 2**24  # and those after which threads wait for each other and progress is reported
 GROUP = 16  # the compiled pass gets this many patches at a time
 RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
@@ -80,10 +83,10 @@ def measure_overlaps(
     """Measure the overlap of the two patches of each of ``edges (m, 2)``; fewer than ``least`` nodes are an error.
 
     Without an executor the edges are shared among as many threads as the settings of the user allow. Every overlap is
-    measured by one thread, so that the result does not depend on their number.
+    measured by one thread: the result does not depend on their number.
     """
     measured = _empty(len(edges), index.dim, empty_products)
-    # Edges of one patch follow each other, so that it is opened only once or a few times.
+    # Edges of one patch follow each other, and it is opened only once or a few times.
     order, done = np.lexsort((edges[:, 0], edges[:, 1])), 0
     report(progress, "overlaps", 0, len(edges))
     for part in _measured_chunks(_Prepared(patches, index), edges, order, measured, least=least, executor=executor):
@@ -206,7 +209,7 @@ class _Prepared(dict[int, OpenPatch]):
 def results(
     executor: Executor | None, function: Callable[..., Result], tasks: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
-    """Yield ``function(*task)`` of each task, in order; without an executor only when it is asked for."""
+    """Yield ``function(*task)`` of each task, in order; without an executor only when it is needed."""
     if executor is None:
         return (function(*task) for task in tasks)
     futures = [executor.submit(function, *task) for task in tasks]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from graphquilt.alignment.patch_edges import check_overlap
+from graphquilt.alignment.fit import Fit
+from graphquilt.alignment.patch_index import check_overlap
 from graphquilt.alignment.statistics import OverlapStatistics, slack
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg import polar
-from graphquilt.linalg.orthogonal import polar_factors
-
-__all__ = ["COLLAPSED", "RelativeTransforms", "check_statistics", "edge_errors", "relative_transforms", "turned"]
+from graphquilt.linalg.procrustes import polar_factors
 
 CHUNK = 2**16  # entries of d × d matrices worked on at a time: they stay in the cache of the processor
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
@@ -25,21 +24,10 @@ COLLAPSED = 1e-5  # singular values below this share of the largest leave a dire
 class RelativeTransforms(NamedTuple):
     """How patch i of each of m edges (i, j) must be turned to fit patch j (Horn 1988)."""
 
-    order: Int64Array  # (m,) of the edges by their second patch, in which the rotation solver wants the rotations
+    order: Int64Array  # (m,) of the edges by their second patch, as the rotation solver expects them
     rotations: FloatArray  # (m, d, d) R_ij of the edges in this order
     misfits: Float64Array  # (m,) the error left on each overlap when the two patches are fitted to each other alone
     undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
-
-
-class Transforms(Protocol):
-    """One similarity for each patch: an Alignment has them."""
-
-    @property
-    def scales(self) -> Float64Array: ...
-    @property
-    def rotations(self) -> Float64Array: ...
-    @property
-    def translations(self) -> Float64Array: ...
 
 
 def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least: int, names: Sequence[object]) -> None:
@@ -106,7 +94,7 @@ def relative_transforms(statistics: OverlapStatistics, edges: Int64Array, *, rot
 
 
 def edge_errors(
-    statistics: OverlapStatistics, edges: Int64Array, transforms: Transforms, *, absolute: bool = False
+    statistics: OverlapStatistics, edges: Int64Array, transforms: Fit, *, absolute: bool = False
 ) -> Float64Array:
     r"""Return :math:`\|a - b\| / \sqrt{\|a - \bar a\|^2 + \|b - \bar b\|^2}` on each overlap after alignment, (m,).
 
@@ -126,8 +114,8 @@ def edge_errors(
             R_i, R_j = rotations[i[here]], rotations[j[here]]
             agreement[here] = np.einsum("eij,eij->e", statistics.products[here] @ R_j, R_i)
             a, b = (
-                turned(statistics.means[here, 0], rotations, i[here]),
-                turned(statistics.means[here, 1], rotations, j[here]),
+                turn_rows(statistics.means[here, 0], rotations, i[here]),
+                turn_rows(statistics.means[here, 1], rotations, j[here]),
             )
             a, b = scales[i[here], None] * a, scales[j[here], None] * b
             between[here] = a - b
@@ -149,7 +137,7 @@ def edge_errors(
     return np.asarray(errors)
 
 
-def turned(points: Float64Array, rotations: Float64Array, numbers: Int64Array) -> Float64Array:
+def turn_rows(points: Float64Array, rotations: Float64Array, numbers: Int64Array) -> Float64Array:
     """Multiply each of ``points (m, d)`` by that of the ``rotations (p, d, d)`` whose number is given, (m, d)."""
     result, size = np.empty_like(points), max(1, CHUNK // points.shape[1] ** 2)
     for start in range(0, len(points), size):

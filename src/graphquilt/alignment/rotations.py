@@ -20,24 +20,22 @@ from graphquilt.alignment.connection import (
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.eigen import Eigenpairs, Preconditioner, lowest_eigenpairs
-from graphquilt.linalg.filtered import filtered_eigenpairs
 from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.linalg.rayleigh_ritz import Eigenpairs, Preconditioner, lowest_eigenpairs
+from graphquilt.linalg.subspace import filtered_eigenpairs
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["Rotations", "rotation_misfit", "synchronize_rotations"]
 
 DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
 DENSE_RESCUE = 4000  # so is one of this order if the iteration fails: about 15 s and 0.4 GB
 SINGLE_TOL = 2e-6  # down to this residual single precision usually does as well as double, in half the time
 NEARLY_SOLVED = 1e-4  # a larger residual is not the fault of single precision
 PATIENCE = 8  # a stage that does not halve its residual in this many steps is given up
-MISSED = 1e-5  # a following eigenvalue this far below the d-th is no rounding error of single precision
+MISSED = 1e-5  # a following eigenvalue this far below the d-th is not a rounding error of single precision
 ONE_THREAD = 2**22  # up to this many entries of the eigenvectors a second BLAS thread costs more than it saves
 WIDE_GAP = 0.1  # the second eigenvalue of the scalar Laplacian above which a filter is tried first
 GUARDS = 4  # vectors that look for the next eigenvalue; at least as many guard the block of the third stage
-MAX_GUARDS = 32  # and at most as many as this, because each one makes every step slower
-GAP_SHARE = 0.1  # the next eigenvalue is wanted to this share of its distance from the d-th one
+MAX_GUARDS = 32  # and at most this many, because each one makes every step slower
+GAP_SHARE = 0.1  # the next eigenvalue is computed to this share of its distance from the d-th one
 CHUNK = 2**16  # entries of rotations that are compared at a time: they stay in the cache of the processor
 
 
@@ -57,7 +55,7 @@ class Rotations:
     vectors: FloatArray  # (n*d, d) eigenvectors, a good start for a similar problem
 
 
-def synchronize_rotations(
+def synchronise_rotations(
     edges: npt.ArrayLike,
     rotations: FloatArray,
     *,
@@ -92,14 +90,14 @@ def synchronize_rotations(
     --------
     >>> import numpy as np
     >>> flip = np.array([[[-1.0]], [[1.0]], [[-1.0]]])
-    >>> solved = synchronize_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
+    >>> solved = synchronise_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
     >>> solved.eigenvalues.round(3).tolist()
     [1.0, -0.5]
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0
     if n == 1 or d == 0:
-        raise ValueError("synchronization needs at least two vertices and one edge")
+        raise ValueError("synchronisation needs at least two vertices and one edge")
     order = np.argsort(pairs[:, 1], kind="stable")
     if np.any(np.diff(order) != 1):
         pairs, rotations, weights = pairs[order], rotations[order], np.asarray(weights)[order]
@@ -138,7 +136,7 @@ def _iterative(
     2. The same in double precision, for a residual that is too small for single precision.
     3. Double precision, guard vectors, and a preconditioner that is a polynomial in L (see :func:`_guarded`).
 
-    Each stage has ``max_iterations`` steps of its own, because how far single precision reaches depends on the order in
+    Each stage may take ``max_iterations`` steps, because how far single precision reaches depends on the order in
     which the processor adds numbers, and this must not decide about success. If all stages fail, the matrix is
     diagonalised whole unless it is too large for that.
     """
@@ -232,7 +230,7 @@ def _rotations(connection: Connection, pairs: Eigenpairs, tol: float) -> Rotatio
     if residual > tol:
         raise ConvergenceError(
             f"the rotations of {n} vertices in {d} dimensions were solved to a residual of {residual:.1e} in "
-            f"{pairs.iterations} steps; {tol:.1e} was asked. Allow a larger tol, or drop edges that contradict the "
+            f"{pairs.iterations} steps; {tol:.1e} is required. Allow a larger tol, or drop edges that contradict the "
             "others.",
             residual=residual,
         )

@@ -1,111 +1,92 @@
-"""Find the transforms that make patches with coordinates of their own agree."""
+"""The public functions: align patches, or the statistics of their overlaps, together or component by component."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.groups import far_outside, reweighted
+from graphquilt.alignment.fit import EdgeTable
+from graphquilt.alignment.hierarchy import check_levels, synchronise_levels
+from graphquilt.alignment.id_mapping import PatchesLike, with_numbers
 from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
-from graphquilt.alignment.named import PatchesLike, with_numbers
-from graphquilt.alignment.opened import kept_open
-from graphquilt.alignment.overlap import PatchIndex, PatchLike, index_patches
-from graphquilt.alignment.patch_edges import check_connected, checked_pairs, overlapping_pairs
-from graphquilt.alignment.relative import (
-    COLLAPSED,
-    RelativeTransforms,
-    check_statistics,
-    edge_errors,
-    relative_transforms,
+from graphquilt.alignment.patch_index import (
+    PatchIndex,
+    PatchLike,
+    check_connected,
+    check_count,
+    checked_pairs,
+    index_patches,
+    keep_open,
+    overlapping_pairs,
 )
-from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronize_rotations
+from graphquilt.alignment.relative import COLLAPSED, check_statistics
 from graphquilt.alignment.statistics import OverlapStatistics
-from graphquilt.alignment.steps import scale_step, translation_step
-from graphquilt.alignment.transforms import Alignment
-from graphquilt.alignment.verdict import is_tied, tie
+from graphquilt.alignment.synchronisation import AlignOptions, synchronise
+from graphquilt.alignment.transforms import Alignment, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions
-from graphquilt.progress import ProgressCallback, report
-
-__all__ = [
-    "AlignOptions",
-    "align",
-    "align_statistics",
-    "checked_statistics",
-    "compared_pairs",
-    "judged",
-    "undetermined_directions",
-]
+from graphquilt.linalg import Motions, components
+from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
 
-JUDGEMENTS = 3  # how often robust alignment decides which edges to doubt
-DOUBTED = 1e-4  # the trust in an edge that is doubted; not 0, so that a patch without other edges stays attached
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlignOptions:
-    """How to align: the same value serves :func:`align`, :func:`align_hierarchical` and :func:`align_components`.
-
-    Attributes
-    ----------
-    motions : Motions
-        Which motions to undo: those that the embedding method leaves free.
-    robust : bool
-        Doubt edges that contradict the others: those whose error, after an alignment by iterative reweighting, is far
-        outside the spread of all errors. They hardly count any more, and ``Alignment.distrusted`` names them.
-    tol : float
-        The largest residual norm that an eigenvector of the rotation step may have.
-    """
-
-    motions: Motions = Motions()
-    robust: bool = False
-    tol: float = 1e-5
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.motions, Motions):
-            raise InputError(f"motions is a Motions, such as Motions(scale=True), not {self.motions!r}.")
-        if not self.tol > 0:
-            raise InputError(f"tol is the residual to reach and must be positive; it is {self.tol}.")
-
 
 def align(
-    patches: Sequence[PatchLike] | PatchesLike,
+    patches: PatchesLike,
     edges: npt.ArrayLike | None = None,
     *,
-    options: AlignOptions = AlignOptions(),
+    scale: bool = False,
+    rotate: bool = True,
+    translate: bool = True,
+    robust: bool = False,
+    tol: float = 1e-5,
+    branching: int | None = None,
+    clusters: npt.ArrayLike | None = None,
     weights: Sequence[npt.ArrayLike] | None = None,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Find the scale, rotation and translation of every patch that make the overlaps agree.
 
-    The coordinates are looked at once, to measure the overlaps: this is :func:`overlap_statistics` of every edge,
-    followed by :func:`align_statistics`.
+    The coordinates are read once, to measure the overlaps: this is :func:`overlap_statistics` of every edge, followed
+    by :func:`align_statistics`.
 
     Parameters
     ----------
     patches : sequence of Patch or (nodes (k,), coordinates (k, d)) pairs
         Arrays or memory maps, of any float type; a lazy sequence is read patch by patch. They are never changed. Nodes
-        may also have names: pairs with text ids, dicts of names to vectors, files of vectors, or a dict of any of
-        these; see :func:`graphquilt.align_files`.
+        may also have names: pairs with text ids, dicts of names to vectors, vector files, or a dict of any of these;
+        see :func:`graphquilt.align_files`.
     edges : int array (m, 2), optional
-        Which pairs of patches to compare. Without it, all that share at least d + 1 nodes.
-    options : AlignOptions
+        Which pairs of patches to compare; by default all that share at least d + 1 nodes.
+    scale, rotate, translate : bool
+        Which motions to undo: those that the embedding method leaves free. ``rotate`` includes reflections.
+    robust : bool
+        Doubt edges that contradict the others: those whose error, after an alignment by iterative reweighting, is far
+        outside the spread of all errors. They hardly count any more, and ``Alignment.distrusted`` lists them.
+    tol : float
+        The largest residual norm that an eigenvector of the rotation step may have.
+    branching : int, optional
+        Align level by level, about this many patches at a time; at least 2. The patch graph is cut into clusters, each
+        is aligned on its own, and the clusters are aligned in the same way. A few sweeps over all patch edges polish
+        the rotations; scales and translations are those of all edges. Without noise the result is the same, and the
+        largest problem is small. Eigenvalues and residual are the worst over all levels; an edge between clusters
+        has the undetermined directions of the edge that joins its two clusters.
+    clusters : int array (p,), optional
+        The cluster of each patch on the first level. A cluster whose patches are not connected is split.
     weights : sequence of p arrays (k_i,), optional
-        How much each row of each patch is to be trusted, for instance :func:`graphquilt.coverage_weights`; positive. A
-        shared node counts with the product of its two weights.
+        How much to trust each row of each patch, for instance :func:`graphquilt.coverage_weights`; positive. A shared
+        node counts with the product of its two weights.
     executor : concurrent.futures.Executor, optional
-        Compares the overlaps; None is a plain loop.
+        Measures the overlaps and aligns the clusters of a level; None is a plain loop.
     progress : function of a Progress, optional
 
     Raises
@@ -113,93 +94,77 @@ def align(
     InputError, OverlapError, DisconnectedError
         If the patches or edges cannot be aligned; the message names them.
     ConvergenceError
-        If the rotation step does not reach ``options.tol``.
+        If the rotation step does not reach ``tol``.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> turned = 3 * X[4:] @ np.array([[0.0, 1.0], [1.0, 0.0]]) + 7
-    >>> options = AlignOptions(motions=Motions(scale=True))
-    >>> alignment = align([(np.arange(8), X[:8]), (np.arange(4, 12), turned)], options=options)
+    >>> alignment = align([(np.arange(8), X[:8]), (np.arange(4, 12), turned)], scale=True)
     >>> round(float(alignment.scales[0] / alignment.scales[1]), 6), round(float(alignment.edge_errors[0]), 6)
     (3.0, 0.0)
     """
-    patches = kept_open(with_numbers(patches))
-    index = index_patches(patches, weights)
-    pairs = compared_pairs(index, edges)
-    p = index.n_patches
+    motions = Motions(scale=scale, rotate=rotate, translate=translate)
+    options = AlignOptions(motions=motions, robust=robust, tol=tol)
+    numbered = keep_open(with_numbers(patches))
+    index = index_patches(numbered, weights)
+    pairs = _compared_pairs(index, edges)
+    p, dim, least = index.n_patches, index.dim, motions.points_needed(index.dim)
+    labels = check_levels(branching, clusters, p)
     if p == 1:
-        return Alignment.identity(1, index.dim)
-    least = options.motions.points_needed(index.dim)
-    statistics = measure_overlaps(patches, index, pairs, least=least, executor=executor, progress=progress)
-    del patches, index  # neither open files nor node lists are needed any more
-    return align_statistics(statistics, pairs, n_patches=p, options=options, progress=progress)
+        return Alignment.identity(1, dim)
+    statistics = measure_overlaps(numbered, index, pairs, least=least, executor=executor, progress=progress)
+    del patches, numbered, index  # neither open files nor node lists are needed any more
+    check_statistics(statistics, pairs, least=least, names=range(p))
+    if branching is None and labels is None:
+        return synchronise(statistics, pairs, p, options, progress)
+    levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
+    return levels(statistics, pairs, p, options)
 
 
 def align_statistics(
-    statistics: OverlapStatistics,
+    statistics: OverlapStatistics | Sequence[OverlapStatistics],
     edges: npt.ArrayLike,
     *,
     n_patches: int | None = None,
     names: Sequence[str] | None = None,
-    options: AlignOptions = AlignOptions(),
+    scale: bool = False,
+    rotate: bool = True,
+    translate: bool = True,
+    robust: bool = False,
+    tol: float = 1e-5,
+    branching: int | None = None,
+    clusters: npt.ArrayLike | None = None,
+    executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Find what :func:`align` finds, from the statistics of the overlaps alone: no coordinates, no node ids.
 
     Parameters
     ----------
-    statistics : OverlapStatistics
+    statistics : OverlapStatistics, or a sequence of them
         Of m overlaps.
     edges : int array (m, 2)
-        Which patches a and b each overlap is of.
+        The patches a and b of each overlap.
     n_patches : int, optional
-        Without it, one more than the largest number in ``edges``.
+        By default one more than the largest number in ``edges``.
     names : sequence of p strings, optional
-        What error messages call the patches; without it, their numbers.
-    options, progress
+        What error messages call the patches; by default their numbers.
+    scale, rotate, translate, robust, tol, branching, clusters, executor, progress
         As for :func:`align`.
 
     Examples
     --------
     >>> import numpy as np
     >>> nodes, X = np.arange(9), np.random.default_rng(0).normal(size=(9, 2))
-    >>> alignment = align_statistics(overlap_statistics((nodes, X), (nodes, 5 - X)), [[0, 1]])
+    >>> alignment = align_statistics([overlap_statistics((nodes, X), (nodes, 5 - X))], [[0, 1]])
     >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
     True
     """
-    statistics, given, p = checked_statistics(statistics, edges, n_patches=n_patches, names=names, options=options)
-    if p == 1:
-        return Alignment.identity(1, statistics.dim)
-    measured = relative_transforms(statistics, given, rotate=options.motions.rotate)
-    trust = judged(statistics, given, measured.misfits) if options.robust else np.ones(len(given))
-    for judgement in range(1 + JUDGEMENTS):
-        synchronize = partial(_synchronize, options=options, trust=trust, progress=progress)
-        alignment = synchronize(statistics, given, measured, p)
-        errors = edge_errors(statistics, given, alignment, absolute=not options.motions.free)
-        if not options.robust or judgement == JUDGEMENTS:
-            break
-        revised = judged(statistics, given, errors)
-        if np.array_equal(trust, revised):
-            break
-        trust = revised
-    report(progress, "synchronized", 1, 1)
-    result = replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
-    if is_tied(result):
-        logger.warning(tie(result))
-    return result
-
-
-def checked_statistics(
-    statistics: OverlapStatistics,
-    edges: npt.ArrayLike,
-    *,
-    n_patches: int | None,
-    names: Sequence[str] | None,
-    options: AlignOptions,
-) -> tuple[OverlapStatistics, Int64Array, int]:
-    """Return the statistics with their ``edges (m, 2)``, i < j, and the number of patches, if they can be aligned."""
+    options = AlignOptions(motions=Motions(scale=scale, rotate=rotate, translate=translate), robust=robust, tol=tol)
+    if not isinstance(statistics, OverlapStatistics):
+        statistics = OverlapStatistics.concatenate(statistics)
     p = _patch_count(edges, n_patches, names)
     given = checked_pairs(edges, p)
     if len(given) != len(statistics):
@@ -209,7 +174,14 @@ def checked_statistics(
     called: Sequence[object] = range(p) if names is None else names
     check_connected(given, called)
     check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
-    return statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1), p
+    labels = check_levels(branching, clusters, p)
+    if p == 1:
+        return Alignment.identity(1, statistics.dim)
+    statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
+    if branching is None and labels is None:
+        return synchronise(statistics, pairs, p, options, progress)
+    levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
+    return levels(statistics, pairs, p, options)
 
 
 def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
@@ -222,7 +194,7 @@ def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[st
     return int(np.max(edges, initial=0)) + 1
 
 
-def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array:
+def _compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array:
     """Return the patch edges ``(m, 2)`` with i < j, after checking that they make one connected graph.
 
     Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
@@ -238,76 +210,113 @@ def compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None) -> Int64Array
     return pairs
 
 
-def judged(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Array) -> Float64Array:
-    """Return the trust in each of ``edges (m, 2)``: 1, or little where its error is far outside the spread of all.
-
-    A patch is judged too, by the median of the errors of its edges, and with it all its edges. This finds a patch that
-    fits nowhere also where its overlaps are too small to be judged one by one.
-    """
-    freedom = ((statistics.counts - 1) * statistics.dim).astype(np.float64)
-    ends, p = edges.ravel(), int(edges.max(initial=0)) + 1
-    by_patch = np.lexsort((np.repeat(errors, 2), ends))
-    degrees = np.bincount(ends, minlength=p)
-    typical = np.repeat(errors, 2)[by_patch][np.cumsum(degrees) - degrees + (degrees - 1) // 2]
-    together = np.bincount(ends, weights=np.repeat(freedom, 2), minlength=p).astype(np.float64)
-    misfits = far_outside(typical, together)
-    return np.where(far_outside(errors, freedom) | misfits[edges].any(axis=1), DOUBTED, 1.0)
-
-
-def _synchronize(
-    statistics: OverlapStatistics,
-    edges: Int64Array,
-    measured: RelativeTransforms,
-    p: int,
+def align_components(
+    patches: Sequence[PatchLike],
+    edges: npt.ArrayLike,
     *,
-    options: AlignOptions,
-    trust: Float64Array,
-    progress: ProgressCallback | None,
-) -> Alignment:
-    """Find scales, then rotations, then translations, with the ``trust (m,)`` in each of ``edges (m, 2)``.
+    scale: bool = False,
+    rotate: bool = True,
+    translate: bool = True,
+    robust: bool = False,
+    weights: Sequence[npt.ArrayLike] | None = None,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> tuple[Alignment, Int64Array]:
+    """Align each component of a patch graph alone, for patch graphs made with ``components="each"``.
 
-    Robust options reweight the edges in each step, and an edge that fits badly in one step weighs less in the next. The
-    errors of the edges are not known yet and are left at 0.
+    The parameters are those of :func:`align`. If a motion is free, nothing relates one component to another: compare
+    positions only within a component.
+
+    Returns
+    -------
+    alignment : Alignment
+        Of all patches; ``eigenvalues`` are those of the largest component, ``residual`` is the worst of all.
+    component : int array (p,)
+        The component of each patch; the log warns if there are several.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> ids = np.arange(6)
+    >>> four = [(ids, X), (ids, X + 1), (ids + 6, X), (ids + 6, 2 - X)]
+    >>> alignment, component = align_components(four, [[0, 1], [2, 3]])
+    >>> component.tolist(), float(alignment.edge_errors.max().round(6))
+    ([0, 0, 1, 1], 0.0)
     """
-    motions, robust, sizes = options.motions, options.robust, statistics.sizes
-    weights, residuals, scales = trust, (0.0, 0.0), np.ones(p)
-    if motions.scale:
-        scales, doubt = scale_step(statistics, edges, trust, p, robust=robust)
-        weights = weights * doubt
-    eigenvalues = np.r_[np.ones(statistics.dim), -1.0]
-    if motions.rotate:
-        order = measured.order
-        pairs = edges[order]
-
-        def rotate(weights: Float64Array, previous: Rotations | None) -> Rotations:
-            start = None if previous is None else previous.vectors
-            solve = partial(synchronize_rotations, tol=options.tol, start=start, progress=progress)
-            return solve(pairs, measured.rotations, weights=weights, n=p)
-
-        solution, doubt = reweighted(
-            rotate,
-            lambda solution: rotation_misfit(pairs, measured.rotations, solution.rotations),
-            (sizes * weights)[order],
+    if weights is not None:
+        check_count(weights, patches)
+    pairs = np.sort(checked_pairs(edges, len(patches)), axis=1)
+    component = components(pairs, len(patches))
+    parts = _split_patches(patches, pairs, component, weights)
+    alignments = [
+        align(
+            part.patches,
+            part.edges,
+            scale=scale,
+            rotate=rotate,
+            translate=translate,
             robust=robust,
+            weights=part.weights,
+            executor=executor,
+            progress=progress,
         )
-        weights = weights * doubt[np.argsort(order)]
-        rotations, eigenvalues = _turned_back(solution.rotations), solution.eigenvalues
-        residuals = solution.residual, solution.next_residual
-        del solution  # with its eigenvectors
-    else:
-        rotations = np.tile(np.eye(statistics.dim), (p, 1, 1))
-    translations = np.zeros((p, statistics.dim))
-    if motions.translate:
-        translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
-    table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
-    return Alignment(scales, rotations, translations, table, eigenvalues, *residuals, robust=robust)
+        for part in parts
+    ]
+    if len(parts) > 1 and (scale or rotate or translate):
+        logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", len(parts))
+    largest = max(alignments, key=lambda alignment: alignment.n_patches)
+    whole = _join_parts(parts, alignments, pairs)
+    return replace(whole, eigenvalues=largest.eigenvalues, next_residual=largest.next_residual), component
 
 
-def _turned_back(rotations: Float64Array) -> Float64Array:
-    """Return ``rotations (p, d, d)`` after the one global rotation that leaves the first patch as it is."""
-    p, d, _ = rotations.shape
-    with one_blas_thread():
-        return np.asarray(rotations.reshape(p * d, d) @ rotations[0].T).reshape(p, d, d)
+class _Part(NamedTuple):
+    """Some of the patches, with the edges between them, and where both are in the whole."""
+
+    numbers: Int64Array  # (k,) of the patches
+    rows: Int64Array  # (m,) of the edges
+    patches: Sequence[PatchLike]
+    edges: Int64Array  # (m, 2), between 0 and k - 1
+    weights: list[npt.ArrayLike] | None
+
+
+class _SelectedPatches(Sequence[PatchLike]):
+    """Some of the patches of a lazy sequence, each opened when it is needed."""
+
+    def __init__(self, patches: Sequence[PatchLike], numbers: Int64Array) -> None:
+        self.patches, self.numbers = patches, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
+        return self.patches[int(self.numbers[k])]
+
+
+def _split_patches(
+    patches: Sequence[PatchLike], edges: Int64Array, labels: Int64Array, weights: Sequence[npt.ArrayLike] | None
+) -> list[_Part]:
+    """Return the patches of each of the ``labels (p,)``, which no edge crosses; lazy sequences stay lazy."""
+    parts = []
+    for label in range(int(labels.max(initial=0)) + 1):
+        numbers, rows = np.flatnonzero(labels == label), np.flatnonzero(labels[edges[:, 0]] == label)
+        members: Sequence[PatchLike] = _SelectedPatches(patches, numbers)
+        if isinstance(patches, list | tuple):
+            members = list(members)
+        part_weights = None if weights is None else [weights[k] for k in numbers.tolist()]
+        parts.append(_Part(numbers, rows, members, np.searchsorted(numbers, edges[rows]), part_weights))
+    return parts
+
+
+def _join_parts(parts: Sequence[_Part], alignments: Sequence[Alignment], pairs: Int64Array) -> Alignment:
+    """Put the alignments of all parts together, each where it is, as one with the edges ``pairs (m, 2)``."""
+    order = np.argsort(np.concatenate([part.numbers for part in parts]))
+    rows = np.argsort(np.concatenate([part.rows for part in parts]))
+    table = EdgeTable.concatenate(alignment.edge_table for alignment in alignments).take(rows)
+    scales = np.concatenate([alignment.scales for alignment in alignments])[order]
+    rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
+    translations = np.concatenate([alignment.translations for alignment in alignments])[order]
+    whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
+    return with_worst_fit(replace(whole, robust=alignments[0].robust), alignments)
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:

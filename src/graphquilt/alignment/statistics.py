@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.archives import check_layout, load_value
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import save_arrays, temporary_array
+from graphquilt.files import load_arrays, save_arrays, temporary_array
 from graphquilt.files.checksums import array_checksum
 
-__all__ = ["LARGEST", "OverlapStatistics", "checksum", "empty_products", "slack"]
+Value = TypeVar("Value")
 
 FORMAT = 1
-WHAT, REMEDY = "a file of overlap statistics", "Measure the overlaps again to make one."
+WHAT, REMEDY = "a set of overlap statistics", "Measure the overlaps again to make one."
 LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
 SINGLE_ABOVE = 2**27  # products with more entries than this (1 GiB in double precision) are kept in a file
 CHUNK = 2**22  # entries of products that are checked at a time
@@ -143,14 +143,14 @@ class OverlapStatistics:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> OverlapStatistics:
-        """Return the statistics that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
+        """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, (*ARRAYS, "checksum"), version=FORMAT, what=WHAT, remedy=REMEDY)
         if np.asarray(arrays["checksum"]).ravel().tolist() != [checksum(arrays)]:
             raise FormatError(f"these overlap statistics were damaged: their checksum is wrong. {REMEDY}")
         try:
             return cls(*(arrays[name] for name in ARRAYS))
         except InputError as error:
-            raise FormatError(f"these are no overlap statistics: {error} {REMEDY}") from error
+            raise FormatError(f"these are not overlap statistics: {error} {REMEDY}") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the statistics to ``path`` as a NumPy ``.npz`` archive, complete or not at all."""
@@ -168,7 +168,7 @@ class OverlapStatistics:
 def empty_products(m: int, dim: int) -> FloatArray:
     """Return an array ``(m, dim, dim)`` for products; very many lie in a temporary file, in single precision.
 
-    They are written once and read twice, in order, so that the memory is better left to the rotation step.
+    They are written once and read twice, in order; the rotation step makes better use of the memory.
     """
     shape = (m, dim, dim)
     if m * dim**2 <= SINGLE_ABOVE:
@@ -201,3 +201,29 @@ def checksum(arrays: Mapping[str, AnyArray]) -> str:
     parts = [np.asarray(arrays[name]) for name in ("format", *ARRAYS)]
     text = "\n".join(f"{part.dtype.str} {part.shape} {array_checksum(part)}" for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_value(
+    path: str | PathLike[str], from_arrays: Callable[[Mapping[str, AnyArray]], Value], *, what: str, remedy: str
+) -> Value:
+    """Read a ``.npz`` archive and return ``from_arrays`` of its arrays; errors name the file and ``what`` it is not."""
+    try:
+        return from_arrays(load_arrays(Path(path)))
+    except FileNotFoundError:
+        raise
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    except Exception as error:
+        raise FormatError(f"{path} cannot be read as {what}: {error}. {remedy}") from error
+
+
+def check_layout(arrays: Mapping[str, AnyArray], names: Iterable[str], *, version: int, what: str, remedy: str) -> None:
+    """Refuse arrays that lack one of the ``names``, or that were written in another version of the layout."""
+    missing = [name for name in ("format", *names) if name not in arrays]
+    if missing:
+        raise FormatError(f"this is not {what}: it lacks {', '.join(missing)}. {remedy}")
+    given = np.asarray(arrays["format"])
+    if given.shape or given != version:
+        raise FormatError(
+            f"this is {what} of format {str(given)[:20]}; this version reads {version}. Upgrade graphquilt."
+        )

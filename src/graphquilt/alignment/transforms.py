@@ -10,18 +10,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.archives import check_layout, load_value
-from graphquilt.alignment.edge_table import EdgeTable
-from graphquilt.alignment.extension import place_patch
-from graphquilt.alignment.frames import FrameFit
-from graphquilt.alignment.overlap import PatchLike
+from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
+from graphquilt.alignment.measuring import measure_overlaps
+from graphquilt.alignment.patch_index import PatchLike, index_patches
+from graphquilt.alignment.relative import check_statistics, edge_errors, relative_transforms
+from graphquilt.alignment.statistics import check_layout, load_value
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.files import save_arrays
 from graphquilt.kernels import one_blas_thread
-
-__all__ = ["Alignment", "with_fixed_frame", "with_worst_fit"]
+from graphquilt.linalg import nearest_orthogonal
 
 FORMAT = 1
 WHAT, REMEDY = "an alignment", "Align again to make one."
@@ -33,12 +32,12 @@ ARRAYS = ("scales", "rotations", "translations", *COLUMNS, "eigenvalues", *FIGUR
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(Fit):
     """One transform for each patch, and how well they make the patches agree.
 
     A point x (a row) of patch k belongs at ``scales[k] * x @ rotations[k] + translations[k]``. One similarity of the
-    whole is free; it is fixed so that patch 0 is not turned, the translations have mean 0, and the scales that the
-    patches had have mean 1.
+    whole is free; it is chosen to leave patch 0 unturned, with translations of mean 0, and mean 1 of the scales that
+    the patches had.
 
     Attributes
     ----------
@@ -62,27 +61,6 @@ class Alignment:
         How well the frame suits each patch, where all were embedded in one.
     """
 
-    scales: Float64Array
-    rotations: Float64Array
-    translations: Float64Array
-    edge_table: EdgeTable
-    eigenvalues: Float64Array
-    residual: float = 0.0
-    next_residual: float = 0.0
-    drift: float = 0.0
-    robust: bool = False
-    frame: FrameFit | None = None
-
-    def __post_init__(self) -> None:
-        p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]
-        expected = [(p,), (p, d, d), (p, d), (d + 1,)]
-        shapes = [np.shape(a) for a in (self.scales, self.rotations, self.translations, self.eigenvalues)]
-        if shapes != expected:
-            raise InputError(
-                f"the scales, rotations, translations and eigenvalues of {p} patches in {d} dimensions have the shapes "
-                f"{expected}, not {shapes}."
-            )
-
     @classmethod
     def identity(cls, n_patches: int, dim: int) -> Alignment:
         """Return the alignment that moves nothing: the centroid with it is the paper's "no-trans".
@@ -99,58 +77,6 @@ class Alignment:
             edge_table=EdgeTable.empty(),
             eigenvalues=np.r_[np.ones(dim), -1.0],
         )
-
-    @property
-    def edges(self) -> Int64Array:
-        """The pairs of patches that were compared, (m, 2)."""
-        return self.edge_table.pairs
-
-    @property
-    def edge_errors(self) -> Float64Array:
-        """What is left on each overlap after alignment, (m,): 0 is a perfect fit, 1 is no better than unrelated."""
-        return self.edge_table.errors
-
-    @property
-    def edge_weights(self) -> Float64Array:
-        """The weight of each edge in the rotation step, (m,)."""
-        return self.edge_table.weights
-
-    @property
-    def edge_trust(self) -> Float64Array:
-        """1 for each edge, or nearly 0 where robust alignment doubts it, (m,)."""
-        return self.edge_table.trust
-
-    @property
-    def undetermined(self) -> Int64Array:
-        """How many of the d directions each overlap says nothing about, (m,)."""
-        return self.edge_table.undetermined
-
-    @property
-    def moves_nothing(self) -> bool:
-        """Whether every patch stays where it is, as after a shared start."""
-        still = bool(np.all(self.scales == 1)) and not np.any(self.translations)
-        return still and bool(np.all(self.rotations == np.eye(self.dim)))
-
-    @property
-    def n_patches(self) -> int:
-        """Number of patches."""
-        return len(self.scales)
-
-    @property
-    def dim(self) -> int:
-        """Number of dimensions."""
-        return int(self.translations.shape[1])
-
-    @property
-    def spectral_gap(self) -> float:
-        """How far the d-th eigenvalue lies above the next: 0 means the rotations are not determined, 2 is the most."""
-        return float(self.eigenvalues[-2] - self.eigenvalues[-1])
-
-    @property
-    def distrusted(self) -> Int64Array:
-        """The edges (k, 2) that robust alignment doubts, those with the largest errors first."""
-        low = np.flatnonzero(self.edge_trust < 1)
-        return self.edges[low[np.argsort(-self.edge_errors[low], kind="stable")]]
 
     def apply(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return coordinates ``X (r, d)`` of patch k where they belong, (r, d), in float64."""
@@ -222,7 +148,7 @@ class Alignment:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
-        """Return the alignment that ``to_arrays`` gave these arrays for, or raise FormatError; others are ignored."""
+        """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
         a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
@@ -278,9 +204,96 @@ def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignmen
 
 
 def with_fixed_frame(alignment: Alignment) -> Alignment:
-    """Turn and shift the whole so that patch 0 is not turned and the translations have mean 0."""
+    """Turn and shift the whole: patch 0 is not turned afterwards, and the translations have mean 0."""
     turn = alignment.rotations[0].T
     with one_blas_thread():
         translations = alignment.translations @ turn
         rotations = alignment.rotations @ turn
     return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))
+
+
+def place_patch(
+    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None
+) -> Alignment:
+    """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
+
+    Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
+    scale and translation are the weighted means of those that fit its neighbours. Scales are fitted where those of the
+    aligned patches differ. The ``drift`` grows by a bound on the distance to the rotations of a full solve.
+    """
+    p = alignment.n_patches
+    if len(patches) != p:
+        raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
+    if replaces is not None and not 0 <= replaces < p:
+        raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
+    number = p if replaces is None else replaces
+    neighbours, overlapping = _neighbours(patches, new_patch, number)
+    at = len(neighbours)
+    index = index_patches(overlapping)
+    if index.dim != alignment.dim:
+        raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {alignment.dim}.")
+    fixed = alignment.take(neighbours)
+    local = np.stack([np.full(at, at), np.arange(at)], axis=1)
+    numbers, least = [*neighbours.tolist(), number], index.dim + 1
+    statistics = measure_overlaps(overlapping, index, local, least=least)
+    check_statistics(statistics, local, least=least, names=numbers)
+    measured = relative_transforms(statistics, local)  # all edges begin at the new patch, so their order stays
+    share = statistics.sizes / statistics.sizes.sum()
+    implied = measured.rotations @ fixed.rotations
+    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
+    scale = float(fixed.scales[0])
+    if np.any(alignment.scales != alignment.scales[0]):
+        # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
+        ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
+        scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
+    centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
+    offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
+
+    def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
+        return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
+
+    scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
+    translations = put(alignment.translations, offsets.mean(axis=0))
+    placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
+    pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
+    errors = edge_errors(statistics, np.asarray(numbers)[local], placed)
+    table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
+    remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
+    drift = _drift(implied - rotation, statistics.sizes, neighbours, replace(alignment, edge_table=remaining))
+    return replace(placed, edge_table=EdgeTable.concatenate([remaining, table]), drift=alignment.drift + drift)
+
+
+def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[Int64Array, list[PatchLike]]:
+    """Return which patches share at least d + 1 nodes with the new one, and those patches with it as the last."""
+    new = index_patches([new_patch])
+    most, numbers = 0, []
+    for k in range(len(patches)):
+        if k != number:
+            nodes, _ = patches[k]
+            shared = int(np.isin(nodes, new.nodes[0]).sum())
+            most = max(most, shared)
+            if shared > new.dim:
+                numbers.append(k)
+    if not numbers:
+        raise OverlapError(
+            f"the new patch shares at most {most} nodes with any other; placing it in {new.dim} dimensions needs "
+            f"{new.dim + 1}. Enlarge it."
+        )
+    return np.asarray(numbers, dtype=np.int64), [*(patches[k] for k in numbers), new_patch]
+
+
+def _drift(misfit: Float64Array, weights: Float64Array, neighbours: Int64Array, alignment: Alignment) -> float:
+    """Bound the distance to a full solve by (residual that the new edges leave) / (spectral gap): Davis and Kahan.
+
+    Each new edge leaves w (R_ij S_j - S_i), over sqrt(D_i D), in the rows of both its patches.
+    """
+    d, edges = alignment.dim, alignment.edges
+    p = int(max(edges.max(initial=0), neighbours.max())) + 2
+    degrees = np.bincount(edges.ravel(), weights=np.repeat(alignment.edge_weights, 2), minlength=p).astype(np.float64)
+    degrees[neighbours] += weights
+    total = degrees.sum() + weights.sum()
+    amounts = weights**2 * (misfit**2).sum(axis=(1, 2)) / d
+    at_neighbours = (amounts / degrees[neighbours]).sum() / total
+    together = np.einsum("e,eij->ij", weights, misfit)
+    at_new = (together**2).sum() / d / weights.sum() / total
+    return float(min(np.sqrt(2), np.sqrt(at_neighbours + at_new) / max(alignment.spectral_gap, 1e-12)))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
 import numpy as np
 
+from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
 from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import counted
-
-if TYPE_CHECKING:
-    from graphquilt.alignment.edge_table import EdgeTable
-    from graphquilt.alignment.transforms import Alignment
-
-__all__ = ["culprits", "grade", "is_tied", "tie", "verdict"]
 
 Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
@@ -22,9 +17,12 @@ FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
 MANY = 5  # patches that do not fit are named up to this number
 TIED = 1e-5  # a spectral gap below this share of the distance of the next eigenvalue from 1 is rounding errors
 THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
+SETTLED = 0.01  # a last round that adds a larger share has not found the directions yet
+SEEN, BLIND = 0.09, 0.3  # mean share of the walk that is unseen: below the first little is lost, above the second much
+SUITS = 0.7  # a patch that keeps less than this of what its own best directions would keep is not suited by the frame
 
 
-def verdict(fit: Alignment) -> str:
+def verdict(fit: Fit) -> str:
     """Say how good the fit is, what is doubtful and what to change, one sentence per line."""
     space = counted(fit.dim, "dimension")
     lines = [f"{fit.n_patches} patches in {space}, compared on {counted(len(fit.edges), 'overlap')}."]
@@ -36,7 +34,7 @@ def verdict(fit: Alignment) -> str:
     in_one_frame = fit.moves_nothing
     if in_one_frame:
         lines.append("All patches lie in one frame, so nothing had to be moved: the errors say how well they agree.")
-        lines += [] if fit.frame is None else fit.frame.sentences()
+        lines += [] if fit.frame is None else _frame_sentences(fit.frame)
     else:
         lines.append(_gap(fit))
     if np.any(fit.undetermined > 0) and not in_one_frame:
@@ -54,7 +52,7 @@ def verdict(fit: Alignment) -> str:
     return "\n".join(lines)
 
 
-def is_tied(fit: Alignment) -> bool:
+def is_tied(fit: Fit) -> bool:
     """Return whether overlaps contradict each other so evenly that several rotations fit equally well.
 
     Eigenvalue d then equals the next one, and rounding errors choose among their eigenvectors. The gap is compared with
@@ -64,7 +62,7 @@ def is_tied(fit: Alignment) -> bool:
     return bool(last - following <= TIED * (1 - following)) and len(fit.edges) > 0
 
 
-def tie(fit: Alignment) -> str:
+def tie(fit: Fit) -> str:
     """Say that the rotations of a tied alignment are arbitrary, and what to do."""
     worst = np.argsort(-fit.edge_errors, kind="stable")[:3]
     return (
@@ -75,30 +73,24 @@ def tie(fit: Alignment) -> str:
     )
 
 
-def grade(fit: Alignment) -> Grade:
+def grade(fit: Fit) -> Grade:
     """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
 
     Overlaps that agree are "doubtful" where the rotations are tied. Patches that agree in one frame are at most "fair"
     or "doubtful" where the frame does not suit them.
-
-    Examples
-    --------
-    >>> from graphquilt.alignment import Alignment
-    >>> grade(Alignment.identity(3, 2))
-    'unknown'
     """
     word = _agreement(fit)
     return "doubtful" if word in ("good", "fair") and is_tied(fit) else _capped(word, fit)
 
 
-def _capped(word: Grade, fit: Alignment) -> Grade:
+def _capped(word: Grade, fit: Fit) -> Grade:
     """Return the word, or a worse one where the frame does not suit the patches."""
     order: tuple[Grade, ...] = ("good", "fair", "doubtful")
-    cap = "good" if fit.frame is None else fit.frame.cap
-    return order[max(order.index(word), order.index(cast(Grade, cap)))] if word in order else word
+    cap = "good" if fit.frame is None else _frame_cap(fit.frame)
+    return order[max(order.index(word), order.index(cap))] if word in order else word
 
 
-def _agreement(fit: Alignment) -> Grade:
+def _agreement(fit: Fit) -> Grade:
     errors = _trusted(fit).errors
     if len(errors) == 0:
         return "unknown"
@@ -107,13 +99,13 @@ def _agreement(fit: Alignment) -> Grade:
     return "bad" if (errors > FAIR).sum() > len(errors) / 2 else "doubtful"
 
 
-def _trusted(fit: Alignment) -> EdgeTable:
+def _trusted(fit: Fit) -> EdgeTable:
     """Return the edges that are not doubted, or all of them where all are."""
     trusted = fit.edge_table.trust >= 1
     return fit.edge_table.take(trusted) if trusted.any() else fit.edge_table
 
 
-def _errors(fit: Alignment) -> str:
+def _errors(fit: Fit) -> str:
     table, word = _trusted(fit), _agreement(fit)
     capped = _capped(word, fit)
     these = "the overlaps" if len(table) == len(fit.edges) else "the overlaps that are trusted"
@@ -147,7 +139,7 @@ def _worst_patch(table: EdgeTable) -> str:
     return f"Patch {k} agrees least with its neighbours ({means[k]:.2g} on average)."
 
 
-def _misfits(fit: Alignment) -> list[str]:
+def _misfits(fit: Fit) -> list[str]:
     """Name the patches that most bad overlaps have in common, and the bad overlaps that remain."""
     doubted = fit.edge_trust < 1
     bad = doubted if doubted.any() else fit.edge_errors > FAIR
@@ -198,7 +190,7 @@ def culprits(edges: Int64Array, bad: BoolArray) -> tuple[list[tuple[int, int]], 
     return patches, rest
 
 
-def _gap(fit: Alignment) -> str:
+def _gap(fit: Fit) -> str:
     last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
     # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
     if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
@@ -224,3 +216,37 @@ def _gap(fit: Alignment) -> str:
 def _named(edges: Int64Array) -> str:
     named = ", ".join(f"({i}, {j})" for i, j in edges[:6].tolist())
     return named + (f", … {len(edges)} in all" if len(edges) > 6 else "")
+
+
+def _frame_cap(frame: FrameFit) -> Grade:
+    """The best grade that this allows: "good", "fair" or "doubtful"."""
+    if frame.unseen.mean() > BLIND:
+        return "doubtful"
+    poor = frame.unseen.mean() > SEEN or frame.growth > SETTLED or frame.suited.min() < SUITS
+    return "fair" if poor else "good"
+
+
+def _frame_sentences(frame: FrameFit) -> list[str]:
+    """Say what the directions keep, and which patch they suit least, one sentence per line."""
+    least, blind = int(frame.shares.argmin()), int(frame.unseen.argmax())
+    lines = [
+        f"The common directions keep {frame.shares.mean():.0%} of the signal; of patch {least} they keep least, "
+        f"{frame.shares[least]:.0%}."
+    ]
+    worst = int(frame.suited.argmin())
+    if frame.suited[worst] < SUITS:
+        lines.append(
+            f"Separate directions would keep {frame.best[worst]:.0%} of patch {worst}: use more dimensions, or "
+            "embed it apart."
+        )
+    if frame.growth > SETTLED:
+        lines.append(
+            f"The directions have not settled: the last round added {frame.growth:.1%}. Use fewer dimensions, or "
+            "features with fewer columns."
+        )
+    if frame.unseen.mean() > SEEN:
+        lines.append(
+            f"{frame.unseen.mean():.0%} of a walk's step is unseen on average, and most in patch {blind} "
+            f"({frame.unseen[blind]:.0%}): edges leave the patches for where little is known. Use fewer patches."
+        )
+    return lines

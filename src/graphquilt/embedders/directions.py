@@ -22,7 +22,7 @@ from graphquilt.embedders.shared_start import FarField
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_arrays, save_arrays
 from graphquilt.graph import Graph
-from graphquilt.linalg.eigenpairs import fixed_signs
+from graphquilt.linalg import fixed_signs
 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation

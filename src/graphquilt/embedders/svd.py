@@ -12,7 +12,7 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg.eigenpairs import DENSE_ROWS, leading_eigenpairs
+from graphquilt.linalg import DENSE_ROWS, leading_eigenpairs
 from graphquilt.linalg.motions import Motions
 
 SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
@@ -28,7 +28,7 @@ class SVD:
         The length of the walks that are compared. More steps make embeddings of overlapping graphs agree better.
     tol : float
         The largest residual |M² u - σ² u| of a vector u of length 1, where the largest σ is 1. See
-        :func:`graphquilt.linalg.eigenpairs.leading_eigenpairs` for what happens if it is not reached.
+        :func:`graphquilt.linalg.leading_eigenpairs` for what happens if it is not reached.
     motions : Motions
         The motions by which embeddings of overlapping graphs differ.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, AlignOptions, OverlapStatistics, align_statistics, culprits
+from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, culprits
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.federated.messages import Message, is_party_name, is_share
@@ -140,7 +140,8 @@ def align(
         edges,
         n_patches=len(names),
         names=names,
-        options=AlignOptions(motions=checked[0].motions, robust=robust),
+        **vars(checked[0].motions),
+        robust=robust,
     )
     results = tuple(_results(fit, pairs.values()))
     unrelated = np.array([pair.error >= UNRELATED for pair in results])

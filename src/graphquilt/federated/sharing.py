@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, AlignOptions, align
+from graphquilt.alignment import Alignment, align
 from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.federated.pseudonyms import canonical_ids
@@ -119,7 +119,7 @@ def noise_cost(coordinates: FloatArray, with_noise: FloatArray, motions: Motions
     few = slice(0, n_used)
     nodes = np.arange(len(coordinates[few]))
     pair = [(nodes, coordinates[few]), (nodes, with_noise[few])]
-    fit: Alignment = align(pair, [[0, 1]], options=AlignOptions(motions=motions))
+    fit: Alignment = align(pair, [[0, 1]], **vars(motions))
     back = fit.undo(0, fit.apply(1, coordinates))
     offsets = coordinates - coordinates.mean(axis=0)
     displacement = float(np.linalg.norm(back - coordinates) / max(np.linalg.norm(offsets), np.finfo(np.float64).tiny))

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, centroid
-from graphquilt.alignment.overlap import PatchLike, checked_patch
-from graphquilt.alignment.refinement import lay_onto
+from graphquilt.alignment.centroids import lay_onto
+from graphquilt.alignment.patch_index import PatchLike, checked_patch
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.embedders.shared_start import agree, shares_start

@@ -8,8 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from graphquilt.alignment.frames import FrameFit
-from graphquilt.alignment.overlap import checked_patch
+from graphquilt.alignment.fit import FrameFit
+from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph

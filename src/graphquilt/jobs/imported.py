@@ -6,8 +6,8 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.alignment.named import PatchesLike, numbered_patches
-from graphquilt.alignment.patch_edges import check_connected, overlapping_pairs
+from graphquilt.alignment.id_mapping import PatchesLike, number_patches
+from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs.cutting import keep_patch_graph
@@ -71,7 +71,7 @@ def align_files(
 
 def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DEFAULTS) -> Job:
     """Make a job of embedded patches, or resume the one in the store; a job of other patches is refused."""
-    numbered = numbered_patches(patches)
+    numbered = number_patches(patches)
     dim = numbered.patches[0].dim
     sets = [np.sort(patch.nodes) for patch in numbered.patches]
     pairs = overlapping_pairs(sets, dim + 1)

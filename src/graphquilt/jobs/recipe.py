@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from graphquilt.alignment import AlignOptions
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import free_motions
 from graphquilt.embedders.signals import Signal
@@ -62,13 +61,13 @@ class Recipe:
         Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
         power; 0 counts all rows alike, and so does the default in a job without a graph.
     refine : int
-        Sweeps of generalised Procrustes analysis after synchronization; see :func:`graphquilt.refine`.
+        Sweeps of generalised Procrustes analysis after synchronisation; see :func:`graphquilt.refine`.
     robust : bool
-        Doubt overlaps that contradict the others; see :class:`graphquilt.AlignOptions`.
+        Doubt overlaps that contradict the others; see :func:`graphquilt.align`.
     motions : Motions, optional
         Which motions alignment undoes; by default those that the embedder leaves free.
     branching : int, optional
-        Align level by level, this many patches at a time; see :func:`graphquilt.align_hierarchical`.
+        Align level by level, this many patches at a time; see :func:`graphquilt.align`.
     precision : {"float64", "float32", "float16"}
         The type of the embedding; sums are made in double precision all the same.
     negatives, blend : optional
@@ -198,16 +197,16 @@ class Recipe:
         _log.warning("%s does not depend on the seed, so %d runs would be equal: one is made", name, self.runs)
         return self.replace(runs=1)
 
-    def align_options(self, free: Motions) -> AlignOptions:
-        """Return the options of alignment for embeddings with these free motions."""
-        return AlignOptions(motions=free if self.motions is None else self.motions, robust=self.robust)
+    def undone(self, free: Motions) -> Motions:
+        """Return the motions that alignment undoes for embeddings with these free motions."""
+        return free if self.motions is None else self.motions
 
     def stitching(self, free: Motions) -> dict[str, object]:
         """Return what decides the outcome of stitching embedded patches, as plain values."""
         names = ["robust", "branching", "coverage", "refine", "runs"]
         if self.precision != "float64":  # jobs of earlier releases do not say
             names.append("precision")
-        motions = dataclasses.asdict(self.align_options(free).motions)
+        motions = dataclasses.asdict(self.undone(free))
         return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
 
 

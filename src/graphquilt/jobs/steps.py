@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, align, align_components, align_hierarchical, centroid, refine
+from graphquilt.alignment import Alignment, align, align_components, centroid, refine
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.embedders.adapters import EmbedderLike
 from graphquilt.errors import FormatError, InputError
@@ -236,28 +236,32 @@ def stitch(
     recipe = Recipe() if recipe is None else recipe
     repeated = patch_graph.repeat(recipe.runs)
     weights = row_weights(repeated, recipe, graph)
-    options = recipe.align_options(Motions() if motions is None else motions)
+    undone = recipe.undone(Motions() if motions is None else motions)
     if repeated.placement_arbitrary:
         alignment, _ = align_components(
-            patches, repeated.edges, options=options, weights=weights, executor=executor, progress=progress
-        )
-    elif recipe.branching is None:
-        alignment = align(
-            patches, repeated.edges, options=options, weights=weights, executor=executor, progress=progress
-        )
-    else:
-        alignment = align_hierarchical(
             patches,
             repeated.edges,
-            branching=recipe.branching,
-            options=options,
+            **vars(undone),
+            robust=recipe.robust,
             weights=weights,
             executor=executor,
             progress=progress,
         )
-    if frame is not None and not options.motions.free:
+    else:
+        alignment = align(
+            patches,
+            repeated.edges,
+            **vars(undone),
+            robust=recipe.robust,
+            branching=recipe.branching,
+            weights=weights,
+            executor=executor,
+            progress=progress,
+        )
+    if frame is not None and not undone.free:
         alignment = replace(alignment, frame=frame)
-    alignment = refine(patches, alignment, sweeps=recipe.refine, weights=weights, motions=options.motions)
+    turn, shift = undone.rotate, undone.translate
+    alignment = refine(patches, alignment, sweeps=recipe.refine, rotate=turn, translate=shift, weights=weights)
     n = repeated.n_nodes
     out = np.empty((n, alignment.dim), dtype=recipe.precision) if out is None else out
     return alignment, centroid(patches, alignment, n_nodes=n, weights=weights, out=out, progress=progress)

@@ -1,15 +1,6 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
-from graphquilt.linalg.eigen import Eigenpairs, lowest_eigenpairs, orthonormalize
-from graphquilt.linalg.eigenpairs import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
-from graphquilt.linalg.laplacian import (
-    adjacency,
-    components,
-    conjugate_gradients,
-    solve_grounded,
-    solve_laplacian,
-    spanning_tree,
-)
+from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, solve_grounded
 from graphquilt.linalg.motions import Motions
 from graphquilt.linalg.procrustes import (
     Polar,
@@ -21,10 +12,10 @@ from graphquilt.linalg.procrustes import (
     unit,
 )
 from graphquilt.linalg.ranking import average_precision, roc_auc
+from graphquilt.linalg.subspace import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 
 __all__ = [
     "DENSE_ROWS",
-    "Eigenpairs",
     "Motions",
     "Operator",
     "Polar",
@@ -35,15 +26,11 @@ __all__ = [
     "conjugate_gradients",
     "fixed_signs",
     "leading_eigenpairs",
-    "lowest_eigenpairs",
     "nearest_orthogonal",
-    "orthonormalize",
     "polar",
     "relative_rotation",
     "relative_scale",
     "roc_auc",
     "solve_grounded",
-    "solve_laplacian",
-    "spanning_tree",
     "unit",
 ]

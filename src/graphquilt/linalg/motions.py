@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from graphquilt.errors import InputError
 
-__all__ = ["Motions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Motions:
-    """Which motions of an embedding carry no meaning, so that alignment has to undo them.
+    """Which motions of an embedding carry no meaning: alignment has to undo them.
 
     ``scale`` multiplies all coordinates by one positive number, ``rotate`` is the orthogonal group O(d) with its
     reflections, and ``translate`` shifts all points by one vector.

@@ -1,7 +1,20 @@
-"""Find how one of two sets of corresponding points must be scaled and turned to fit the other (Horn 1988).
+"""Orthogonal matrices nearest to given ones, and how one set of points must be scaled and turned to fit another.
 
 Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
-``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b``.
+``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b`` (Horn 1988).
+
+Polar factors of many small matrices come from matrix products alone. An odd polynomial
+``p(X) = X (a + b X^T X + c (X^T X)^2)`` maps every singular value s of X to ``p(s)`` and keeps the singular vectors, so
+polynomials that drive all singular values to 1 lead to the polar factor. The first are the best uniform approximations
+of 1 on the interval in which the singular values lie; the last one converges with order three. For small matrices this
+is several times as fast as an eigenvalue or singular value decomposition.
+
+References
+----------
+A. Bjorck and C. Bowie, An iterative algorithm for computing the best estimate of an orthogonal matrix. SIAM J. Numer.
+Anal. 8 (1971) 358-364.
+Y. Nakatsukasa and R. W. Freund, Computing fundamental matrix decompositions accurately via the matrix sign function in
+two iterations: the power of Zolotarev's functions. SIAM Review 58 (2016) 461-493.
 """
 
 from __future__ import annotations
@@ -11,10 +24,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import Float64Array
-from graphquilt.linalg.orthogonal import polar_factors
+from graphquilt.arrays import BoolArray, Float64Array, FloatArray, IntArray
 
-__all__ = ["Polar", "centred", "nearest_orthogonal", "polar", "relative_rotation", "relative_scale", "unit"]
+# Each polynomial is the best one of degree 5 on the interval that the one before it leaves; the first interval is
+# from 0.01 to 1, and after the last all singular values are within 0.013 of 1.
+FIRST = (
+    (8.0934, -23.6204, 17.4462),
+    (3.6366, -2.7219, 0.5365),
+    (2.6613, -1.9772, 0.4526),
+    (1.9562, -1.3375, 0.3839),
+)
+NEARLY = 0.6  # a matrix with |X^T X - I| below this needs none of them
+MAX_STEPS = 9  # a singular value below about 1e-4 of the largest does not come near 1 in so many
+ENTRIES = 2**15  # matrices worked on at a time have about as many entries: they stay in the cache of the processor
 
 
 class Polar(NamedTuple):
@@ -27,12 +49,7 @@ class Polar(NamedTuple):
 def unit(*arrays: npt.ArrayLike) -> float:
     """Return the power of two just above the largest magnitude in ``arrays``, or 1 where all are 0.
 
-    Numbers divided by it lie in [-1, 1], so that their squares and products do not overflow, and lose no digit.
-
-    Examples
-    --------
-    >>> unit([3e200, -5e200]) / 2.0**667, unit([0.0])
-    (1.0, 1.0)
+    Numbers divided by it lie in [-1, 1] and lose no digit; their squares and products do not overflow.
     """
     largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
     return float(np.ldexp(1.0, min(int(np.frexp(largest)[1]), 1023))) if largest > 0 else 1.0
@@ -41,7 +58,7 @@ def unit(*arrays: npt.ArrayLike) -> float:
 def centred(points: npt.ArrayLike, weights: Float64Array | None = None) -> tuple[Float64Array, Float64Array]:
     """Split points ``(k, d)`` into their offsets from the mean ``(k, d)`` and the mean ``(d,)``, in float64.
 
-    With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight, so that sums of
+    With ``weights (k,)`` the mean is weighted and each offset is multiplied by the root of its weight: sums of
     squares and of products of offsets are weighted too.
     """
     values = np.asarray(points, dtype=np.float64)
@@ -56,25 +73,13 @@ def polar(matrices: npt.ArrayLike) -> Polar:
     """Project matrices ``(..., d, d)`` onto O(d): ``U @ V.T`` of the singular value decomposition ``U S V.T``.
 
     Where a singular value is zero the projection is one of many, so the singular values are returned too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> polar([[0.0, -2.0], [1.0, 0.0]]).rotation.round().tolist()
-    [[0.0, -1.0], [1.0, 0.0]]
     """
     U, singular_values, Vt = np.linalg.svd(np.asarray(matrices, dtype=np.float64))
     return Polar(U @ Vt, singular_values)
 
 
 def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
-    """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm.
-
-    Examples
-    --------
-    >>> nearest_orthogonal([[-3.0]]).tolist()
-    [[-1.0]]
-    """
+    """Return the orthogonal matrix nearest to each of ``matrices (..., d, d)`` in the Frobenius norm."""
     given = np.asarray(matrices, dtype=np.float64)
     stack = given.reshape(-1, *given.shape[-2:])
     rotations, sound = polar_factors(stack)
@@ -112,3 +117,77 @@ def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
     """
     (x, _), (y, _) = centred(a), centred(b)
     return nearest_orthogonal((x / unit(x)).T @ (y / unit(y)))
+
+
+def polar_factors(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Return the orthogonal polar factors of ``matrices (m, d, d)`` and which of them are sound, (m,).
+
+    The factors have the precision of the matrices. One is not sound if a singular value is below about 1e-4 of the
+    largest: it must then be found in another way.
+    """
+    m, d, _ = matrices.shape
+    rotations, sound = np.empty_like(matrices), np.empty(m, dtype=np.bool_)
+    size = max(1, ENTRIES // d**2)
+    with np.errstate(all="ignore"):  # what is not finite is not sound
+        for start in range(0, m, size):
+            here = slice(start, start + size)
+            rotations[here], sound[here] = _iterated(matrices[here])
+    return rotations, sound
+
+
+def _iterated(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
+    close = 4e-5 if matrices.dtype == np.float64 else 4e-3  # so near to I, one more step reaches the precision
+    diagonal = np.arange(matrices.shape[1])
+    X, E = _started(matrices, diagonal)
+    result, sound = np.full_like(X, np.nan), np.zeros(len(X), dtype=np.bool_)
+    active = np.arange(len(X))
+    for _ in range(MAX_STEPS):
+        distance = np.sqrt(np.einsum("eij,eij->e", E, E))
+        # X (I - E / 2 + 3 E^2 / 8): of order three, and convergent from any singular values in this range.
+        step = E @ E
+        step *= 0.375
+        E *= 0.5
+        step -= E
+        step[:, diagonal, diagonal] += 1
+        X = X @ step
+        done = distance <= close
+        if done.any():
+            result[active[done]], sound[active[done]] = X[done], True
+            if done.all():
+                break
+            active, X = active[~done], X[~done]
+        E = _gram(X)
+        E[:, diagonal, diagonal] -= 1
+    return result, sound
+
+
+def _started(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return matrices with the same polar factors and singular values near 1, and ``E = X^T X - I`` of them."""
+    A = _gram(matrices)
+    scale = A[:, diagonal, diagonal].mean(axis=1)[:, None, None]
+    E = A / scale
+    E[:, diagonal, diagonal] -= 1
+    if np.einsum("eij,eij->e", E, E).max() <= NEARLY**2:
+        return matrices / np.sqrt(scale), E
+    # No singular value is larger than the eighth root of the sum of their eighth powers.
+    square = A @ A
+    scale = np.sqrt(np.sqrt(np.einsum("eij,eij->e", square, square)))[:, None, None]
+    A /= scale
+    square /= scale**2
+    X = matrices / np.sqrt(scale)
+    for number, (a, b, c) in enumerate(FIRST):
+        if number:
+            square = A @ A
+        square *= c
+        A *= b
+        square += A
+        square[:, diagonal, diagonal] += a
+        X = X @ square
+        A = _gram(X)
+    A[:, diagonal, diagonal] -= 1
+    return X, A
+
+
+def _gram(X: FloatArray) -> FloatArray:
+    """Return ``X^T X``; of a matrix and its own transpose NumPy computes one half only, which is slower here."""
+    return np.asarray(X.copy().transpose(0, 2, 1) @ X)

@@ -7,17 +7,9 @@ import numpy.typing as npt
 
 from graphquilt.errors import InputError
 
-__all__ = ["average_precision", "roc_auc"]
-
 
 def roc_auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the probability that a positive scores above a negative; ties count one half.
-
-    Examples
-    --------
-    >>> roc_auc([3.0, 2.0, 1.0], [0.0, 1.0])
-    0.9166666666666666
-    """
+    """Return the probability that a positive scores above a negative; ties count one half."""
     a, b = (np.sort(np.ravel(scores)) for scores in (positive, negative))  # sorted queries read memory in order
     if len(a) == 0 or len(b) == 0:
         raise InputError(f"a ranking needs scores on both sides; there are {len(a)} positives and {len(b)} negatives.")
@@ -27,13 +19,7 @@ def roc_auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
 
 
 def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the precision averaged over the positives, from the highest score down; ties are counted together.
-
-    Examples
-    --------
-    >>> average_precision([3.0, 1.0], [2.0, 0.0])
-    0.8333333333333333
-    """
+    """Return the precision averaged over the positives, from the highest score down; ties are counted together."""
     a, b = np.ravel(positive), np.ravel(negative)
     if len(a) == 0:
         raise InputError("average precision needs at least one positive.")

@@ -1,10 +1,8 @@
 """Checks of your own partitioner, embedder or store, and problems with known answers to try them on."""
 
-from graphquilt.testing.embedder import check_embedder
-from graphquilt.testing.partitioner import check_partitioner
+from graphquilt.testing.checks import check_embedder, check_partitioner, check_store
 from graphquilt.testing.quilts import Quilt, patchwork, quilt, random_rotations, rotation_measurements
 from graphquilt.testing.stitching import EmbedderReport
-from graphquilt.testing.store import check_store
 
 __all__ = [
     "EmbedderReport",

@@ -1,4 +1,4 @@
-"""Make alignment problems with known answers: points cut into patches, each moved by a similarity of its own."""
+"""Make alignment problems with known answers: points cut into patches, each moved by a different similarity."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.linalg.procrustes import nearest_orthogonal
 from graphquilt.patches import Patch
-
-__all__ = ["Quilt", "patchwork", "quilt", "random_rotations", "ring_with_chords", "rotation_measurements"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +35,7 @@ def random_rotations(n: int, dim: int, rng: np.random.Generator) -> Float64Array
 
 
 def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> Int64Array:
-    """Return the edges (m, 2), i < j, of a ring on ``n`` vertices with random chords up to a mean ``degree``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> len(ring_with_chords(10, 4, np.random.default_rng(0)))
-    20
-    """
+    """Return the edges (m, 2), i < j, of a ring on ``n`` vertices with random chords up to a mean ``degree``."""
     n_edges = min(n * (n - 1) // 2, max(n if n > 2 else n - 1, n * degree // 2))
     edges = {(k, k + 1) for k in range(n - 1)} | ({(0, n - 1)} if n > 2 else set())
     while len(edges) < n_edges:
@@ -92,7 +83,7 @@ def quilt(
     noise : float
         Standard deviation of what is added to every coordinate, as a share of the spread of the points (which is 1).
     scaled : bool
-        Give each patch a scale of its own, between 1/3 and 3.
+        Give each patch a different scale, between 1/3 and 3.
     wrong : float
         Share of the overlaps that are turned by a random rotation in one of their two patches; no patch loses more
         than half of its edges, beyond which nothing could tell right from wrong.
@@ -107,7 +98,7 @@ def quilt(
     edges = ring_with_chords(n_patches, degree, rng)
     share = 2 * dim if overlap is None else overlap
     unshared = max(1, dim // 4) + 1 if n_patches > 1 else share
-    # Nodes 0..m*share-1 belong to the overlaps, edge after edge; then each patch has a few of its own.
+    # Nodes 0..m*share-1 belong to the overlaps, edge after edge; then each patch has a few that no other has.
     start = len(edges) * share
     points = rng.normal(size=(start + n_patches * unshared, dim))
     members = [list(range(start + k * unshared, start + (k + 1) * unshared)) for k in range(n_patches)]

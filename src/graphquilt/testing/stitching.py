@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.alignment import Alignment
-from graphquilt.alignment.refinement import lay_onto
+from graphquilt.alignment.centroids import lay_onto
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.embedders.shared_start import (
@@ -26,8 +26,6 @@ from graphquilt.graph import Graph
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import coarse_graph, fine_clusters
 
-__all__ = ["EmbedderReport", "compare_halves"]
-
 GOOD, FAIR = 0.3, 0.7  # shares of the spread, as in the verdict of an alignment: below the first the halves agree
 _COMMUNITIES = 6
 _MOST_ROUNDS = 100  # of a shared start; an embedder that asks for more never ends
@@ -35,7 +33,7 @@ _MOST_ROUNDS = 100  # of a shared start; an embedder that asks for more never en
 
 @dataclass(frozen=True)
 class EmbedderReport:
-    """What :func:`check_embedder` found out about an embedder that fulfils the contract; its text says it in words.
+    """What :func:`check_embedder` reports of an embedder that fulfils the contract; ``str`` puts it into words.
 
     Both errors are root mean square distances of the same nodes in two patches, as shares of the spread of these nodes
     in both: 0 means that the patches agree, and unrelated patches are near 1, as for the edges of an alignment.
@@ -98,10 +96,7 @@ def _started_in_words(error: float) -> str:
 def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     """Embed two overlapping halves of a graph of communities, align them, and return what is left.
 
-    Raises
-    ------
-    AssertionError
-        Where the embedder, its sums or its shared start break the contract.
+    An AssertionError says where the embedder, its sums or its shared start break the contract.
     """
     shared = max(60, 4 * (embedder.dim + 1))
     graph, halves = _communities(shared, width)
@@ -137,7 +132,7 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
     apart = np.abs(home[pairs[:, 0]] - home[pairs[:, 1]])
     chance = np.where(apart == 0, 0.7, np.where(apart == 1, 0.1, 0.01))
     pairs = pairs[rng.random(len(pairs)) < chance]
-    chain = np.column_stack([np.arange(n - 1), np.arange(1, n)])  # so that both halves are connected
+    chain = np.column_stack([np.arange(n - 1), np.arange(1, n)])  # keeps both halves connected
     rows, columns = np.concatenate([pairs, chain]).T
     A = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(n, n))
     A = sp.csr_array(((A + A.T) > 0).astype(np.float64))

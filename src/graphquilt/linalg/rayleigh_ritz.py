@@ -28,8 +28,6 @@ import numpy as np
 
 from graphquilt.arrays import Float64Array, FloatArray
 
-__all__ = ["Eigenpairs", "Preconditioner", "lowest_eigenpairs", "orthonormalize", "residual_norms", "ritz_block"]
-
 Operator = Callable[[FloatArray, FloatArray], None]
 Preconditioner = Callable[[FloatArray, Float64Array], None]
 
@@ -48,18 +46,11 @@ class Eigenpairs(NamedTuple):
     iterations: int
 
 
-def orthonormalize(block: FloatArray) -> int:
+def orthonormalise(block: FloatArray) -> int:
     """Make the columns of ``block (n, c)`` orthonormal in place and return the number k of independent ones.
 
     The first k columns become an orthonormal basis of the span of the block; the others then hold nothing of use. The
     basis comes from the eigenvectors of the Gram matrix, which also works where columns depend on each other.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> block = np.array([[3.0, 6.0], [4.0, 8.0]])
-    >>> orthonormalize(block), abs(block[:, 0]).round(3).tolist()
-    (1, [0.6, 0.8])
     """
     k = block.shape[1]
     for _ in range(2):
@@ -88,36 +79,12 @@ def lowest_eigenpairs(
     stop: Callable[[Float64Array, Float64Array], bool] | None = None,
     patience: int | None = None,
 ) -> Eigenpairs:
-    """Find as many of the lowest eigenpairs as ``start (n, c)`` has columns; residuals may be larger than ``tol``.
+    """Find the c lowest eigenpairs from a guess ``start (n, c)``; residuals may be larger than ``tol``.
 
-    Parameters
-    ----------
-    operator : function of (X, out)
-        Writes the symmetric operator applied to ``X (n, k)`` into ``out (n, k)``.
-    start : array (n, c)
-        A guess. Its precision is the precision of the iteration.
-    preconditioner : function of (R, values)
-        Applies an approximate inverse of the operator to the residuals ``R (n, c)``, in place.
-    deflate : array (n, k), optional
-        Orthonormal known eigenvectors. The iteration stays in their orthogonal complement.
-    tol : float
-        Stop when every residual norm is at most this.
-    stop : function of (values, residuals), optional
-        A further reason to stop.
-    patience : int, optional
-        Stop when this many steps did not halve the largest residual norm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> diagonal = np.arange(1.0, 30.0)[:, None]
-    >>> def apply(X, out):
-    ...     out[:] = diagonal * X
-    >>> def invert(R, values):
-    ...     R /= diagonal
-    >>> start = np.random.default_rng(0).normal(size=(29, 2))
-    >>> lowest_eigenpairs(apply, start, preconditioner=invert, tol=1e-9).values.round(6).tolist()
-    [1.0, 2.0]
+    ``operator(X, out)`` writes the symmetric operator applied to ``X (n, k)`` into ``out``, and ``preconditioner(R,
+    values)`` applies an approximate inverse to the residuals ``R (n, c)`` in place. The iteration has the precision of
+    ``start`` and stays orthogonal to the known eigenvectors ``deflate (n, k)``. It stops when every residual norm is at
+    most ``tol``, when ``stop(values, residuals)`` says so, or when ``patience`` steps did not halve the largest one.
     """
     n, c = start.shape
     width = c * (3 if max_iterations else 1)
@@ -149,10 +116,10 @@ def ritz_block(
     """Return the Ritz vectors of the span of ``start (n, c)``, the operator times these, and the Ritz values (c,).
 
     With memory ``out (n, c)`` for the second, the first take the place of ``start``. Columns that depend on others are
-    replaced by random ones, so that there are as many as before.
+    replaced by random ones.
     """
     X, image = (start.copy(), np.empty_like(start)) if out is None else (start, out)
-    independent = orthonormalize(X)
+    independent = orthonormalise(X)
     if independent < X.shape[1]:
         X[:, independent:] = np.random.default_rng(0).standard_normal((len(X), X.shape[1] - independent))
     return X, image, _ritz_values(operator, X, image, orthonormal=independent == X.shape[1])
@@ -166,7 +133,7 @@ def residual_norms(X: FloatArray, AX: FloatArray, values: Float64Array) -> Float
 
 def _ritz_values(operator: Operator, X: FloatArray, AX: FloatArray, *, orthonormal: bool = False) -> Float64Array:
     """Replace ``X (n, c)`` by its Ritz vectors, write the operator times these to ``AX``, and return their values."""
-    if not orthonormal and orthonormalize(X) < X.shape[1]:
+    if not orthonormal and orthonormalise(X) < X.shape[1]:
         raise ValueError("the columns of the starting block depend on each other")
     operator(X, AX)
     values, turn = _ritz(X.T @ AX)
@@ -190,7 +157,7 @@ def _minimise(
 
 
 def _stagnates(history: list[float], patience: int | None) -> bool:
-    """Return whether the last ``patience`` entries of ``history`` are no real improvement on those before."""
+    """Return whether the last ``patience`` entries of ``history`` are not much better than those before."""
     if patience is None or len(history) <= patience:
         return False
     # The smallest entries are compared, because the residuals of a converging iteration do not fall in every step.
@@ -201,13 +168,13 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
     """Make ``W`` orthonormal to the ``basis`` and in itself, in place; return the number of columns left."""
     _remove(W, deflate)
     _remove(W, basis)
-    k = orthonormalize(W)
+    k = orthonormalise(W)
     # Where W lies nearly in the span of the basis, rounding errors left a part of the basis in it, and making W
     # orthonormal enlarged that part. Without a second pass, Ritz values can fall below the spectrum.
     if np.abs(basis.T @ W[:, :k]).max(initial=0.0) > STRAY * np.finfo(W.dtype).eps:
         _remove(W[:, :k], deflate)
         _remove(W[:, :k], basis)
-        k = orthonormalize(W[:, :k])
+        k = orthonormalise(W[:, :k])
     return k
 
 
@@ -220,7 +187,7 @@ def _with_last_step(C: Float64Array, c: int) -> Float64Array:
     step[:c] = 0
     for _ in range(2):
         step -= C @ (C.T @ step)
-    return np.hstack([C, step[:, : orthonormalize(step)]])
+    return np.hstack([C, step[:, : orthonormalise(step)]])
 
 
 def _combine(block: FloatArray, coefficients: Float64Array) -> int:

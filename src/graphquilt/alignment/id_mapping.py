@@ -1,4 +1,4 @@
-"""Patches whose nodes have names, or any numbers: dicts, pairs with text ids, and files of vectors."""
+"""Number the nodes of patches that have names or any other ids: dicts, pairs with text ids, and vector files."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
+from graphquilt.alignment.patch_index import PatchLike
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.graph.reading.vectors import Vectors, check_vectors, read_vectors
 from graphquilt.patches import Patch
 
-__all__ = ["Numbered", "PatchesLike", "is_named", "numbered_patches", "with_numbers"]
-
-PatchesLike: TypeAlias = Any  # what numbered_patches takes
-_TAKEN = "a pair of ids and coordinates, a dict of names to vectors, or the path of a file of vectors"
+VectorsByName: TypeAlias = Mapping[str, npt.ArrayLike] | Mapping[int, npt.ArrayLike]  # by the name of a node
+NamedPatch: TypeAlias = PatchLike | tuple[npt.ArrayLike, npt.ArrayLike] | VectorsByName | str | os.PathLike[str]
+PatchesLike: TypeAlias = Sequence[NamedPatch] | Mapping[str, NamedPatch] | Mapping[int, NamedPatch]
+_TAKEN = "a pair of ids and coordinates, a dict of names to vectors, or the path of a vector file"
 
 
 class Numbered(NamedTuple):
@@ -29,7 +31,7 @@ class Numbered(NamedTuple):
     names: list[str]  # (p,)
 
 
-def is_named(patches: PatchesLike) -> bool:
+def _is_named(patches: PatchesLike) -> bool:
     """Return whether the nodes of some patches have to be numbered first; lazy sequences are never opened for that."""
     if isinstance(patches, Mapping):
         return True
@@ -43,12 +45,12 @@ def _has_names(patch: object) -> bool:
     return pair and np.asarray(patch[0]).dtype.kind in "UO"  # type: ignore[index]
 
 
-def with_numbers(patches: PatchesLike) -> Sequence[Any]:
+def with_numbers(patches: PatchesLike) -> Sequence[PatchLike]:
     """Return patches as they are, or with numbers for nodes where they have names."""
-    return numbered_patches(patches).patches if is_named(patches) else patches
+    return number_patches(patches).patches if _is_named(patches) else cast(Sequence[PatchLike], patches)
 
 
-def numbered_patches(patches: PatchesLike) -> Numbered:
+def number_patches(patches: PatchesLike) -> Numbered:
     """Number the nodes of all patches 0..n-1, in ascending order of their ids.
 
     Parameters
@@ -60,7 +62,7 @@ def numbered_patches(patches: PatchesLike) -> Numbered:
 
     Examples
     --------
-    >>> patches, ids, _ = numbered_patches([{"b": [1.0], "a": [2.0]}, (["c", "b"], [[3.0], [4.0]])])
+    >>> patches, ids, _ = number_patches([{"b": [1.0], "a": [2.0]}, (["c", "b"], [[3.0], [4.0]])])
     >>> ids.tolist(), patches[1].nodes.tolist()
     (['a', 'b', 'c'], [2, 1])
     """
@@ -92,7 +94,7 @@ def _name(key: object, patch: object, named: bool) -> str:
     return str(patch) if isinstance(patch, str | os.PathLike) and not named else str(key) if named else f"patch {key}"
 
 
-def _pair(name: str, patch: Any) -> Vectors:
+def _pair(name: str, patch: NamedPatch) -> Vectors:
     if isinstance(patch, str | os.PathLike):
         return read_vectors(Path(patch))
     if isinstance(patch, np.ndarray | list | tuple) and all(isinstance(x, Real) for x in patch):
@@ -101,10 +103,13 @@ def _pair(name: str, patch: Any) -> Vectors:
         )
     try:
         if isinstance(patch, Mapping):
-            ids, X = _ids(list(patch)), np.array([np.asarray(vector, dtype=np.float64) for vector in patch.values()])
+            ids, X = (
+                _ids(cast(list[str], list(patch))),
+                np.array([np.asarray(vector, dtype=np.float64) for vector in patch.values()]),
+            )
         else:
-            nodes, X = patch
-            ids, X = _ids(nodes), np.asanyarray(X)
+            nodes, coordinates = patch
+            ids, X = _ids(nodes), np.asanyarray(coordinates)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not {_TAKEN} ({error}).") from None
     try:
@@ -114,7 +119,7 @@ def _pair(name: str, patch: Any) -> Vectors:
     return ids, X
 
 
-def _ids(nodes: Any) -> AnyArray:
+def _ids(nodes: npt.ArrayLike) -> AnyArray:
     """Return ids as whole numbers, or else as text."""
     ids = np.asarray(nodes)
     if ids.dtype.kind not in "iu":

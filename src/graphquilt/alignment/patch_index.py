@@ -1,0 +1,309 @@
+"""Patches and patch edges as alignment reads them: checks, the rows of the nodes, and patches that stay open."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from graphquilt.alignment.kernels import row_magnitudes
+from graphquilt.alignment.statistics import LARGEST
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
+from graphquilt.errors import DisconnectedError, InputError, OverlapError, counted
+from graphquilt.linalg import components
+from graphquilt.patches import LazySequence, Patch
+
+PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
+
+MEMORY = 2**28  # bytes of arrays that are not maps
+RESERVED = 16  # files that are left to others
+FILES = 0.5  # share of the other files that this process may have open
+USUAL = 512  # that number where the system does not say
+
+
+@dataclass(frozen=True, eq=False)
+class PatchIndex:
+    """The rows of the nodes in each patch."""
+
+    nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
+    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
+    dim: int
+    dtype: np.dtype[Any]  # of the coordinates as they are measured
+    magnitudes: Sequence[float] | Mapping[int, float]  # the median of the largest coordinate of each node of a patch
+    weights: Mapping[int, Float64Array] | Sequence[Float64Array] | None = None  # of the rows of each patch
+
+    @property
+    def n_patches(self) -> int:
+        """Number of patches."""
+        return len(self.nodes)
+
+
+def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike] | None = None) -> PatchIndex:
+    """Check every patch, and the weights of its rows, once and return where its nodes are."""
+    if len(patches) == 0:
+        raise InputError("there are no patches; pass at least one (nodes, coordinates) pair.")
+    nodes: list[IntArray] = []
+    rows: list[IntArray | None] = []
+    magnitudes: list[float] = []
+    dim, dtype = 0, np.dtype(np.float32)
+    for k in range(len(patches)):
+        patch = checked_patch(patches[k], k)
+        dim = dim or patch.dim
+        if patch.dim != dim:
+            raise InputError(
+                f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
+            )
+        X = patch.coordinates
+        dtype = np.result_type(dtype, X.dtype)
+        sizes = np.empty(len(X))
+        row_magnitudes(X.astype(np.promote_types(X.dtype, np.float32), copy=False), sizes)
+        if sizes.max() > LARGEST:
+            raise InputError(
+                f"patch {k} has coordinates as large as {sizes.max():.2g}; alignment adds and multiplies them, and can "
+                f"do so up to {LARGEST:.2g}. Divide the coordinates of all patches by the same number."
+            )
+        magnitudes.append(float(np.median(sizes)))
+        ids = np.asarray(patch.nodes)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        nodes.append(ids if order is None else ids[order])
+        rows.append(order)
+    if any(ids.dtype != np.int32 for ids in nodes):
+        nodes = [ids.astype(np.int64, copy=False) for ids in nodes]
+    checked = None if weights is None else checked_weights(weights, patches)
+    return PatchIndex(nodes, rows, dim, dtype, magnitudes, checked)
+
+
+def checked_patch(patch: PatchLike, k: int) -> Patch:
+    """Return ``patch`` as a valid Patch; an error names it as number k."""
+    try:
+        return patch if isinstance(patch, Patch) else Patch(*patch)
+    except InputError as error:
+        raise InputError(f"patch {k}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"patch {k} is not a (nodes, coordinates) pair: {error}") from error
+
+
+def coordinates(patch: PatchLike) -> FloatArray:
+    """Return the coordinates of a patch or pair."""
+    return patch.coordinates if isinstance(patch, Patch) else np.asanyarray(patch[1])
+
+
+def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[PatchLike]) -> None:
+    """Refuse weights that are not one for each patch."""
+    n, p = len(weights), len(patches)
+    if n != p:
+        raise InputError(f"there are {p} patches and {n} weights; give one number or array per patch.")
+
+
+def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> Sequence[Float64Array]:
+    """Return one positive weight for each row of each patch; those that are made when they are needed stay so."""
+    check_count(weights, patches)
+    checked = _RowWeights(weights, patches)
+    for k, w in enumerate(checked):
+        if not w.min() > 0:
+            raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
+    return checked if isinstance(weights, LazySequence) else list(checked)
+
+
+class _RowWeights(LazySequence[Float64Array]):
+    """One weight for each row of each patch, made when it is needed."""
+
+    def __init__(self, weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> None:
+        self._weights, self._patches = weights, patches
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def _item(self, k: int) -> Float64Array:
+        return row_weights(self._weights[k], k, len(coordinates(self._patches[k])))
+
+
+def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
+    """Return one weight for each row of patch k, from one number or one number per row."""
+    refuse_masked(where=f"patch {k}: ", weights=value)
+    w = np.asarray(value, dtype=np.float64)
+    if w.ndim == 0:
+        w = np.full(rows, float(w))
+    if w.shape != (rows,):
+        raise InputError(f"patch {k} has {rows} nodes and weights of shape {w.shape}; give one number or one per node.")
+    if not np.all(np.isfinite(w)) or np.any(w < 0):
+        raise InputError(f"the weights of patch {k} must be finite and not negative; they span {w.min()} to {w.max()}.")
+    return w
+
+
+def keep_open(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
+    """Return a list as it is, and any other sequence as one that opens most patches only once."""
+    return patches if isinstance(patches, list | tuple | OpenPatches) else OpenPatches(patches)
+
+
+class OpenPatches(LazySequence[PatchLike]):
+    """The patches of a sequence; those that were opened first stay open as long as this lives.
+
+    The others are opened whenever they are needed, and read into memory. The ones that stay are never exchanged: if all
+    are read in turn, no exchange would help.
+    """
+
+    def __init__(self, patches: Sequence[PatchLike]) -> None:
+        self.patches, self._open, self._maps = patches, dict[int, PatchLike](), set[int]()
+        self._files, self._bytes = int(max(0, _file_limit() - RESERVED) * FILES), MEMORY
+
+    def __reduce__(self) -> tuple[Any, tuple[object, ...]]:
+        return OpenPatches, (self.patches,)
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def stays(self, k: int) -> bool:
+        """Return whether patch k is open and stays so."""
+        return k in self._open
+
+    def _item(self, k: int) -> PatchLike:
+        patch = self._open.get(k)
+        if patch is None:
+            patch = self.patches[k]
+            if isinstance(patch, tuple) and len(patch) == 2 and _map_of(patch[0]) is not None:
+                patch = (np.array(patch[0]), patch[1])  # the ids are needed all the time, and a map is an open file
+            if not self._keep(k, patch) and any(_map_of(array) is not None for array in patch):
+                nodes, X = map(np.array, patch)  # whoever works on many at once then has no files open
+                patch = Patch(nodes, X) if isinstance(patch, Patch) else (nodes, X)
+        return patch
+
+    def _keep(self, k: int, patch: PatchLike) -> bool:
+        """Keep a patch open if there is room for it, and return whether there is."""
+        bases = [_map_of(array) for array in patch]
+        maps = {id(base) for base in bases if base is not None} - self._maps
+        size = sum(np.asarray(array).nbytes for array, base in zip(patch, bases, strict=True) if base is None)
+        if len(maps) > self._files - len(self._maps) or size > self._bytes:
+            return False
+        self._open[k] = patch
+        self._maps |= maps
+        self._bytes -= size
+        return True
+
+
+def _map_of(array: object) -> mmap.mmap | None:
+    """Return the mapped file in which an array lies; it stays open as long as the array lives."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array
+
+
+def _file_limit() -> int:
+    try:
+        import resource
+    except ImportError:  # not every system has limits of this kind
+        return USUAL
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return USUAL if soft == resource.RLIM_INFINITY else int(soft)
+
+
+def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
+    """Return ``edges (m, 2)`` as they are, after checking that they are distinct pairs of ``p`` patches."""
+    refuse_masked(edges=edges)
+    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
+    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
+        )
+    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
+    if len(outside):
+        raise InputError(
+            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
+        )
+    loops = array[array[:, 0] == array[:, 1]]
+    if len(loops):
+        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
+    pairs = np.sort(array.astype(np.int64), axis=1)
+    unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
+    if len(unique) < len(pairs):
+        twice = divmod(int(unique[counts.argmax()]), p)
+        raise InputError(f"the edge {twice} is given {counts.max()} times; keep one.")
+    return array.astype(np.int64)
+
+
+def check_connected(
+    pairs: Int64Array, names: Sequence[object], *, node_sets: Sequence[IntArray] | None = None, dim: int = 0
+) -> None:
+    """Refuse ``pairs (m, 2)`` that do not join all patches, which the error calls by their ``names (p,)``.
+
+    With ``node_sets``, the pairs are those that share dim + 1 nodes, and the error says how many more are needed.
+    """
+    labels = components(pairs, len(names))
+    if labels.max() > 0:
+        raise DisconnectedError(
+            _apart(labels, names) if node_sets is None else _too_little(labels, names, node_sets, dim)
+        )
+
+
+def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
+    """Refuse an edge between the patches named i and j that share fewer than ``least`` nodes."""
+    if share < least:
+        raise OverlapError(
+            f"patches {i} and {j} share {share} nodes; aligning in {dim} dimensions needs at least {least}. "
+            f"Drop the edge ({i}, {j}), enlarge the overlap"
+            + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
+        )
+
+
+def overlapping_pairs(node_sets: Sequence[IntArray], least: int) -> Int64Array:
+    """Return all pairs of patches ``(m, 2)``, i < j, that share at least ``least`` nodes."""
+    shared = _shared(node_sets)
+    enough = shared.data >= least
+    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def _shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
+    """Count the shared nodes of all pairs of patches, by one product of the patch-node incidence with its transpose."""
+    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
+    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
+    ones, shape = np.ones(len(columns), dtype=np.int32), (len(node_sets), len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
+    return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))
+
+
+def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray], dim: int) -> str:
+    """Say which groups share too few nodes, how many they share, and how many are needed."""
+    shared = _shared(node_sets)
+    between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
+    most, less = int(between.max(initial=0)), ""
+    largest = "no two groups have any"
+    if most > 0:
+        k = int(between.argmax())
+        largest = f"of two groups, {names[shared.row[k]]} and {names[shared.col[k]]} have the most: {most}"
+    if most > 1:
+        less = f", embed in at most {counted(most - 1, 'dimension')}"
+    count, named, _ = _groups(labels, names)
+    return (
+        f"the patches fall into {count} groups that have too few ids in common: {named}. Two patches in "
+        f"{counted(dim, 'dimension')} need at least {dim + 1}, and {largest}. Give patches with more ids "
+        f"in common{less}, or align each group on its own."
+    )
+
+
+def _apart(labels: Int64Array, names: Sequence[object]) -> str:
+    count, named, lonely = _groups(labels, names)
+    alone = f" Patches with no edge: {_shortened(lonely)}." if lonely else ""
+    return (
+        f"the patches fall into {count} groups with no edge between them: {named}.{alone} Add edges that join the "
+        "groups, or align each group on its own."
+    )
+
+
+def _groups(labels: Int64Array, names: Sequence[object]) -> tuple[int, str, list[object]]:
+    """Return the number of groups, the patches in each as text, and the patches that are alone."""
+    groups = [[names[k] for k in np.flatnonzero(labels == c).tolist()] for c in np.unique(labels)]
+    groups.sort(key=len, reverse=True)
+    named = "; ".join("{" + _shortened(group) + "}" for group in groups[:8]) + ("; …" if len(groups) > 8 else "")
+    return len(groups), named, [group[0] for group in groups if len(group) == 1]
+
+
+def _shortened(names: Sequence[object]) -> str:
+    if len(names) <= 12:
+        return ", ".join(map(str, names))
+    return ", ".join(map(str, names[:10])) + f", … {len(names)} in all"
