@@ -22,12 +22,11 @@ from extras import needs
 from graphquilt.cli import main
 from graphquilt.report.page import render_page
 from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores
-from graphquilt.temporal.page.anomaly_report import parse_marks
-from graphquilt.temporal.page.figures import draw_outliers, draw_reference, draw_scores
-from graphquilt.temporal.page.view import window_labels
+from graphquilt.temporal.page import draw_outliers, draw_reference, draw_scores, window_labels
+from graphquilt.temporal.report import parse_marks
 from graphquilt.temporal.traffic import netflow
 
-PAGE = Path(graphquilt.__file__).parent / "temporal" / "page" / "anomaly_page"
+PAGE = Path(graphquilt.__file__).parent / "temporal" / "anomaly_page"
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
 
 
@@ -121,9 +120,9 @@ def test_anomaly_in_words_and_undirected(days, tmp_path):
     [
         (("--lags", "one"), "lags are whole numbers"),
         (("--source", "from"), "has no column 'from'"),
-        (("--width", "soon"), "is no duration"),
+        (("--width", "soon"), "is not a valid duration"),
         (("--quantile", "1"), "a quantile lies between 0 and 1, not at 1.0"),
-        (("--mark", "x"), "is no window or range"),
+        (("--mark", "x"), "is not a window or a range"),
         (("--node", "Nobody"), "there is no node 'Nobody'"),
     ],
 )

@@ -95,15 +95,15 @@ class SameNames:
     def __init__(self, sources: Names, destinations: Names) -> None:
         self._sources, self._destinations = sources, destinations
         self._n_sources = 0
-        self._found = np.zeros(0, dtype=np.int64)
+        self._as_source = np.zeros(0, dtype=np.int64)
 
     def as_source(self) -> Int64Array:
         """Return the number of each destination among the sources, or -1; only new names are looked up."""
-        new = [self._sources.find(name) for name in islice(self._destinations, len(self._found), None)]
-        found = np.concatenate([self._found, np.array(new, dtype=np.int64)])
+        new = [self._sources.find(name) for name in islice(self._destinations, len(self._as_source), None)]
+        as_source = np.concatenate([self._as_source, np.array(new, dtype=np.int64)])
         for number, name in enumerate(islice(self._sources, self._n_sources, None), self._n_sources):
             place = self._destinations.find(name)
             if place >= 0:
-                found[place] = number
-        self._found, self._n_sources = found, len(self._sources)
-        return found
+                as_source[place] = number
+        self._as_source, self._n_sources = as_source, len(self._sources)
+        return as_source

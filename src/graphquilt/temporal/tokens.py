@@ -1,4 +1,4 @@
-"""What device logs say of the hosts of a window: tokens such as ``proc:cmd.exe``, and how surprising each is."""
+"""What device logs say about the hosts of a window: tokens such as ``proc:cmd.exe``, and how surprising each is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import InputError
+from graphquilt.temporal.memory import PairMemory
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.pair_memory import PairMemory
+from graphquilt.temporal.windows import LOW_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,6 @@ __all__ = [
     "with_token_columns",
 ]
 
-_LOW = 0xFFFFFFFF
 _NAMED = 5  # tokens that an alert names at most
 _TELLING = 0.5  # a token with less than this share of the highest surprise of its host is not named
 
@@ -66,7 +66,7 @@ class TokenWindows:
     events : iterable
         The result of :func:`graphquilt.temporal.read_events`: record batches with ``time``, ``host`` and ``token``; or
         tuples ``(time, host, token)`` of arrays, where hosts and tokens are ids. In order of time.
-    days : Snapshots
+    windows : Snapshots
         The windows. Hosts have the ids of its sources.
 
     Attributes
@@ -82,15 +82,15 @@ class TokenWindows:
     --------
     >>> from graphquilt.temporal import snapshots
     >>> flows = [(np.array([0, 90000]), np.array([0, 0]), np.array([1, 1]))]
-    >>> days = snapshots(flows)
-    >>> tokens = TokenWindows([(np.array([5.0, 90001.0]), np.array([0, 0]), np.array([3, 4]))], days)
-    >>> [(tokens.of(window.number).keys & 0xFFFFFFFF).tolist() for window in days.windows()]
+    >>> windows = snapshots(flows)
+    >>> tokens = TokenWindows([(np.array([5.0, 90001.0]), np.array([0, 0]), np.array([3, 4]))], windows)
+    >>> [(tokens.of(window.number).keys & 0xFFFFFFFF).tolist() for window in windows.windows()]
     [[3], [4]]
     """
 
-    def __init__(self, events: Iterable[pa.RecordBatch | Sequence[AnyArray]], days: Snapshots) -> None:
+    def __init__(self, events: Iterable[pa.RecordBatch | Sequence[AnyArray]], windows: Snapshots) -> None:
         self._events: Iterator[pa.RecordBatch | Sequence[AnyArray]] = iter(events)
-        self._days = days
+        self._windows = windows
         self._waiting: dict[int, list[Int64Array]] = {}
         self._now = -np.inf
         self._asked: int | None = None
@@ -100,8 +100,8 @@ class TokenWindows:
 
     def of(self, number: int) -> WindowTokens:
         """Return the tokens of a window, and forget those of earlier ones; ask for windows in order."""
-        days = self._days
-        end = days.origin + number * days.step + days.width + days.grace
+        windows = self._windows
+        end = windows.origin + number * windows.step + windows.width + windows.grace
         while self._now < end and (batch := next(self._events, None)) is not None:
             self._collect(batch)
         self._asked = number
@@ -117,18 +117,18 @@ class TokenWindows:
             time, host, token = (np.asarray(column) for column in batch)
         else:
             time = batch.column("time").to_numpy()
-            host = self._days.sources.add_column(batch.column("host"))
+            host = self._windows.sources.add_column(batch.column("host"))
             token = self.names.add_column(batch.column("token"))
         if len(time) == 0:
             return
         self._now = max(self._now, float(np.median(time)))  # one wrong time must not end the reading
-        number = np.floor((time - self._days.origin) / self._days.step).astype(np.int64)
+        number = np.floor((time - self._windows.origin) / self._windows.step).astype(np.int64)
         keys = (host.astype(np.int64) << 32) | token.astype(np.int64)
         if self.after is not None:
             keys, number = keys[number > self.after], number[number > self.after]
         if self._asked is not None:
             self.late += int((number <= self._asked).sum())
-        for back in range(self._days.overlap):
+        for back in range(self._windows.overlap):
             for n in np.unique(number):
                 self._waiting.setdefault(int(n) - back, []).append(np.unique(keys[number == n]))
 
@@ -141,7 +141,7 @@ def compare_tokens(tokens: WindowTokens, memory: PairMemory, concentration: floa
     In the first window that has tokens, nothing is known of any, and all have NaN.
     """
     keys = tokens.keys
-    hosts, ids = keys >> 32, keys & _LOW
+    hosts, ids = keys >> 32, keys & LOW_BITS
     n_hosts, n_tokens = int(hosts.max(initial=-1)) + 1, int(ids.max(initial=-1)) + 1
     by_host, by_token = memory.totals(n_hosts, n_tokens)
     if len(memory.keys) == 0:
@@ -194,7 +194,7 @@ def _places(surprise: TokenSurprise, nodes: IntArray) -> tuple[Int64Array, Int64
 def with_token_columns(matrix: sp.csr_array, tokens: WindowTokens, weight: float) -> sp.csr_array:
     """Return the matrix of a window with the tokens of its sources as further columns, [A | c F]."""
     inside = (tokens.keys >> 32) < matrix.shape[0]
-    hosts, ids = tokens.keys[inside] >> 32, tokens.keys[inside] & _LOW
+    hosts, ids = tokens.keys[inside] >> 32, tokens.keys[inside] & LOW_BITS
     n_tokens = int(ids.max(initial=-1)) + 1
     F = sp.csr_array((np.full(len(hosts), weight), (hosts, ids)), shape=(matrix.shape[0], n_tokens))
     return sp.csr_array(sp.hstack([matrix, F], format="csr"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -15,23 +14,42 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.temporal.logs.flow_files import place_of
+from graphquilt.temporal.logs.columns import place_of
+from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names, SameNames
-from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
+from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
 
-__all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "seconds", "snapshots"]
+__all__ = ["LOW_BITS", "SIDES", "FlowBatch", "Snapshots", "Window", "WindowOptions", "snapshots"]
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
-MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
+_MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
 
 FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LARGEST_NUMBER = 2.0**53  # of a window; beyond it neighbouring windows have the same number in double precision
 _LARGEST_ID = 2**31 - 1  # two ids make one key of 64 bits
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How flows are cut into windows; :func:`snapshots` has the same options."""
+
+    width: str = "1d"
+    """Length of a window: 1d, 12h, 30m …"""
+    overlap: int = 1
+    """Overlapping windows: start a new window every width/N."""
+    grace: str | None = None
+    """How long a window waits for late flows: 2h, 1d … [default: a 24th of the width]"""
+    max_gap: int = _MAX_GAP
+    """The largest number of consecutive windows without flows; a flow beyond a longer gap is an error."""
+
+    def settings(self, protocol: int | str | None) -> dict[str, object]:
+        """Return how windows are cut, as the ids of alerts depend on it; an overlap of 1 is not named."""
+        settings: dict[str, object] = {"width_in_seconds": parse_duration(self.width), "protocol": protocol}
+        return settings | {"overlap": self.overlap} if self.overlap > 1 else settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +59,7 @@ class Window:
     Attributes
     ----------
     number : int
-        Windows are numbered from the origin of time in steps of the width, also those without flows.
+        Windows are numbered from the origin of time in steps of the width, including those without flows.
     start, end : float
         Seconds; the end is not part of the window.
     matrix : CSR array (sources so far, destinations so far)
@@ -55,7 +73,7 @@ class Window:
     ports : int array (entries of the matrix,), optional
         The destination port of most flows of each entry, or -1; None if the flows have no ports.
     as_source : int array (destinations so far,), optional
-        The id that each destination has as a source, or -1 if it was none so far; None if it is not known.
+        The id that each destination has as a source, or -1 if it has not been one; None if unknown.
     """
 
     number: int
@@ -77,10 +95,10 @@ class Snapshots:
 
     Attributes
     ----------
-    flows, width, directed, weighted, grace, origin, max_gap, overlap
-        As in :func:`snapshots`; width and grace in seconds.
+    width, grace : float
+        In seconds; the other options are as in :func:`snapshots`.
     sources, destinations : Names
-        The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
+        The names met so far; one object if undirected. Empty if the flows have integer ids.
     numbers, times : list of int and list of float
         The number and the start, in seconds, of each window of the latest pass.
     empty : int
@@ -211,7 +229,7 @@ class Snapshots:
         raise InputError(
             f"{place(row)}: the time {time[row]:.15g} is {abs(int(number[row]) - nearest)} windows of {self.width:g} s "
             f"{'after' if is_after else 'before'} the nearest other flow, whose window starts at "
-            f"{self._start(nearest):.15g} s. More than {self.max_gap} windows without flows mean a wrong time: "
+            f"{self._start(nearest):.15g} s. More than {self.max_gap} windows without flows indicate a wrong time: "
             "correct or remove this row, check that times are in seconds, use wider windows, or raise max_gap "
             "(--max-gap)."
         )
@@ -223,7 +241,7 @@ class Snapshots:
         weight: Float64Array | None = None
         port: Int64Array | None = None
         if isinstance(batch, Sequence):
-            time, source, destination, weight = _checked(batch)
+            time, source, destination, weight = _check_arrays(batch)
         else:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
@@ -272,7 +290,7 @@ def snapshots(
     weighted: bool = False,
     grace: str | float | None = None,
     origin: float = 0.0,
-    max_gap: int = MAX_GAP,
+    max_gap: int = _MAX_GAP,
     overlap: int = 1,
 ) -> Snapshots:
     """Cut flows into windows and give one sparse matrix for each, lazily.
@@ -287,10 +305,9 @@ def snapshots(
     width : str or float
         ``"1d"``, ``"12h"``, ``"30m"`` … or seconds.
     directed : bool
-        True: rows are sources and columns are destinations, and each side has its own ids. False: all nodes share
-        one set of ids, and the matrix is symmetric.
+        If False, all nodes share one set of ids, and the matrix is symmetric; otherwise each side has its own ids.
     weighted : bool
-        Sum the weights (1 per flow if there are none) instead of recording that a pair occurred.
+        Sum the weights (by default 1 per flow) instead of recording that a pair occurred.
     grace : str or float, optional
         How long after its end a window waits for late flows; by default a twenty-fourth of the width.
     origin : float
@@ -299,8 +316,7 @@ def snapshots(
         The largest number of windows without flows between two flows. A flow beyond a longer gap is an error that
         names its row: one wrong time in a stream would make every flow after it late.
     overlap : int
-        Every flow lies in this many windows: a new window starts after each ``overlap``-th part of the width. Windows
-        that would have started before the first flow are left out.
+        Every flow lies in this many windows: a new one starts every ``width / overlap``, from the first flow on.
 
     Raises
     ------
@@ -312,14 +328,14 @@ def snapshots(
     >>> import numpy as np
     >>> day = 86400
     >>> flows = [(np.array([5, 7, day + 1, 3 * day]), np.array([0, 0, 1, 1]), np.array([2, 2, 0, 1]))]
-    >>> days = snapshots(flows, width="1d")
-    >>> [(A.shape, A.nnz) for A in days], days.numbers, days.empty
+    >>> windows = snapshots(flows, width="1d")
+    >>> [(A.shape, A.nnz) for A in windows], windows.numbers, windows.empty
     ([((2, 3), 1), ((2, 3), 1), ((2, 3), 1)], [0, 1, 3], 1)
     """
-    span = seconds(width)
+    span = parse_duration(width)
     if not 0 < span < math.inf:
         raise InputError(f"the width of a window must be positive and finite, not {width!r}.")
-    wait = span / 24 if grace is None else seconds(grace)
+    wait = span / 24 if grace is None else parse_duration(grace)
     if not wait >= 0:
         raise InputError(f"a window cannot wait for {grace!r}: grace is 0 or more.")
     if not math.isfinite(origin):
@@ -329,22 +345,6 @@ def snapshots(
     if overlap < 1:
         raise InputError(f"every flow lies in at least one window: overlap is 1 or more, not {overlap!r}.")
     return Snapshots(flows, span, directed, weighted, wait, origin, max_gap, overlap)
-
-
-def seconds(duration: str | float) -> float:
-    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
-
-    Examples
-    --------
-    >>> seconds("1.5h"), seconds(30)
-    (5400.0, 30.0)
-    """
-    if not isinstance(duration, str):
-        return float(duration)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", duration)
-    if match is None:
-        raise InputError(f"{duration!r} is no duration: give a number and s, m, h, d or w, such as 1d or 30m.")
-    return float(match[1]) * _UNITS.get(match[2], 1.0)
 
 
 def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
@@ -358,8 +358,8 @@ def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Cal
     return place
 
 
-def _checked(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
-    """Return the arrays of a batch as time, source, destination and weight; raise an error if they cannot be that."""
+def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
+    """Return the arrays of a batch as time, source, destination and weight, or raise an InputError."""
     for column in batch:
         refuse_masked(columns_of_flows=column)
     columns = [np.asarray(column) for column in batch]

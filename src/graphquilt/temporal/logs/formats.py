@@ -12,21 +12,12 @@ from graphquilt.errors import FormatError
 
 __all__ = ["ECAR", "LANL_COLUMNS", "FlowColumns", "Layout", "field_of", "named_layout", "recognise", "sample_records"]
 
-LANL_COLUMNS = (
-    "time",
-    "duration",
-    "srcdevice",
-    "dstdevice",
-    "protocol",
-    "srcport",
-    "dstport",
-    "srcpackets",
-    "dstpackets",
-    "srcbytes",
-    "dstbytes",
-)
+_LANL = "time duration srcdevice dstdevice protocol srcport dstport srcpackets dstpackets srcbytes dstbytes"
+LANL_COLUMNS = tuple(_LANL.split())
 ECAR = "OpTC eCAR events"
 
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of a file
+_COMPUTERS = ("source computer", "destination computer")
 _NFDUMP_SUMMARY = r"^(Summary|flows,bytes,packets|Time window:|Total flows|Sys:|No matched flows|(\d+,){5}\d+\s*$)"
 
 # The names that tools give to columns, in small letters without signs; the first that a log has is taken.
@@ -54,12 +45,8 @@ class FlowColumns:
 
     Attributes
     ----------
-    source, destination : str, optional
-        The columns of the two nodes.
-    time : str, optional
-        The column of the time.
     weight : str, optional
-        A column of numbers, not negative, to sum in weighted snapshots.
+        A column of non-negative numbers, to sum in weighted snapshots.
     names : sequence of str, optional
         The names of all columns of a file without header.
     """
@@ -77,11 +64,8 @@ class Layout:
 
     Attributes
     ----------
-    kind : str
-        The kind of the log in words.
-    time, source, destination : str
-    port, protocol, weight, label, direction : str or None
-        ``port`` is that of the destination; ``direction`` has arrows, as in Argus.
+    port, direction : str or None
+        The port of the destination; a column of arrows, as in Argus.
     delimiter : str
         Between the fields of a line; empty for JSON.
     names : tuple of str
@@ -91,9 +75,9 @@ class Layout:
     quoted : bool
         Whether a field may be in quotation marks.
     time_format : str or None
-        How this kind of log writes times, if that cannot be seen from one.
-    no_rows : str
-        A regular expression of lines that are no rows.
+        How this kind of log writes times, if one time does not tell.
+    not_rows : str
+        A regular expression of lines that are not rows.
     wanted : tuple of (str, frozenset of str)
         Fields, and the values that they have in the rows that are flows.
     extras : tuple of str
@@ -114,7 +98,7 @@ class Layout:
     skipped: int = 0
     quoted: bool = True
     time_format: str | None = None
-    no_rows: str = r"^\s*#"
+    not_rows: str = r"^\s*#"
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
     extras: tuple[str, ...] = ()
 
@@ -124,85 +108,51 @@ class Layout:
         return not self.delimiter
 
 
-# Kinds without header: the first line, and what its columns are.
+_PARTS = ("time", "source", "destination", "port", "protocol", "weight", "label")
+# Kinds without header: the shape of the first line, the names of its columns, and which of them are the parts above.
 _HEADLESS = (
     (
+        "LANL 2017 netflow",
         r"\d+,\d+,[^,]+,[^,]+,\d+(,[^,]*){6}",
-        Layout("LANL 2017 netflow", "time", "srcdevice", "dstdevice", "dstport", "protocol", names=LANL_COLUMNS),
+        LANL_COLUMNS,
+        ("time", "srcdevice", "dstdevice", "dstport", "protocol"),
     ),
     (
+        "LANL 2015 authentications",
         r"\d+,[^,]*@[^,]*,[^,]*@[^,]*(,[^,]*){6}",
-        Layout(
-            "LANL 2015 authentications",
-            "time",
-            "source computer",
-            "destination computer",
-            names=(
-                "time",
-                "source user",
-                "destination user",
-                "source computer",
-                "destination computer",
-                "authentication",
-                "logon",
-                "orientation",
-                "outcome",
-            ),
-        ),
+        ("time", "source user", "destination user", *_COMPUTERS, "authentication", "logon", "orientation", "outcome"),
+        ("time", *_COMPUTERS),
     ),
     (
+        "LANL 2015 flows",
         r"\d+,\d+,[^,]+,[^,]*,[^,]+,[^,]*,\d+,\d+,\d+",
-        Layout(
-            "LANL 2015 flows",
-            "time",
-            "source computer",
-            "destination computer",
-            "destination port",
-            "protocol",
-            names=(
-                "time",
-                "duration",
-                "source computer",
-                "source port",
-                "destination computer",
-                "destination port",
-                "protocol",
-                "packets",
-                "bytes",
-            ),
+        (
+            *("time", "duration", "source computer", "source port", "destination computer", "destination port"),
+            *("protocol", "packets", "bytes"),
         ),
+        ("time", *_COMPUTERS, "destination port", "protocol"),
     ),
+    ("LANL 2015 red team", r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+", ("time", "user", *_COMPUTERS), ("time", *_COMPUTERS)),
+    ("LANL 2015 DNS", r"\d+,C\d+,C\d+", ("time", "source", "destination"), ("time", "source", "destination")),
     (
-        r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+",
-        Layout(
-            "LANL 2015 red team",
-            "time",
-            "source computer",
-            "destination computer",
-            names=("time", "user", "source computer", "destination computer"),
-        ),
-    ),
-    (
-        r"\d+,C\d+,C\d+",
-        Layout("LANL 2015 DNS", "time", "source", "destination", names=("time", "source", "destination")),
-    ),
-    (
+        "DARPA 1998 connections",
         r"[\d.]+,[\d.]+,\d\d/\d\d/\d{4}-\d\d:\d\d,[^,]*",
-        Layout(
-            "DARPA 1998 connections",
-            "time",
-            "source",
-            "destination",
-            label="label",
-            names=("source", "destination", "time", "label"),
-            time_format="%m/%d/%Y-%H:%M",
-        ),
+        ("source", "destination", "time", "label"),
+        ("time", "source", "destination", None, None, None, "label"),
     ),
+)
+_TIME_FORMATS = {"DARPA 1998 connections": "%m/%d/%Y-%H:%M"}
+# Kinds with header: the columns that only they have, and what else is special.
+_HEADERS: tuple[tuple[str, set[str], dict[str, str]], ...] = (
+    ("Argus binetflow", {"StartTime", "SrcAddr", "DstAddr"}, {"direction": "Dir"}),
+    ("nfdump CSV", {"ts", "sa", "da"}, {"not_rows": _NFDUMP_SUMMARY}),
+    ("nfdump CSV", {"firstSeen", "srcAddr", "dstAddr"}, {"not_rows": _NFDUMP_SUMMARY}),
+    ("BETH DNS", {"DnsQuery", "SourceIP", "DestinationIP"}, {}),
 )
 
 
 def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
-    r"""Return the layout of a log that begins with ``head``; raise a FormatError if it is no log of flows.
+    r"""Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows.
 
     Examples
     --------
@@ -211,7 +161,7 @@ def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
     >>> recognise(b"StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport\n", FlowColumns(), where="b").direction
     'Dir'
     """
-    lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")
+    lines = head.removeprefix(_MARK).decode("utf-8", "replace").split("\n")
     if len(head) >= 1 << 18 and len(lines) > 1:
         lines.pop()  # cut off
     for number, line in enumerate(lines):
@@ -219,7 +169,7 @@ def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
         if text.lstrip().startswith("#fields") or "#separator" in text[:20]:
             return _zeek(lines, columns, where)
         if text.startswith("{"):
-            return _json(sample_records(lines), columns, where)
+            return _json(sample_records(head.removeprefix(_MARK)), columns, where)
         if text and not text.lstrip().startswith("#"):
             return _text(text, number, columns, where)
     raise FormatError(f"{where} has no line that is not a comment.")
@@ -243,7 +193,7 @@ def named_layout(names: Sequence[str], columns: FlowColumns, *, where: str, kind
 
 
 def field_of(record: Mapping[str, Any], name: str) -> Any:
-    """Return a field of a JSON object by its name, or by its path with dots; None if there is none."""
+    """Return a field of a JSON object by its name, or by its path with dots; None if it has none."""
     if name in record:
         return record[name]
     value: Any = record
@@ -252,10 +202,10 @@ def field_of(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def sample_records(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects among the first lines."""
+def sample_records(head: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects among the first lines of a log."""
     records = []
-    for line in lines[:200]:
+    for line in head.decode("utf-8", "replace").split("\n")[:200]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
@@ -286,36 +236,36 @@ def _usual(part: str, names: Sequence[str]) -> str | None:
 
 
 def _text(line: str, number: int, columns: FlowColumns, where: str) -> Layout:
-    """Return the layout of a text whose line of this number is the first that is no comment."""
+    """Return the layout of a text whose line of this number is the first that is not a comment."""
     delimiter = max(",\t; |", key=lambda mark: (line.count(mark), mark == ","))
     fields = [part.strip().strip('"') for part in line.split(delimiter)]
     if {"hostName", "processName", "eventName"} <= set(fields):
-        raise FormatError(f"{where} has BETH's process events, which are no flows: read it with read_events.")
+        raise FormatError(f"{where} has BETH's process events, which are not flows: read it with read_events.")
     if columns.names is not None:
         names = list(columns.names)
         if len(names) != len(fields):
             raise FormatError(f"{where} has {len(fields)} columns and {len(names)} names were given for them.")
         layout = named_layout(names, columns, where=where)
     else:
-        headless = next((layout for shape, layout in _HEADLESS if re.fullmatch(shape, line)), None)
-        names = list(headless.names) if headless else fields
-        if headless is not None and (columns.source or columns.destination or columns.time or columns.weight):
-            headless = replace(
-                named_layout(names, columns, where=where, kind=headless.kind), time_format=headless.time_format
-            )
-        layout = headless or _with_header(named_layout(fields, columns, where=where))
+        kind, names, parts = next(
+            ((kind, list(names), parts) for kind, shape, names, parts in _HEADLESS if re.fullmatch(shape, line)),
+            ("", fields, ()),
+        )
+        if parts and not (columns.source or columns.destination or columns.time or columns.weight):
+            layout = Layout(kind, **dict(zip(_PARTS, parts, strict=False)), names=tuple(names))  # type: ignore[arg-type]
+        else:
+            layout = named_layout(names, columns, where=where, kind=kind)
+        layout = replace(layout, time_format=_TIME_FORMATS.get(kind)) if parts else _with_header(layout)
     return replace(layout, delimiter=delimiter, skipped=number + (fields == names))
 
 
 def _with_header(layout: Layout) -> Layout:
-    """Return what is special about the kinds of logs that are recognised by their header."""
+    """Add what is special about the kinds of logs that are recognised by their header."""
     names = set(layout.names)
-    if {"StartTime", "SrcAddr", "DstAddr"} <= names:
-        return replace(layout, kind="Argus binetflow", direction="Dir" if "Dir" in names else None)
-    if {"ts", "sa", "da"} <= names or {"firstSeen", "srcAddr", "dstAddr"} <= names:
-        return replace(layout, kind="nfdump CSV", no_rows=_NFDUMP_SUMMARY)
-    if {"DnsQuery", "SourceIP", "DestinationIP"} <= names:
-        return replace(layout, kind="BETH DNS")
+    for kind, header, changes in _HEADERS:
+        if header <= names:
+            is_absent = changes.get("direction", "Dir") not in names and "direction" in changes
+            return replace(layout, kind=kind, **({} if is_absent else changes))  # type: ignore[arg-type]
     return layout
 
 
