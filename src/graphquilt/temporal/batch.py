@@ -31,8 +31,6 @@ from graphquilt.temporal.tokens import TokenWindows
 from graphquilt.temporal.tracker import ScoringOptions, Tracker
 from graphquilt.temporal.windows import Window, WindowOptions, snapshots
 
-__all__ = ["AnomalyScores", "Detection", "detect", "report_alerts", "score_windows"]
-
 _EXPLAINED = 200  # alerts, from the top, that name their new and gone neighbours
 
 _log = logging.getLogger(__name__)
@@ -42,16 +40,9 @@ _log = logging.getLogger(__name__)
 class AnomalyScores:
     """The result of :func:`score_windows`.
 
-    Attributes
-    ----------
-    windows : tuple of WindowScores
-        One per window, in order, as :meth:`graphquilt.temporal.Tracker.update` gives them.
-    drift : DriftScores or None
-        The paper's scores, which compare a window with all others; None if the windows cannot be aligned.
-    drift_missing : str or None
-        Why not.
-    patterns : tuple of Pattern
-        The pairs of each window, for explanations.
+    ``windows`` has what :meth:`graphquilt.temporal.Tracker.update` gives, in order. ``drift`` has the paper's scores,
+    which compare a window with all others; it is None if the windows cannot be aligned, and ``drift_missing`` says why.
+    ``patterns`` has the pairs of each window, for explanations.
     """
 
     windows: tuple[WindowScores, ...]
@@ -96,18 +87,9 @@ def score_windows(
 ) -> AnomalyScores:
     """Score every host in every window from the windows before it, and by the paper's drift from all other windows.
 
-    Parameters
-    ----------
-    windows : iterable of Window
-        For example ``snapshots(...).windows()``; read once, in order.
-    history : int, optional
-        As in :class:`graphquilt.temporal.Tracker`.
-    tokens : TokenWindows, optional
-        What device logs say of the sources in each window.
-    keep : int or None
-        Of each window, the ``keep`` hosts of each side and pairs with the smallest p-values are kept; None keeps all.
-    executor : concurrent.futures.Executor, optional
-        Embeds several windows at the same time; None is a plain loop.
+    ``windows`` are read once, in order, and ``tokens`` are what device logs say about their sources. ``history`` is as
+    in :class:`graphquilt.temporal.Tracker`. Of each window the ``keep`` hosts of each side and pairs with the smallest
+    p-values are kept; None keeps all. An executor embeds several windows at the same time.
     """
     options = options or ScoringOptions()
     tracker = Tracker(options, history=history)
@@ -135,14 +117,8 @@ def score_windows(
 class Detection:
     """The result of :func:`detect`.
 
-    Attributes
-    ----------
-    names : mapping of "source" and "destination" to Names
-        Also of "token", with events.
-    alerts, incidents : list of dict
-        Records as in ``alerts.jsonl`` and ``incidents.jsonl``, the most severe first.
-    facts : mapping
-        Counts of rows, and the options, for the summary.
+    ``alerts`` and ``incidents`` are the records of ``alerts.jsonl`` and ``incidents.jsonl``, the most severe first;
+    ``names`` are those of sources, destinations and tokens; ``facts`` has counts of rows, and the options.
     """
 
     scores: AnomalyScores
@@ -165,23 +141,9 @@ def detect(
 ) -> Detection:
     r"""Read flows, cut them into windows, score every window from those before it, and report the alerts.
 
-    Parameters
-    ----------
-    logs : Flows, or what :func:`read_flows` takes
-        Logs of flows in order of time.
-    windows, alerts : WindowOptions, AlertOptions, optional
-        How flows are cut into windows, and which alerts are reported.
-    events : Events, or what :func:`read_events` takes, optional
-        What ran on the hosts of the flows.
-    directed : bool
-        As in :func:`snapshots`.
-    executor : concurrent.futures.Executor, optional
-        Embeds several windows at the same time; None is a plain loop.
-
-    Raises
-    ------
-    InputError
-        No row of the logs is a flow that was kept.
+    ``logs`` and ``events`` (what ran on the hosts) are the results of :func:`read_flows` and :func:`read_events`, or
+    what these take. ``directed`` is as in :func:`snapshots`. An executor embeds several windows at the same time. Logs
+    without flows are an InputError.
 
     Examples
     --------

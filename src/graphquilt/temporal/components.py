@@ -9,10 +9,9 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.temporal.memory import PairMemory, SideMemory
+from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.results import MEASURED
-from graphquilt.temporal.windows import LOW_BITS, SIDES, Window
-
-__all__ = ["COUNTED", "RARE_COUNTS", "Connections", "WindowPairs", "compare_pairs", "measure_counts", "to_comparable"]
+from graphquilt.temporal.windows import SIDES, Window
 
 COUNTED = ("degree", "volume", "peak rate", "new pairs", "newcomers")  # compared as log(1 + x), and part of the level
 RARE_COUNTS = ("newcomers", "inside pairs", "callbacks")  # compared as log(1 + x) too, but mostly 0
@@ -54,21 +53,10 @@ class WindowPairs(NamedTuple):
 class Connections:
     """How the pairs of a window compare with the past; all arrays have one entry per pair, (m,).
 
-    Attributes
-    ----------
-    times : float array
-        In how many earlier windows the pair was.
-    stranger_source, stranger_destination : bool arrays
-        Whether no earlier window had the host.
-    ratio : float array
-        1 + x · y of the usual positions of both ends; NaN where one has none.
-    from_source, from_destination : float arrays
-        -log of the probability of this destination for the source, and of this source for the destination.
-    is_inside : bool array or None
-        Whether the destination was a source in an earlier window; None if it is unknown which names are the same.
-    is_callback : bool array or None
-        Whether the source came back to an outside destination that appeared recently and that no other source ever
-        used. None like ``is_inside``.
+    ``times`` counts the earlier windows of the pair, and strangers were in none. ``ratio`` is 1 + x · y of the usual
+    positions of both ends, or NaN. ``from_source`` is -log of the probability of this destination for the source, and
+    ``from_destination`` the reverse. A destination inside was a source in an earlier window. A callback returns to a
+    recent destination outside that no other source ever used. Both are None if it is unknown which names are the same.
     """
 
     pairs: WindowPairs

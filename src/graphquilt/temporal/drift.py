@@ -23,20 +23,6 @@ from graphquilt.temporal.tokens import TokenWindows, WindowTokens
 from graphquilt.temporal.tracker import ScoringOptions, check_min_observations, check_quantile
 from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = [
-    "DriftScores",
-    "SideScores",
-    "WindowEmbedding",
-    "align_windows",
-    "deviations",
-    "drift_scores",
-    "embed_windows",
-    "lag_edges",
-    "leave_one_out_zscore",
-    "outliers",
-    "threshold",
-]
-
 _ROWS = 1 << 15  # nodes that are standardised at a time, to keep temporary arrays small
 _IN_FLIGHT = 4  # windows that wait for the executor at the same time
 
@@ -47,15 +33,9 @@ _log = logging.getLogger(__name__)
 class SideScores:
     """Scores of the sources, or of the destinations.
 
-    Attributes
-    ----------
-    patches : tuple of Patch
-        The embedding of each window that was aligned.
-    alignment : Alignment
-    raw, standardised : float arrays (n, windows)
-        Distance from the reference position, and its leave-one-out z-score; NaN where it has none.
-    limit : float
-        The quantile of the standardised scores above which a node is flagged.
+    ``raw`` and ``standardised`` (n, windows) are distances from the reference position and their leave-one-out
+    z-scores, with NaN where a node has none; a node is flagged above the ``limit``. ``patches`` embed each aligned
+    window.
     """
 
     patches: tuple[Patch, ...]
@@ -72,15 +52,9 @@ class SideScores:
 
 @dataclass(frozen=True, eq=False)
 class DriftScores:
-    """The paper's scores, the result of :func:`drift_scores`.
+    """The paper's scores: column t of every score belongs to window ``numbers[t]``, which starts at ``times[t]``.
 
-    Attributes
-    ----------
-    numbers, times : int array and float array (windows,)
-        Number and start of each window that was aligned; column t of every score belongs to ``numbers[t]``.
-    sides : mapping of "source" and "destination" to SideScores
-    left_out : mapping of int to str
-        The windows that could not be embedded, each with the reason.
+    ``left_out`` has the reason for each window that could not be embedded.
     """
 
     numbers: Int64Array
@@ -98,12 +72,7 @@ def drift_scores(
 ) -> DriftScores:
     """Score every node in every window against all its other windows, by its position alone (the paper's application).
 
-    Parameters
-    ----------
-    windows : iterable of Window
-        For example ``snapshots(...).windows()``; read once, in order.
-    executor : concurrent.futures.Executor, optional
-        Embeds several windows at the same time; None is a plain loop.
+    The windows are read once, in order. An executor embeds several of them at the same time.
 
     Raises
     ------
@@ -199,17 +168,8 @@ def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Arra
 def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Array:
     """Pair the windows whose numbers differ by one of ``lags`` (the patch graph of the paper's section on anomalies).
 
-    Parameters
-    ----------
-    times : int or increasing ints (p,)
-        Window numbers; an int n means 0..n-1.
-    lags : int or sequence of int
-        Positive differences. A lag longer than the data joins no windows and logs a warning.
-
-    Returns
-    -------
-    int array (m, 2)
-        Positions (i, j) in ``times``, i < j, sorted.
+    ``times`` are increasing window numbers; an int n means 0..n-1. A lag longer than the data joins no windows and logs
+    a warning. Returns positions (i, j) in ``times``, i < j, sorted, (m, 2).
 
     Examples
     --------
@@ -246,23 +206,12 @@ def _first_few(values: Sequence[int], limit: int = 8) -> str:
 
 
 def deviations(patches: Sequence[PatchLike], alignment: Alignment, *, n_nodes: int | None = None) -> FloatArray:
-    r"""Measure how far each node lies from its reference position in each window.
+    r"""Measure how far each node lies from its reference position in each window, (n_nodes, p).
 
     The reference position of node i is the mean of its aligned positions over the windows T_i that have it, and
     :math:`D_{it} = \|x_{it} - \frac{1}{|T_i|} \sum_{s \in T_i} x_{is}\|` (the raw score of the paper's application).
-
-    Parameters
-    ----------
-    patches : sequence of Patch or pairs (nodes, coordinates)
-        One patch per window, p of them.
-    alignment : Alignment
-    n_nodes : int, optional
-        Number of rows; by default one more than the largest id.
-
-    Returns
-    -------
-    float array (n_nodes, p)
-        NaN where the node is absent. Single precision if all patches are.
+    It is NaN where the node is absent, and in single precision if all p patches are. By default there is one row more
+    than the largest id.
 
     Examples
     --------
@@ -288,17 +237,8 @@ def leave_one_out_zscore(D: npt.ArrayLike, *, min_observations: int = 21) -> Flo
     With n values in the row, their mean m, :math:`y = x - m` and :math:`Q = \sum y^2`, leaving one out gives
     :math:`z = \frac{n}{n-1} y \Big/ \sqrt{\frac{1}{n-1}\big(Q - \frac{n}{n-1} y^2\big)}`, in one pass.
 
-    Parameters
-    ----------
-    D : array (n, windows)
-        NaN where a node is absent.
-    min_observations : int
-        Rows with fewer values get no scores; at least 3.
-
-    Returns
-    -------
-    float array (n, windows)
-        NaN where D is NaN, where the row has too few values, and where the other values are all equal.
+    Returns NaN where D (n, windows) is NaN, where a row has fewer than ``min_observations`` values, which is at least
+    3, and where the other values are all equal.
 
     Examples
     --------

@@ -20,8 +20,6 @@ from graphquilt.temporal.windows import SIDES
 if TYPE_CHECKING:
     from graphquilt.temporal.tracker import ScoringOptions
 
-__all__ = ["EmbeddedWindow", "bipartite_factors", "bipartite_svd", "embed_or_explain", "embed_window", "warn_left_out"]
-
 NOTHING_LEFT = 1e-9  # a component whose squared singular values sum to 1 up to this has only the trivial one
 ZERO = 1e-7  # a singular value below this is zero up to rounding, and its vectors are arbitrary
 TOLERANCE = 1e-6  # of the eigenvalues with a background
@@ -47,19 +45,8 @@ class EmbeddedWindow(NamedTuple):
 def embed_window(matrix: sp.csr_array, dim: int, background: float = 1.0) -> tuple[Patch, Patch]:
     """Embed the sources and the destinations of one window, in single precision.
 
-    Parameters
-    ----------
-    matrix : CSR array (sources, destinations)
-    dim : int
-        Dimensions of the embedding.
-    background : float
-        A faint edge joins every source to every destination. All these edges together weigh ``background`` times as
-        much as the edges of the window.
-
-    Returns
-    -------
-    source, destination : Patch
-        The result of :func:`graphquilt.temporal.bipartite_svd` times sqrt((1 + background) · sum of the matrix).
+    The positions are those of :func:`graphquilt.temporal.bipartite_svd` times sqrt((1 + background) · sum of the
+    matrix).
 
     Examples
     --------
@@ -96,10 +83,7 @@ def _embed(matrix: sp.csr_array, dim: int, background: float) -> EmbeddedWindow:
 def embed_or_explain(
     matrix: sp.csr_array, options: ScoringOptions, tokens: WindowTokens | None = None
 ) -> EmbeddedWindow | str:
-    """Return the embedding of both sides of a window, or the reason why the window cannot be embedded.
-
-    Tokens are further columns of the matrix if ``options.token_weight`` is positive; they have no position.
-    """
+    """Return the embedding of a window, or why it has none; weighted tokens are further columns of the matrix."""
     try:
         if tokens is None or options.token_weight == 0:
             return _embed(matrix, options.dim, options.background)
@@ -127,30 +111,24 @@ def bipartite_svd(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tupl
     ----------
     A : SciPy sparse matrix or array (sources, destinations)
         Finite weights, not negative; 1 where a source is joined to a destination.
-    dim : int
-        Number of singular vectors.
     background : float
         Total weight of faint edges between every source and every destination, as a multiple of the weight of all
         edges. 0 is the paper's embedding; its leading vectors often describe a small part of a sparse graph that one
-        edge joins to the rest. At 1, which adds the mean degree to every degree, they describe the whole graph
-        (regularised spectral clustering, Zhang and Rohe 2018), every node with an edge has a position, and one trivial
-        pair is removed.
+        edge joins to the rest. At 1 they describe the whole graph (regularised spectral clustering, Zhang and Rohe
+        2018), every node with an edge has a position, and one trivial pair is removed.
 
     Returns
     -------
     sources, destinations : Patch
         ``nodes`` are row and column numbers of A. Nodes without an edge are absent, and so are the nodes of a component
-        that has only its trivial pair (a star, or any complete bipartite graph). Singular values fall, and the largest
-        entry of each source vector is positive: a second run gives the same bits.
+        that has only its trivial pair (a star, or any complete bipartite graph). A second run gives the same bits.
 
     Examples
     --------
     >>> A = sp.csr_array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]])
     >>> source, destination = bipartite_svd(A, 1)
-    >>> source.nodes.tolist(), destination.nodes.tolist()
-    ([0, 1, 2], [0, 1, 2])
-    >>> source.coordinates.round(3).ravel().tolist()
-    [-0.195, -0.632, 0.512]
+    >>> source.nodes.tolist(), destination.nodes.tolist(), source.coordinates.round(3).ravel().tolist()
+    ([0, 1, 2], [0, 1, 2], [-0.195, -0.632, 0.512])
     """
     source, destination, _ = bipartite_factors(A, dim, background=background)
     return source, destination
@@ -244,8 +222,7 @@ def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArr
 def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patch, Patch, Float64Array]:
     """Embed M + c 1 1^T, where the second term has ``background`` times the total weight of the first.
 
-    Every node with an edge has a position, and there is one trivial pair, D_s^1/2 1 and D_d^1/2 1 with the degrees of
-    the sum. The sum itself is never formed.
+    Every node with an edge has a position, and D_s^1/2 1, D_d^1/2 1 is the one trivial pair. The sum is never formed.
     """
     source_degree, destination_degree = (np.asarray(M.sum(axis=axis)).ravel() for axis in (1, 0))
     sources, destinations = np.flatnonzero(source_degree > 0), np.flatnonzero(destination_degree > 0)

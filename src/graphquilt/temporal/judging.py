@@ -15,16 +15,6 @@ from graphquilt.temporal.memory import Pool, SideMemory
 from graphquilt.temporal.results import COMPONENTS, MEASURED, HostTable, PairTable, severity, top_two
 from graphquilt.temporal.windows import SIDES
 
-__all__ = [
-    "POOLED",
-    "ComparedHosts",
-    "compare_hosts",
-    "count_zscores",
-    "judge_hosts",
-    "judge_pairs",
-    "score_by_partners",
-]
-
 _M, _C = len(MEASURED), len(COMPONENTS)
 _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
@@ -76,24 +66,11 @@ def compare_hosts(
 def shrunk_zscores(
     values: AnyArray, own: tuple[AnyArray, AnyArray, AnyArray], population: tuple[AnyArray, AnyArray], prior: float
 ) -> tuple[Float64Array, Float64Array]:
-    """Compare values with the earlier values of their hosts, and with the population as far as these are few.
+    """Compare values (k, c) with the earlier values of their hosts, and with the population as far as these are few.
 
-    A host with n earlier values has weight n / (n + prior) in the mean and in the variance that a value is compared
-    with, and the population has the rest.
-
-    Parameters
-    ----------
-    values : float array (k, c)
-        One row per host and one column per component; NaN where a component was not measured.
-    own : arrays (k, c), (k, c), (k, c)
-        Number, mean and variance of the earlier values of each host.
-    population : arrays (c,), (c,)
-        Mean and variance over all hosts of earlier windows.
-
-    Returns
-    -------
-    z, spread : float arrays (k, c)
-        Scores, and the standard deviations that the values were divided by.
+    A host with n earlier values has weight n / (n + prior) in the mean and the variance that a value is compared with,
+    and the population the rest. ``own`` are number, mean and variance by host, (k, c) each, and ``population`` mean and
+    variance, (c,) each. Returns z-scores, and the standard deviations that the values were divided by.
 
     Examples
     --------
@@ -133,9 +110,8 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
 def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     """Return the share of the N sorted earlier values that are at least as high, counting the value itself, (k,).
 
-    Values above all earlier ones have p below 1 / (N + 1), in the order of their size: p = 1 / (N + 1) / (1 + e), where
-    e is the excess over the highest earlier value in standard deviations, or in units if these are larger. NaN has
-    p = 1; without earlier values, so has everything.
+    Values above all earlier ones have p = 1 / (N + 1) / (1 + e), where e is the excess over the highest earlier value
+    in standard deviations, or in units if these are larger. NaN has p = 1; without earlier values, so has everything.
 
     Examples
     --------

@@ -16,10 +16,9 @@ import numpy as np
 from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError
 from graphquilt.files import beside, explained, load_arrays, sync_folder, write_arrays
+from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.results import MEASURED
-from graphquilt.temporal.windows import LOW_BITS, SIDES
-
-__all__ = ["Memory", "PairMemory", "Pool", "SideMemory", "read_state", "write_state"]
+from graphquilt.temporal.windows import SIDES
 
 _FARTHEST = 3.0  # a value is learnt as at most this many standard deviations from what was expected
 _FEWEST = 4  # rows of each kind that every window may give to a pool
@@ -29,16 +28,10 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class PairMemory:
-    """Pairs of earlier windows, each with the number of windows that had it and the last of them.
+    """Pairs of earlier windows: sorted keys (m,) of source and destination, how many windows had each, and the last.
 
-    Attributes
-    ----------
-    history : int
-        A pair absent from the last ``history`` windows is forgotten, and no count exceeds it.
-    limit : int
-        The largest number of pairs; the least recent are forgotten first.
-    keys, counts, last : arrays (m,)
-        Source and destination in one 64-bit number, sorted; in how many windows; the last window.
+    A pair absent from the last ``history`` windows is forgotten, no count exceeds ``history``, and of more than
+    ``limit`` pairs the least recent are forgotten.
 
     Examples
     --------
@@ -104,16 +97,10 @@ class PairMemory:
 class SideMemory:
     """One row per host of a side; :meth:`learn` and :meth:`learn_positions` change the arrays in place.
 
-    Attributes
-    ----------
-    first, last : int arrays (n,)
-        The first and the latest window that had the host; -1 if none had.
-    number, mean, variance : float arrays (n, measured)
-        How many values each component had, at most ``history``, with their mean and variance; older values fade.
-    positions, places : float arrays (n, dim), (n,)
-        The mean position, from which drift is measured, and of how many positions it is the mean.
-    profiles : float array (n, dim)
-        The mean of the positions times the roots of the singular values, in one frame for both sides.
+    ``first`` and ``last`` (n,) are windows, or -1. ``number``, ``mean`` and ``variance`` (n, measured) describe the
+    values of each component; beyond ``history`` values, older ones fade. ``positions`` (n, dim) are means of ``places``
+    (n,) positions, from which drift is measured, and ``profiles`` (n, dim) the same times the roots of the singular
+    values, in one frame for both sides.
     """
 
     first: IntArray
@@ -174,24 +161,11 @@ class SideMemory:
 
 
 class Pool:
-    """Values of earlier windows, to compare a window with; a cap on each window keeps one flood from filling the pool.
+    """Values of earlier windows, to compare a window with.
 
-    Parameters
-    ----------
-    cap : int
-        The largest number of rows from one window.
-    history : int
-        How many windows' sizes are remembered. Rows are kept of the later two thirds of them: earlier windows had less
-        to be compared with, and what was unusual in them says little about what is unusual now.
-    width : int
-        Number of columns.
-
-    Attributes
-    ----------
-    samples : deque of float arrays (rows, width)
-    sizes : deque of pairs of int
-        How many rows of known hosts, and of strangers, each window had. A window gives at most twice the median of the
-        windows before it, of each kind.
+    A window gives at most ``cap`` rows, and of known hosts and of strangers at most twice the median of the windows
+    before: one flood does not fill the pool. Rows are kept of the later two thirds of ``history`` windows, because
+    earlier ones had less to be compared with. ``sizes`` are the numbers of known hosts and strangers of each window.
     """
 
     def __init__(self, cap: int, history: int, width: int) -> None:
@@ -318,10 +292,9 @@ def _fill_pool(pool: Pool, arrays: Mapping[str, AnyArray], name: str) -> None:
 
 
 def write_state(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write two or more arrays as .npz with a checksum; when this returns, the file and its name are on the disk.
+    """Write two or more arrays as .npz; when this returns, the file and its name are on the disk.
 
-    The archive's comment, which ends the file, is the SHA-256 of everything before it. An existing file stays until
-    one rename replaces it.
+    The archive's comment, which ends the file, is the SHA-256 of everything before it. One rename replaces an old file.
 
     Examples
     --------

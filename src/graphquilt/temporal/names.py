@@ -11,21 +11,15 @@ import pyarrow as pa
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 
-__all__ = ["Names", "SameNames"]
-
 
 class Names:
     """The name of each node; nodes are numbered in the order in which their names first appear.
 
-    Iterating gives the names in the order of their ids.
-
     Examples
     --------
     >>> names = Names(["printer"])
-    >>> names.add(["mail", "printer"]).tolist(), len(names), names[1]
-    ([1, 0], 2, 'mail')
-    >>> list(names)
-    ['printer', 'mail']
+    >>> names.add(["mail", "printer"]).tolist(), len(names), names[1], list(names)
+    ([1, 0], 2, 'mail', ['printer', 'mail'])
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -85,9 +79,7 @@ class SameNames:
     --------
     >>> sources, destinations = Names(["laptop"]), Names(["printer", "laptop"])
     >>> same = SameNames(sources, destinations)
-    >>> same.as_source().tolist()
-    [-1, 0]
-    >>> _ = sources.add(["printer"]), destinations.add(["mail"])
+    >>> _ = same.as_source(), sources.add(["printer"]), destinations.add(["mail"])
     >>> same.as_source().tolist()
     [1, 0, -1]
     """

@@ -10,8 +10,6 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 
-__all__ = ["BINS", "LOW_BITS", "FlowArrays", "OpenWindow", "sum_by_key"]
-
 BINS = 1440  # bins of a window in which peaks are counted: minutes of a day
 _COMPACT_AT = 1 << 22  # entries that one window collects before equal ones are added up
 LOW_BITS = 0xFFFFFFFF  # the second of two numbers in one key

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["UNUSUAL", "Timeline", "draw_outliers", "draw_reference", "draw_scores", "fit_in_words", "page_data"]
-
 UNUSUAL = 60.0  # a host with at least this severity, which is p = 0.001, is counted in the timeline
 _SHOWN = 1000  # alerts and connections on the page
 _MOST_HOSTS = 100_000  # names that can be searched
 _MOST_POINTS = 400_000  # severities of hosts in windows
 _AGREES = 0.9  # the relative error of a side above which it has no drift
+_VERDICTS = (
+    (0.4, "Good", "good", "positions agree well from window to window"),
+    (0.7, "Fair", "fair", "positions agree roughly; a drift must be large to stand out"),
+    (_AGREES, "Weak", "fair", "positions hardly agree; drift says little"),
+    (np.inf, "Bad", "bad", "positions do not agree from window to window"),
+)
 _SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
 
@@ -82,26 +86,15 @@ def fit_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
         errors = np.array([window.fits.get(side, np.nan) for window in scores.windows], dtype=np.float64)
         known = errors[np.isfinite(errors)]
         if len(known) == 0:
-            text = f"No window of the {side}s could be placed among earlier ones, and no {side} alerts by drift."
+            text = f"No window of the {side}s could be placed among earlier ones, so no {side} alerts by drift."
             verdicts.append({"side": side, "word": "None", "kind": "bad", "text": text})
             continue
         middle, n_apart = float(np.median(known)), int((known > _AGREES).sum())
-        apart = (
-            f" In {n_apart} of {len(known)} windows the overlaps do not agree (error above {_AGREES}): "
-            f"there, no {side} alerts by drift."
-            if n_apart
-            else f" All {len(known)} windows that were placed can alert by drift."
-        )
-        word, kind, meaning = next(
-            verdict
-            for limit, *verdict in (
-                (0.4, "Good", "good", "positions agree well from window to window"),
-                (0.7, "Fair", "fair", "positions agree roughly; a drift must be large to stand out"),
-                (_AGREES, "Weak", "fair", "positions hardly agree; drift says little"),
-                (np.inf, "Bad", "bad", "positions do not agree from window to window"),
-            )
-            if middle <= limit
-        )
+        apart = f" All {len(known)} windows that were placed can alert by drift."
+        if n_apart:
+            apart = f" In {n_apart} of {len(known)} windows the overlaps do not agree (error above {_AGREES}): "
+            apart += f"there, no {side} alerts by drift."
+        word, kind, meaning = next(words for limit, *words in _VERDICTS if middle <= limit)
         text = f"For {side}s, {meaning}: the median error is {middle:.2f} of their spread.{apart}"
         verdicts.append({"side": side, "word": word, "kind": kind, "text": text})
     return verdicts

@@ -19,17 +19,6 @@ from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import Alert, Explanation, PairAlert, WindowScores
 from graphquilt.temporal.windows import SIDES
 
-__all__ = [
-    "AlertOptions",
-    "Incidents",
-    "Record",
-    "add_explanation",
-    "alert_id",
-    "date_of",
-    "merge_incidents",
-    "window_records",
-]
-
 Record: TypeAlias = dict[str, Any]
 Explain: TypeAlias = Callable[[int, str, int], Explanation]
 _Ranked = TypeVar("_Ranked", Alert, PairAlert)
@@ -94,18 +83,9 @@ def window_records(
 ) -> list[Record]:
     """Return the alerts of one window as records, hosts before connections, the smallest p-value first.
 
-    Parameters
-    ----------
-    names : mapping of "source" and "destination" to Names
-        Also of "token", with events.
-    settings : mapping
-        What the windows and scores were made with; the ids depend on them.
-    incidents : Incidents
-        The incidents so far; it learns these alerts.
-    since : float
-        Only windows that end after this time, in seconds, give alerts.
-    explain : callable (number, side, node) -> Explanation, optional
-        Adds the new and gone neighbours of each host.
+    The ids depend on ``settings``, with which windows and scores were made. ``incidents`` learns these alerts. Only
+    windows that end after ``since``, in seconds, give alerts. ``explain`` adds the new and gone neighbours of each
+    host.
     """
     if scores.end <= since:
         return []
@@ -242,12 +222,7 @@ def _short(value: float, digits: int) -> float | None:
 class Incidents:
     """The open incidents; one ends when its host has no alert in ``gap`` windows after the last.
 
-    Parameters
-    ----------
-    gap : int
-        The largest distance between two alerts of one incident: 1 joins neighbouring windows only.
-    open_ones : mapping, optional
-        What :meth:`state` gave.
+    A gap of 1 joins neighbouring windows only. ``open_ones`` is what :meth:`state` gave.
 
     Examples
     --------

@@ -35,18 +35,6 @@ from graphquilt.temporal.records import Record
 from graphquilt.temporal.results import COMPONENTS
 from graphquilt.temporal.windows import SIDES
 
-__all__ = [
-    "CSV_COLUMNS",
-    "ReportOptions",
-    "csv_line",
-    "ecs_record",
-    "json_line",
-    "parse_formats",
-    "parse_marks",
-    "write_alerts",
-    "write_report",
-]
-
 _FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv", "parquet": "alerts.parquet"}
 _COLUMNS = """id incident repeat kind window start end date side node source destination port severity pvalue reason
 components degree usual_degree n_new n_gone new gone tokens surprise flows is_new"""
@@ -60,18 +48,8 @@ _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
 class ReportOptions:
     """What a report contains.
 
-    Attributes
-    ----------
-    marked : frozenset of int
-        Numbers of the windows to shade, such as the days of a known attack.
-    nodes : tuple of str
-        The sources whose scores are drawn; by default the nodes of the highest alerts.
-    figures : bool
-        Draw the PNG figures.
-    formats : tuple of str
-        Any of ``json``, ``csv`` and ``parquet``: the files of alerts.
-    ecs : bool
-        Write the lines of JSON with the names of the Elastic Common Schema.
+    ``nodes`` are sources to draw, by default those of the highest alerts; ``marked`` windows, such as the days of a
+    known attack, are shaded; ``formats`` are any of ``json``, ``csv`` and ``parquet``.
     """
 
     title: str = "Anomalies"
@@ -222,17 +200,15 @@ def csv_line(record: Record | None) -> str:
 
 def write_alerts(folder: Path, records: Sequence[Record], formats: Sequence[str], *, ecs: bool = False) -> list[Path]:
     """Write the alerts in each format to ``alerts.jsonl``, ``alerts.csv`` and ``alerts.parquet``; return the paths."""
-    paths = []
     for kind in formats:
         path = folder / _FORMATS[kind]
         if kind == "parquet":
             _write_parquet(path, records)
+        elif kind == "csv":
+            _write_lines(path, [csv_line(record) for record in (None, *records)])
         else:
-            is_csv = kind == "csv"
-            lines = [csv_line(record) if is_csv else json_line(record, ecs=ecs) for record in records]
-            _write_lines(path, [csv_line(None), *lines] if is_csv else lines)
-        paths.append(path)
-    return paths
+            _write_lines(path, [json_line(record, ecs=ecs) for record in records])
+    return [folder / _FORMATS[kind] for kind in formats]
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:

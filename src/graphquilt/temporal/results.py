@@ -14,24 +14,6 @@ from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, F
 from graphquilt.errors import InputError
 from graphquilt.temporal.windows import SIDES
 
-__all__ = [
-    "COMPONENTS",
-    "MEANINGS",
-    "MEASURED",
-    "Alert",
-    "Component",
-    "Explanation",
-    "HostTable",
-    "PairAlert",
-    "PairTable",
-    "Pattern",
-    "WindowScores",
-    "compare_neighbours",
-    "explain",
-    "severity",
-    "top_two",
-]
-
 MEANINGS = {
     "drift": "its position in the embedding moved",
     "affinity": "it talks to other groups of hosts than usual",
@@ -89,7 +71,7 @@ class Component(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One host that stands out in one window; its components are those that were measured, most unusual first.
+    """One host that stands out in one window, with the components that were measured, the most unusual first.
 
     ``tokens`` are the ids of the most surprising tokens of its device log; None without events.
     """
@@ -106,8 +88,7 @@ class Alert(NamedTuple):
 class PairAlert(NamedTuple):
     """One connection that stands out in one window.
 
-    ``surprise`` is -log of its probability, the mean over its source and its destination; ``flows`` counts its flows;
-    ``port`` is the destination port of most of them, or None if unknown.
+    ``surprise`` is -log of its probability, the mean over both ends, and ``port`` that of most of its flows, if known.
     """
 
     number: int
@@ -125,14 +106,9 @@ class PairAlert(NamedTuple):
 class HostTable:
     """The scores of one side of one window, with one row per host.
 
-    Attributes
-    ----------
-    values, z, pvalues : float arrays (k, components)
-        In the order of ``COMPONENTS``: values in their own units, z-scores and p-values; NaN where not measured.
-    pvalue : float array (k,)
-        The p-value of all components together.
-    tokens : int array (k, most), optional
-        The most surprising tokens of each host, the most surprising first, and -1 after the last; None without events.
+    ``values``, ``z`` and ``pvalues`` (k, components) are in the order of ``COMPONENTS``, with NaN where not measured;
+    ``pvalue`` (k,) combines all components. ``tokens`` (k, most) are the most surprising tokens of each host, the most
+    surprising first, and -1 after the last; None without events.
     """
 
     nodes: IntArray
@@ -179,14 +155,8 @@ class HostTable:
 class PairTable:
     """The connections of one window, with one row per pair, (m,).
 
-    Attributes
-    ----------
-    counts : int array
-        Number of flows.
-    is_new : bool array
-        Whether no remembered window had the pair.
-    ports : int array, optional
-        The destination port of most flows, or -1 if unknown.
+    ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or -1, and ``is_new`` says whether
+    no remembered window had the pair.
     """
 
     source: IntArray
@@ -214,16 +184,9 @@ def _take_rows(table: _Table, rows: Int64Array) -> _Table:
 class WindowScores:
     """The scores of one window, from the windows before it.
 
-    Attributes
-    ----------
-    number, start, end, rows
-        As in :class:`Window`.
-    sides : mapping of "source" and "destination" to HostTable
-    left_out : str or None
-        Why the window could not be embedded or placed; its hosts then have no drift and no affinity.
-    fits : mapping of side to float
-        The error of placing each side among the earlier windows, relative to the spread of the positions; NaN if it
-        was not placed. A side with an error above 0.9 has no drift.
+    ``left_out`` says why the window could not be embedded or placed; its hosts then have no drift and no affinity.
+    ``fits`` is the error of placing each side among the earlier windows, relative to the spread of the positions, or
+    NaN; a side with an error above 0.9 has no drift.
     """
 
     number: int
@@ -260,20 +223,12 @@ class WindowScores:
         """Return the ``budget`` most surprising connections."""
         _check_budget(budget)
         table = self.connections.lowest(budget)
-        return [
-            PairAlert(
-                self.number,
-                int(table.source[k]),
-                int(table.destination[k]),
-                float(table.pvalue[k]),
-                float(severity(table.pvalue[k])),
-                float(table.surprise[k]),
-                int(table.counts[k]),
-                bool(table.is_new[k]),
-                None if table.ports is None or table.ports[k] < 0 else int(table.ports[k]),
-            )
-            for k in range(len(table.source))
-        ]
+        ports = np.full(len(table.source), -1) if table.ports is None else table.ports
+        scores = table.pvalue, severity(table.pvalue), table.surprise
+        columns = (table.source, table.destination, *scores, table.counts, table.is_new)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        known_ports = [None if port < 0 else port for port in ports.tolist()]
+        return [PairAlert._make((self.number, *row, port)) for row, port in zip(rows, known_ports, strict=True)]
 
     def lowest(self, size: int) -> WindowScores:
         """Return the same with the ``size`` hosts of each side, and pairs, that have the smallest p-values."""
@@ -306,17 +261,8 @@ PairMatrix: TypeAlias = Pattern | sp.csr_array
 class Explanation:
     """Compare one node in one window with the same node in its other windows.
 
-    Attributes
-    ----------
-    window : int
-        The position of the window in the sequence.
-    new, gone : int arrays
-        Neighbours in this window that are rare in the others; usual neighbours that are missing from this window.
-        The clearest cases come first.
-    degree : int
-        Number of neighbours in this window.
-    usual_degree : float
-        Mean number of neighbours in the other windows; NaN without other windows.
+    ``new`` are neighbours that are rare in the other windows, and ``gone`` usual ones that are missing from this one,
+    the clearest first. ``usual_degree`` is the mean number of neighbours in the other windows, or NaN.
     """
 
     node: int
@@ -331,19 +277,11 @@ def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str
     """Compare the neighbours of a node in one window with its neighbours in the other windows.
 
     Only the other windows in which the node has neighbours count. A neighbour is new if it occurs in less than a tenth
-    of them, and gone if it occurs in at least half of them but not in this window.
-
-    Parameters
-    ----------
-    matrices : sequence of CSR arrays (sources, destinations)
-        One matrix per window; their shapes may grow.
-    node, window : int
-        The id of the node on its side, and the position of the window in ``matrices``.
-    side : {"source", "destination"}
+    of them, and gone if it occurs in at least half of them but not in this window. ``matrices`` are those of the
+    windows, whose shapes may grow, and ``window`` is a position among them.
 
     Examples
     --------
-    >>> import scipy.sparse as sp
     >>> windows = [sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 0, 1]])]
     >>> explanation = explain(windows, node=0, window=2)
     >>> explanation.new.tolist(), explanation.gone.tolist(), explanation.degree, explanation.usual_degree
@@ -368,10 +306,7 @@ def compare_neighbours(
     n_windows: float,
     usual_degree: float,
 ) -> Explanation:
-    """Explain a window of a node from its neighbours in it, and those of its ``n_windows`` other windows.
-
-    ``others`` are the neighbours in the other windows, each once, and the number of windows that had each.
-    """
+    """Explain a window of a node; ``others`` are the neighbours in its other windows, and how many windows had each."""
     if n_windows == 0:
         return Explanation(node, window, here, here[:0], len(here), float("nan"))
     known = np.union1d(others[0], here)

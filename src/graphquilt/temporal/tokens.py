@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.temporal.memory import PairMemory
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.windows import LOW_BITS
+from graphquilt.temporal.open_window import LOW_BITS
+from graphquilt.temporal.windows import Snapshots
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from graphquilt.temporal.windows import Snapshots
-
-__all__ = [
-    "TokenSurprise",
-    "TokenWindows",
-    "WindowTokens",
-    "compare_tokens",
-    "highest_by_host",
-    "most_surprising",
-    "with_token_columns",
-]
-
+_EventBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 _NAMED = 5  # tokens that an alert names at most
 _TELLING = 0.5  # a token with less than this share of the highest surprise of its host is not named
 
@@ -59,24 +47,11 @@ class TokenSurprise(NamedTuple):
 
 
 class TokenWindows:
-    """Cut events into the windows of flows, while both are read.
+    """Cut events into the windows of flows, while both are read; hosts have the ids of the sources.
 
-    Parameters
-    ----------
-    events : iterable
-        The result of :func:`graphquilt.temporal.read_events`: record batches with ``time``, ``host`` and ``token``; or
-        tuples ``(time, host, token)`` of arrays, where hosts and tokens are ids. In order of time.
-    windows : Snapshots
-        The windows. Hosts have the ids of its sources.
-
-    Attributes
-    ----------
-    names : Names
-        The tokens; empty if the events have ids.
-    late : int
-        Tokens that came after their last window was asked for, and were left out.
-    after : int or None
-        Events of the windows up to this number are left out, because an earlier run has finished these windows.
+    ``events`` are those of :func:`graphquilt.temporal.read_events`, or tuples ``(time, host, token)`` of arrays of ids,
+    in order of time. ``names`` are those of the tokens. ``late`` counts tokens that came after their last window was
+    asked for, which are left out, as are events of windows up to ``after``, which an earlier run has finished.
 
     Examples
     --------
@@ -88,8 +63,8 @@ class TokenWindows:
     [[3], [4]]
     """
 
-    def __init__(self, events: Iterable[pa.RecordBatch | Sequence[AnyArray]], windows: Snapshots) -> None:
-        self._events: Iterator[pa.RecordBatch | Sequence[AnyArray]] = iter(events)
+    def __init__(self, events: Iterable[_EventBatch], windows: Snapshots) -> None:
+        self._events: Iterator[_EventBatch] = iter(events)
         self._windows = windows
         self._waiting: dict[int, list[Int64Array]] = {}
         self._now = -np.inf
@@ -110,7 +85,7 @@ class TokenWindows:
             del self._waiting[earlier]
         return WindowTokens(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys])))
 
-    def _collect(self, batch: pa.RecordBatch | Sequence[AnyArray]) -> None:
+    def _collect(self, batch: _EventBatch) -> None:
         if isinstance(batch, Sequence):
             if len(batch) != 3:
                 raise InputError(f"events given as plain arrays are (time, host, token), not {len(batch)} arrays.")
@@ -137,8 +112,8 @@ def compare_tokens(tokens: WindowTokens, memory: PairMemory, concentration: floa
     """Compute how surprising each token is for its host, after the windows before it.
 
     The probability of a token is (n_ht + a b_t) / (n_h + a): n counts earlier windows of the host, a is the
-    concentration, and b_t is the share of the token in all hosts; a token never seen has half a window.
-    In the first window that has tokens, nothing is known of any, and all have NaN.
+    concentration, and b_t is the share of the token in all hosts; a token never seen has half a window. The first
+    window with tokens has NaN.
     """
     keys = tokens.keys
     hosts, ids = keys >> 32, keys & LOW_BITS
@@ -160,9 +135,7 @@ def highest_by_host(surprise: TokenSurprise, nodes: IntArray) -> Float64Array:
 
 
 def most_surprising(surprise: TokenSurprise, nodes: IntArray) -> Int64Array:
-    """Return up to five tokens of each host, (k, 5), the most surprising first, and -1 after the last.
-
-    A token that is less than half as surprising as the first is not among them.
+    """Return up to five tokens of each host, (k, 5), the most surprising first, then those at least half as surprising.
 
     Examples
     --------

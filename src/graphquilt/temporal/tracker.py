@@ -28,8 +28,6 @@ from graphquilt.temporal.results import COMPONENTS, MEASURED, Explanation, Windo
 from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
 from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = ["LAGS", "ScoringOptions", "Tracker", "check_min_observations", "check_quantile"]
-
 LAGS = (1, 7, 14, 21, 28, 35, 42, 49)
 _HISTORY = 28  # windows that are remembered at least, unless the caller says otherwise
 _DRIFT = COMPONENTS.index("drift")
@@ -139,19 +137,18 @@ class Tracker:
     Attributes
     ----------
     notes : dict
-        Data of the caller, as JSON allows it: :meth:`save` writes it, and :meth:`load` reads it.
+        Data of the caller, as JSON allows it, in the file of :meth:`save`.
 
     Notes
     -----
     The positions of a window are rotated and shifted, each side separately, onto the usual positions of its hosts, and
-    drift is the distance from there. A mean of n positions lies farther from the next position than from the n, by the
-    factor sqrt((n + 1) / n) on average, and the distance is divided by it. For affinity and the surprise of pairs,
-    *one* rotation places the positions times the roots of the singular values of both sides: inner products stay.
+    drift is the distance from there, divided by sqrt((n + 1) / n), by which a mean of n positions lies farther from the
+    next one than from the n. For affinity and the surprise of pairs, *one* rotation places the positions times the
+    roots of the singular values of both sides: inner products stay.
 
-    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why, and the counting
-    components score it. A late window (its number is below the last) is scored and learnt like any other.
-
-    Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` times ``pool``.
+    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why. A late window is
+    scored and learnt like any other. Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` ·
+    ``pool``.
 
     Examples
     --------
@@ -198,22 +195,13 @@ class Tracker:
         return {**asdict(self.options), "history": self.history}
 
     def update(
-        self,
-        window: Window,
-        tokens: WindowTokens | None = None,
-        *,
-        embedded: EmbeddedWindow | str | None = None,
+        self, window: Window, tokens: WindowTokens | None = None, *, embedded: EmbeddedWindow | str | None = None
     ) -> WindowScores:
         """Score one window, then learn it.
 
-        Parameters
-        ----------
-        window : Window
-            Ids must mean the same from window to window; the shape of the matrix may grow.
-        tokens : WindowTokens, optional
-            The tokens of the sources in this window. Only hosts that have a connection in the window are scored.
-        embedded : EmbeddedWindow or str, optional
-            The embedding of the window, or why it has none, if already computed.
+        Ids must mean the same from window to window; the shape of the matrix may grow. ``tokens`` are those of the
+        sources; only hosts with a connection in the window are scored. ``embedded`` is the embedding, or why there is
+        none, if known.
         """
         number, memory = window.number, self._memory
         if number in memory.numbers:

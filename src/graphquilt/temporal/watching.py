@@ -20,6 +20,7 @@ from graphquilt.temporal.logs.blocks import Input, list_files
 from graphquilt.temporal.logs.columns import without_hosts
 from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows
+from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import AlertOptions, Incidents, Record, window_records
 from graphquilt.temporal.results import WindowScores
@@ -27,10 +28,7 @@ from graphquilt.temporal.tokens import TokenWindows
 from graphquilt.temporal.tracker import Tracker
 from graphquilt.temporal.windows import Snapshots, WindowOptions, snapshots
 
-__all__ = ["WatchState", "open_state", "watch", "watch_windows"]
-
 _FILE = "state.npz"
-_EARLIER_FILE = "tracker.npz"  # of earlier versions, which kept the names of the nodes in another file
 
 
 @contextlib.contextmanager
@@ -43,14 +41,8 @@ def open_state(
 ) -> Iterator[WatchState]:
     """Lock the folder of a :class:`WatchState`, which is created if necessary, and open it.
 
-    Raises
-    ------
-    JobError
-        Another run has locked the folder, or it cannot be written to.
-    FormatError
-        The state in the folder is damaged, or an earlier version wrote it.
-    InputError
-        It was made with other settings.
+    A JobError says that another run has locked it, a FormatError that its state is damaged, and an InputError that it
+    was made with other settings.
     """
     with contextlib.nullcontext() if folder is None else folder_lock(folder):
         if folder is not None:
@@ -62,24 +54,9 @@ class WatchState:
     """A folder with one file: a tracker, its progress, and the names of its nodes; :func:`open_state` locks it too.
 
     One rename replaces the old file, and a run that is killed at any moment resumes after the last window saved.
-
-    Parameters
-    ----------
-    folder : path, optional
-        None saves nothing.
-    fresh : Tracker
-        The tracker to begin with. A tracker that is already in the folder must have the same settings.
-    protocol : str, optional
-        The protocol of the flows that are kept.
-
-    Attributes
-    ----------
-    names : dict of str to Names
-        The names of hosts by side, and of tokens.
-    last, end : int or None, float
-        The latest window that was scored, and its end in seconds.
-    files : dict of str to float
-        The latest time in each file that was read to its end.
+    Without a folder nothing is saved. A tracker in the folder must have the settings of ``fresh``. ``last`` is the
+    latest window that was scored, which ended at ``end``; ``files`` has the latest time in each file that was read to
+    its end.
     """
 
     def __init__(
@@ -101,11 +78,6 @@ class WatchState:
         self.incidents = Incidents()
         if self._folder is not None and (self._folder / _FILE).exists():
             self._open(self._folder)
-        elif self._folder is not None and (self._folder / _EARLIER_FILE).exists():
-            raise FormatError(
-                f"{self._folder} holds a state that an earlier version wrote, without a checksum. Give a new folder: "
-                "the tracker will learn from the flows again."
-            )
 
     @property
     def settings(self) -> dict[str, object]:
@@ -115,7 +87,7 @@ class WatchState:
     @property
     def needed_from(self) -> float:
         """The start of the next window, in seconds: earlier flows are not needed again."""
-        return self.end - float(str(self._cutting["width_in_seconds"])) * (1 - 1 / self.windows.overlap)
+        return self.end - parse_duration(self.windows.width) * (1 - 1 / self.windows.overlap)
 
     def _open(self, folder: Path) -> None:
         tracker = Tracker.load(folder / _FILE)
@@ -179,20 +151,10 @@ def watch(
 
     A window is saved when the caller asks for the next one, and is then finished: a killed run gets the window again.
 
-    Parameters
-    ----------
-    source : path or binary file
-        A folder, whose files are read as they arrive, in the order of their names; or one stream. Files that start with
-        a dot or end in ``.part`` or ``.tmp`` are still being written and are not read.
-    read : callable (path or file) -> Flows
-    events : sequence of paths
-        Logs of what ran on the hosts, or folders, which may fill too.
-    strict : bool
-        Stop at the first bad event with its line number.
-    poll : float
-        Seconds between two looks at the folder.
-    idle : float, optional
-        Stop after this many seconds without a new file; 0 reads the existing files. None waits for ever.
+    The source is one stream, or a folder whose files are read as they arrive, in the order of their names; files that
+    start with a dot or end in ``.part`` or ``.tmp`` are still being written and are not read. ``events`` are logs of
+    what ran on the hosts, or folders, which may fill too. ``poll`` is the number of seconds between two looks at the
+    folder, and ``idle`` that without a new file before stopping; 0 reads the existing files, and None waits for ever.
     """
     alerts = alerts or AlertOptions()
     since = alerts.begin(time.time())
@@ -203,17 +165,12 @@ def watch(
         tokens = TokenWindows(_ArrivingEvents(events, strict=strict), windows)
         tokens.names, tokens.after = state.names["token"], state.last
     state.incidents.gap = alerts.merge
+    settings, incidents, explain = state.settings, state.incidents, state.tracker.explain
     for scores in watch_windows(windows, state, tokens):
         yield (
             scores,
             window_records(
-                scores,
-                state.names,
-                alerts,
-                settings=state.settings,
-                incidents=state.incidents,
-                since=since,
-                explain=state.tracker.explain,
+                scores, state.names, alerts, settings=settings, incidents=incidents, since=since, explain=explain
             ),
         )
 

@@ -17,9 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.temporal.logs.columns import place_of
 from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names, SameNames
-from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
-
-__all__ = ["LOW_BITS", "SIDES", "FlowBatch", "Snapshots", "Window", "WindowOptions", "snapshots"]
+from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
@@ -54,26 +52,14 @@ class WindowOptions:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window of a stream.
+    """One window of a stream, from ``start`` up to ``end``, in seconds.
 
-    Attributes
-    ----------
-    number : int
-        Windows are numbered from the origin of time in steps of the width, including those without flows.
-    start, end : float
-        Seconds; the end is not part of the window.
-    matrix : CSR array (sources so far, destinations so far)
-        Entry (i, j) is 1 if i talked to j, or the sum of the weights.
-    rows : int
-        Number of flows in the window.
-    counts : float array (entries of the matrix,), optional
-        Number of flows of each entry, in the order of ``matrix.data``; None if they were not counted.
-    peaks : mapping of "source" and "destination" to int arrays (nodes so far,), optional
-        Number of flows of each node in the busiest of the 1440 parts of the window: minutes, if it is a day.
-    ports : int array (entries of the matrix,), optional
-        The destination port of most flows of each entry, or -1; None if the flows have no ports.
-    as_source : int array (destinations so far,), optional
-        The id that each destination has as a source, or -1 if it has not been one; None if unknown.
+    Windows are numbered from the origin of time in steps of the width, including those without flows. Entry (i, j) of
+    the matrix (sources so far, destinations so far) is 1 if i talked to j, or the sum of the weights. ``rows`` is the
+    number of flows; ``counts`` and ``ports`` have the number of flows of each entry, in the order of ``matrix.data``,
+    and the destination port of most of them, or -1. ``peaks`` have the number of flows of each node of a side in the
+    busiest of the 1440 parts of the window: minutes, if it is a day. ``as_source`` is the id of each destination as a
+    source, or -1.
     """
 
     number: int
@@ -91,22 +77,11 @@ class Window:
 class Snapshots:
     """An iterable of one CSR matrix per window that has flows, in order of time, made while the flows are read.
 
-    Iterating gives the matrices; :meth:`windows` gives them with their numbers and times.
-
-    Attributes
-    ----------
-    width, grace : float
-        In seconds; the other options are as in :func:`snapshots`.
-    sources, destinations : Names
-        The names met so far; one object if undirected. Empty if the flows have integer ids.
-    numbers, times : list of int and list of float
-        The number and the start, in seconds, of each window of the latest pass.
-    empty : int
-        How many windows between the first and the last had no flows: the gaps in ``numbers``.
-    late : int
-        Flows that came after their window was complete, and were left out.
-    after : int or None
-        Flows of the windows up to this number are skipped, because an earlier run has finished these windows.
+    Iterating gives the matrices; :meth:`windows` gives them with their numbers and times. The options are those of
+    :func:`snapshots`, with times in seconds. ``sources`` and ``destinations`` are the names met so far, one object if
+    undirected. Of the latest pass, ``numbers`` and ``times`` are the numbers and starts of its windows, ``empty``
+    counts the gaps between them, and ``late`` the flows that came after their window was complete and were left out.
+    Flows of windows up to ``after`` are skipped, because an earlier run has finished them.
     """
 
     flows: Iterable[FlowBatch]
@@ -313,19 +288,13 @@ def snapshots(
     origin : float
         The start of window 0, in seconds.
     max_gap : int
-        The largest number of windows without flows between two flows. A flow beyond a longer gap is an error that
-        names its row: one wrong time in a stream would make every flow after it late.
+        The largest number of consecutive windows without flows. A flow beyond a longer gap is an error that names its
+        row: one wrong time in a stream would make every flow after it late.
     overlap : int
         Every flow lies in this many windows: a new one starts every ``width / overlap``, from the first flow on.
 
-    Raises
-    ------
-    InputError
-        While the windows are made: a time that is not finite, or that lies beyond a gap of more than ``max_gap``.
-
     Examples
     --------
-    >>> import numpy as np
     >>> day = 86400
     >>> flows = [(np.array([5, 7, day + 1, 3 * day]), np.array([0, 0, 1, 1]), np.array([2, 2, 0, 1]))]
     >>> windows = snapshots(flows, width="1d")

@@ -19,33 +19,12 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal.logs.formats import Layout, sample_records
 from graphquilt.temporal.logs.rows import Block, Rows, json_schema, parse_json, parse_text
 
-__all__ = [
-    "UNREADABLE",
-    "ArchiveError",
-    "Input",
-    "Log",
-    "list_files",
-    "list_inputs",
-    "name_of",
-    "open_log",
-    "read_rows",
-]
-
 Input: TypeAlias = str | os.PathLike[str] | BinaryIO
 _Parser: TypeAlias = Callable[[Block], Rows]
 
 # What damaged files raise while they are read.
-UNREADABLE = (
-    pa.ArrowException,
-    OSError,
-    ValueError,
-    LookupError,
-    MemoryError,
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    RuntimeError,
-)
+_DAMAGE = (OSError, ValueError, LookupError, MemoryError, EOFError, RuntimeError)
+UNREADABLE = (*_DAMAGE, pa.ArrowException, zlib.error, zipfile.BadZipFile)
 
 _HEAD = 1 << 18  # bytes in which the kind of a log is recognised
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
@@ -135,7 +114,7 @@ def open_log(item: Input) -> Log:
             stream = cast("BinaryIO", pa.input_stream(str(item), compression=packing))
     except FormatError:
         raise
-    except (*UNREADABLE, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise FormatError(f"{where} cannot be opened: {error}") from None
     return Log(where, stream, _read_head(stream, where, whole=True))
 
@@ -163,12 +142,7 @@ def _read_head(stream: BinaryIO, where: str, *, whole: bool) -> bytes:
 
 
 def read_rows(
-    log: Log,
-    layout: Layout,
-    types: Mapping[str, pa.DataType],
-    *,
-    block_bytes: int,
-    threaded: bool = False,
+    log: Log, layout: Layout, types: Mapping[str, pa.DataType], *, block_bytes: int, threaded: bool = False
 ) -> Iterator[Rows]:
     """Parse a log block by block into the columns ``types``; JSON fields have the types of the first records.
 

@@ -22,8 +22,6 @@ from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal.logs.rows import Broken, Rows
 
-__all__ = ["BadRows", "HostList", "RowCounts", "place_of", "protocol_number", "read_host_list", "with_places"]
-
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
 _LARGEST_PORT = 65_535
 _SHOWN = 80  # letters of each field of a bad row
@@ -49,15 +47,9 @@ class BadRows:
 class RowCounts:
     """How many rows one pass over the logs has read so far.
 
-    Attributes
-    ----------
-    rows, kept, filtered, other : int
-        All rows; those passed on; those of another protocol; those that are not flows (other kinds of events, and
-        second reports of one flow).
-    causes : dict of str to BadRows
-        The rows that could not be read, by cause.
-    skipped_files : list of str
-        The files of a folder that are not logs of this kind.
+    ``kept`` rows were passed on, ``filtered`` ones have another protocol, ``other`` ones are not flows (other kinds of
+    events, and second reports of one flow), and the rest could not be read, by cause. ``skipped_files`` are files of a
+    folder that are not logs of this kind.
     """
 
     rows: int = 0
@@ -121,8 +113,7 @@ def count_bad(
 ) -> BoolArray:
     """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,).
 
-    ``causes`` says which rows are bad for which cause, (n,) each; errors show ``shown_columns`` of the first such row.
-    If ``strict``, the first bad row is an error.
+    Errors show ``shown_columns`` of the first row of each cause. If ``strict``, the first bad row is an error.
     """
     bad = list(rows.broken)
     for line, cause, text in rows.broken:
@@ -153,7 +144,7 @@ def with_places(flows: pa.RecordBatch, where: str, unit: str, lines: Int64Array)
 
 
 def place_of(flows: pa.RecordBatch, row: int) -> str | None:
-    """Return where a row of flows comes from, in words; None if that is not known.
+    """Return where a row of flows comes from, in words; None if unknown.
 
     Examples
     --------
@@ -161,23 +152,18 @@ def place_of(flows: pa.RecordBatch, row: int) -> str | None:
     >>> place_of(flows, 1)
     'a.csv line 5'
     """
+    places = _places_of(flows)
+    return None if places is None else f"{places[0]} {places[1]} {places[2][row]}"
+
+
+def _places_of(flows: pa.RecordBatch) -> tuple[str, str, Int64Array] | None:
+    """Return the file, the unit and the lines (n,) that :func:`with_places` has noted."""
     metadata = flows.schema.metadata or {}
     if not {b"file", b"unit", b"first"} <= metadata.keys():
         return None
-    if b"lines" in metadata:
-        row = int(np.frombuffer(metadata[b"lines"], dtype=np.uint32)[row])
-    return f"{os.fsdecode(metadata[b'file'])} {metadata[b'unit'].decode()} {int(metadata[b'first']) + row}"
-
-
-def keep_rows(flows: pa.RecordBatch, keep: BoolArray) -> pa.RecordBatch:
-    """Return some rows of flows, with the places that they come from."""
-    metadata = dict(flows.schema.metadata or {})
-    kept = flows.filter(pa.array(keep))
-    if b"first" not in metadata:
-        return kept
-    lines = np.frombuffer(metadata[b"lines"], dtype=np.uint32) if b"lines" in metadata else np.arange(len(flows))
-    lines = int(metadata[b"first"]) + lines.astype(np.int64)
-    return with_places(kept, os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), lines[keep])
+    steps = np.frombuffer(metadata[b"lines"], dtype=np.uint32) if b"lines" in metadata else np.arange(len(flows))
+    lines = int(metadata[b"first"]) + steps.astype(np.int64)
+    return os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), lines
 
 
 def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
@@ -200,11 +186,6 @@ def rows_where(accept: Callable[[str], bool], words: pa.DictionaryArray) -> Bool
     """Return which rows contain a word that ``accept`` accepts, (n,); null is no word."""
     accepted = np.array([word is not None and accept(word) for word in words.dictionary.to_pylist()] + [False])
     return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
-
-
-def as_names(column: pa.Array, label: str) -> pa.Array:
-    """Return a column of names as text, or as a dictionary of text if it is one; an error begins with ``label``."""
-    return column if pa.types.is_string(column.type) else as_dictionary(column, label)
 
 
 def rows_without_name(names: pa.Array) -> BoolArray:
@@ -275,10 +256,7 @@ def protocol_number(text: str) -> int:
 
 
 def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, value: str) -> dict[str, str]:
-    """Read a map of words: a mapping, a JSON object, or a CSV file whose header has ``key`` and ``value``.
-
-    A CSV file with other names in its header, or with none, has keys in its first column and values in its last.
-    """
+    """Read a mapping, a JSON object, or a CSV file of ``key`` and ``value``, by its header or first and last column."""
     if isinstance(given, Mapping):
         return dict(given)
     path = Path(given)
@@ -369,4 +347,6 @@ def without_hosts(flows: Iterable[pa.RecordBatch], hosts: HostList) -> Iterator[
             column = batch.column(side)
             words = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
             keep &= ~rows_where(hosts.__contains__, words)
-        yield batch if keep.all() else keep_rows(batch, keep)
+        places = _places_of(batch)
+        kept = batch if keep.all() else batch.filter(pa.array(keep))
+        yield kept if keep.all() or places is None else with_places(kept, *places[:2], places[2][keep])

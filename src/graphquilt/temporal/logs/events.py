@@ -27,8 +27,6 @@ from graphquilt.temporal.logs.formats import ECAR, Layout, sample_records
 from graphquilt.temporal.logs.rows import Rows
 from graphquilt.temporal.logs.times import Clock, clock_of, read_times
 
-__all__ = ["Events", "parse_literal", "read_events"]
-
 _LONGEST_LITERAL = 1 << 16  # letters
 _DEEPEST = 20  # brackets inside each other
 _LONGEST_TOKEN = 100  # letters
@@ -47,10 +45,7 @@ class _Kind(NamedTuple):
 class Events:
     """An iterable of record batches with ``time`` (float64, seconds), ``host`` and ``token`` (dictionaries of text).
 
-    Attributes
-    ----------
-    counts : RowCounts
-        The counts of the latest pass; ``kept`` counts events, each of which gives several rows.
+    ``counts`` are those of the latest pass; ``kept`` counts events, each of which gives several rows.
     """
 
     inputs: Sequence[Input]
@@ -130,27 +125,16 @@ class Events:
 
 
 def read_events(
-    inputs: Input | Sequence[Input],
-    *,
-    time_format: str | None = None,
-    strict: bool = False,
-    block_bytes: int = 1 << 22,
+    inputs: Input | Sequence[Input], *, time_format: str | None = None, strict: bool = False, block_bytes: int = 1 << 22
 ) -> Events:
     r"""Read host events as tokens, lazily and in batches of (time, host, token).
 
     Recognised by content: BETH process events (CSV with 16 or 13 columns), OpTC eCAR events (JSON lines), and LANL 2015
-    process events (five columns without header). Packed logs and folders are read as by :func:`read_flows`.
+    process events (five columns without header). Inputs, ``time_format`` and ``strict`` are as in :func:`read_flows`;
+    BETH's times are seconds since the host was started.
 
     The tokens are ``event:`` and what happened, ``proc:`` and the program, ``exec:`` and a program that was started,
     ``path:`` and the upper folders of a file, and ``port:`` and the port of a connection.
-
-    Parameters
-    ----------
-    inputs : path, folder, binary file object, or a sequence of them
-    time_format : str, optional
-        As in :func:`read_flows`. BETH's times are seconds since the host was started.
-    strict : bool
-        Stop at the first bad row with its line number instead of counting it.
 
     Examples
     --------

@@ -36,26 +36,10 @@ from graphquilt.temporal.logs.formats import ECAR, FlowColumns, Layout, named_la
 from graphquilt.temporal.logs.rows import Rows
 from graphquilt.temporal.logs.times import Clock, as_numbers, clock_of, read_times
 
-__all__ = ["Flows", "read_flows"]
-
 _LEFT = ("<-", "<?", "<-?")  # the arrows of Argus for flows that the second address began
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 _PROBED = 1 << 16  # bytes of a log that are read to find when it starts
 _REMEMBERED = 1 << 18  # flows of OpTC whose second report may still come
-
-
-@dataclass(frozen=True)
-class FlowOptions:
-    """How logs are read; the fields are the options of :func:`read_flows`."""
-
-    columns: FlowColumns
-    protocol: int | str | None
-    clock: Clock
-    addresses: Mapping[str, str]
-    labels: Mapping[str, str] | None
-    strict: bool
-    skip_others: bool
-    block_bytes: int
 
 
 class _Pass:
@@ -86,34 +70,32 @@ class _FlowReports:
 
 @dataclass(eq=False)
 class Flows:
-    """An iterable of record batches; iterate again to read the logs again.
+    """An iterable of record batches; iterate again to read the logs again. ``counts`` are those of the latest pass.
 
     Each batch is a ``pyarrow.RecordBatch`` with ``time`` (float64, seconds), ``source`` and ``destination`` (text, or
     dictionaries of text from Parquet). It has ``port`` (int32, that of the destination; -1 if unknown) if the log has
-    ports, ``weight`` (float64) if a column of weights was named, and ``label`` (a dictionary of text) on request.
-
-    Attributes
-    ----------
-    counts : RowCounts
-        The counts of the latest pass.
+    ports, ``weight`` (float64) if a column of weights was named, and ``label`` (a dictionary of text) on request. The
+    other attributes are the options of :func:`read_flows`.
     """
 
     inputs: Sequence[Input]
-    options: FlowOptions
+    columns: FlowColumns
+    protocol: int | str | None
+    clock: Clock
+    addresses: Mapping[str, str]
+    labels: Mapping[str, str] | None
+    strict: bool
+    skip_others: bool
+    block_bytes: int
     counts: RowCounts = field(init=False, default_factory=RowCounts)
 
-    @property
-    def protocol(self) -> int | str | None:
-        """The only protocol whose flows are kept, as given."""
-        return self.options.protocol
-
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        state = _Pass(self.options.clock)
+        state = _Pass(self.clock)
         self.counts = state.counts
         previous: tuple[str, float] | None = None
         for item, is_listed in self._ordered(state.counts):
             where, is_first = name_of(item), True
-            for flows in self._read(item, state, skip=is_listed or self.options.skip_others):
+            for flows in self._read(item, state, skip=is_listed or self.skip_others):
                 if is_first and len(flows):
                     is_first = False
                     start = _middle_time(flows)
@@ -141,7 +123,7 @@ class Flows:
     def _start(self, path: Path, counts: RowCounts) -> float | None:
         """Return the time of the first rows of a file; None if it is not a log of flows."""
         try:
-            rows = self._read(path, _Pass(self.options.clock), skip=False, block_bytes=_PROBED)
+            rows = self._read(path, _Pass(self.clock), skip=False, block_bytes=_PROBED)
             first = next((flows for flows in rows if len(flows)), None)
         except FormatError as error:
             counts.skip_file(str(path), error, level=logging.INFO)
@@ -165,7 +147,7 @@ class Flows:
         if not log.head.strip():
             return
         try:
-            layout = recognise(log.head, self.options.columns, where=log.where)
+            layout = recognise(log.head, self.columns, where=log.where)
         except FormatError as error:
             if not skip:
                 raise
@@ -174,14 +156,14 @@ class Flows:
         if state.clock == Clock() and layout.time_format is not None:
             state.clock = clock_of(layout.time_format)
         is_file = isinstance(item, str | os.PathLike) and block_bytes is None
-        size = block_bytes or self.options.block_bytes
+        size = block_bytes or self.block_bytes
         for rows in read_rows(log, layout, self._types(layout, log.where), block_bytes=size, threaded=is_file):
             yield self._clean(rows, layout, log.where, state, "line")
 
     def _types(self, layout: Layout, where: str) -> dict[str, pa.DataType]:
         """Return the columns of a log that are read, with their types."""
         names = [layout.time, layout.source, layout.destination, layout.port, layout.weight, layout.direction]
-        if self.options.protocol is not None:
+        if self.protocol is not None:
             if layout.protocol is None:
                 raise FormatError(
                     f"{where} has no column 'protocol' (or proto, pr) to select a protocol by; its columns are "
@@ -190,12 +172,12 @@ class Flows:
             names.append(layout.protocol)
         elif layout.kind == ECAR:
             names.append(layout.protocol)
-        if self.options.labels is not None:
+        if self.labels is not None:
             names.append(layout.label)
         names += [*layout.extras, *(name for name, _ in layout.wanted)]
         texts = {layout.time, layout.weight, layout.source, layout.destination}
         types = {name: pa.string() if name in texts else _WORDS for name in names if name is not None}
-        if layout.time_format is None and self.options.clock.pattern is None:
+        if layout.time_format is None and self.clock.pattern is None:
             types[layout.time] = pa.float64()  # read as text where it is not a number
         return types
 
@@ -203,14 +185,14 @@ class Flows:
         first = 1
         try:
             schema = pq.read_schema(where)
-            layout = named_layout(schema.names, self.options.columns, where=where, kind="Parquet")
+            layout = named_layout(schema.names, self.columns, where=where, kind="Parquet")
             names = list(self._types(layout, where))
             for name in names:
                 if pa.types.is_nested(kind := schema.field(name).type):
                     raise FormatError(f"{where}: the column {name!r} is of type {kind}, not one value per row.")
             words = [layout.source, layout.destination]
             with pq.ParquetFile(where, read_dictionary=words, page_checksum_verification=True) as file:
-                for batch in file.iter_batches(batch_size=max(1, self.options.block_bytes // 64), columns=names):
+                for batch in file.iter_batches(batch_size=max(1, self.block_bytes // 64), columns=names):
                     batch.validate(full=True)
                     lines = np.arange(first, first + len(batch))
                     yield self._clean(Rows(batch, lines, []), layout, where, state, "row")
@@ -225,7 +207,7 @@ class Flows:
 
     def _clean(self, rows: Rows, layout: Layout, where: str, state: _Pass, unit: str) -> pa.RecordBatch:
         """Keep the rows of the protocol that have both names and a time; count the others."""
-        options, counts = self.options, state.counts
+        counts = state.counts
         batch, lines = self._flows_only(rows, layout, state)
         column = col.to_plain(batch.column(layout.time))
         if "timestamp" in layout.extras:  # Suricata: a flow without a start has the time of its event
@@ -238,15 +220,15 @@ class Flows:
         )
         causes = {"no readable time": ~is_time}
         output = {"time": pa.array(time)}
-        ends = [
-            col.as_names(batch.column(name), f"{where}: the column {name!r}")
-            for name in (layout.source, layout.destination)
-        ]
+        ends = [batch.column(name) for name in (layout.source, layout.destination)]
+        for k, name in enumerate((layout.source, layout.destination)):
+            if not pa.types.is_string(ends[k].type):
+                ends[k] = col.as_dictionary(ends[k], f"{where}: the column {name!r}")
         if layout.direction is not None:
             ends = _order_ends(ends, batch.column(layout.direction))
         for side, words in zip(("source", "destination"), ends, strict=True):
             causes[f"no {side}"] = col.rows_without_name(words)
-            output[side] = col.rename_hosts(words, options.addresses) if options.addresses else words
+            output[side] = col.rename_hosts(words, self.addresses) if self.addresses else words
         if layout.port is not None:
             output["port"] = pa.array(col.ports_of(batch.column(layout.port), f"{where}: {layout.port!r}"))
         if layout.weight is not None:
@@ -254,17 +236,18 @@ class Flows:
             weight, finite = as_numbers(weights, f"{where}: the column {layout.weight!r}")
             causes["no weight of 0 or more"] = ~(finite & (weight >= 0))
             output["weight"] = pa.array(weight)
-        if options.labels is not None:
+        if self.labels is not None:
             label = "label" if layout.kind == ECAR else layout.label
             words = pa.nulls(len(batch), pa.string()) if label is None else batch.column(label)
             output["label"] = col.as_dictionary(words, f"{where}: the column {label!r}")
         shown = [name for name in (layout.time, layout.source, layout.destination, layout.weight) if name is not None]
         found = Rows(batch, lines, rows.broken)
-        good = col.count_bad(found, causes, shown, where=f"{where} {unit}", counts=counts, strict=options.strict)
+        good = col.count_bad(found, causes, shown, where=f"{where} {unit}", counts=counts, strict=self.strict)
         keep = good
-        if options.protocol is not None and layout.protocol is not None:
+        if self.protocol is not None and layout.protocol is not None:
             words = col.as_dictionary(batch.column(layout.protocol), f"{where}: the column {layout.protocol!r}")
-            keep = good & col.rows_where(self._has_protocol, words)
+            number = col.protocol_number(str(self.protocol))
+            keep = good & col.rows_where(lambda word: col.protocol_number(word.strip()) == number, words)
         flows = pa.RecordBatch.from_pydict(output)
         if not keep.all():
             flows, lines = flows.filter(pa.array(keep)), lines[keep]
@@ -281,13 +264,10 @@ class Flows:
             is_flow = pc.fill_null(pc.is_in(col.to_plain(batch.column(name)), pa.array(sorted(values))), False)
             batch, lines = batch.filter(is_flow), lines[is_flow.to_numpy(zero_copy_only=False)]
         if layout.kind == ECAR:
-            batch, first = _ecar_flows(batch, state.reports, self.options.addresses, self.options.labels or {})
+            batch, first = _ecar_flows(batch, state.reports, self.addresses, self.labels or {})
             batch, lines = batch.filter(pa.array(first)), lines[first]
         state.counts.other += n_all - len(batch)
         return batch, lines
-
-    def _has_protocol(self, protocol: str) -> bool:
-        return col.protocol_number(protocol.strip()) == col.protocol_number(str(self.options.protocol))
 
 
 def _middle_time(flows: pa.RecordBatch) -> float:
@@ -355,8 +335,6 @@ def read_flows(
     ----------
     inputs : path, folder, binary file object, or a sequence of them
         Files in order of time. The logs of flows in a folder and below are found, and read in order of time.
-    columns : FlowColumns, optional
-        Which columns contain the source, the destination, the time and the weight, if they are not recognised.
     protocol : int or {"tcp", "udp", "icmp"}, optional
         Keep only the rows of this protocol.
     time_format : str, optional
@@ -365,14 +343,12 @@ def read_flows(
     addresses : mapping or path, optional
         The names of hosts by address: a JSON object, or a CSV file of address and host.
     labels : bool, mapping or path
-        True gives the labels in the log. For OpTC: labels by the ids of events, such as a CSV file with
-        ``id`` and ``label``.
+        True gives the labels in the log. For OpTC: labels by the ids of events, such as a CSV file of ``id``,
+        ``label``.
     strict : bool
         Stop at the first bad row with its line number instead of counting it.
     skip_others : bool
         Leave out files that are not logs of flows, as in folders, instead of raising an error.
-    block_bytes : int
-        How much of a log is parsed at a time.
 
     Examples
     --------
@@ -390,5 +366,4 @@ def read_flows(
     if labels is not False:
         marks = {} if labels is True else col.read_words(labels, key="id", value="label")
     clock = clock_of(time_format)
-    options = FlowOptions(columns or FlowColumns(), protocol, clock, names, marks, strict, skip_others, block_bytes)
-    return Flows(items, options)
+    return Flows(items, columns or FlowColumns(), protocol, clock, names, marks, strict, skip_others, block_bytes)

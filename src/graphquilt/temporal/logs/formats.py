@@ -10,14 +10,24 @@ from typing import Any
 
 from graphquilt.errors import FormatError
 
-__all__ = ["ECAR", "LANL_COLUMNS", "FlowColumns", "Layout", "field_of", "named_layout", "recognise", "sample_records"]
-
 _LANL = "time duration srcdevice dstdevice protocol srcport dstport srcpackets dstpackets srcbytes dstbytes"
 LANL_COLUMNS = tuple(_LANL.split())
 ECAR = "OpTC eCAR events"
 
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of a file
+_LANL_SIZES = ("protocol", "packets", "bytes")
 _COMPUTERS = ("source computer", "destination computer")
+_AUTHENTICATION = (
+    "time",
+    "source user",
+    "destination user",
+    *_COMPUTERS,
+    "authentication",
+    "logon",
+    "orientation",
+    "outcome",
+)
+_LANL_2015 = ("time", "duration", _COMPUTERS[0], "source port", _COMPUTERS[1], "destination port", *_LANL_SIZES)
 _NFDUMP_SUMMARY = r"^(Summary|flows,bytes,packets|Time window:|Total flows|Sys:|No matched flows|(\d+,){5}\d+\s*$)"
 
 # The names that tools give to columns, in small letters without signs; the first that a log has is taken.
@@ -43,12 +53,8 @@ _USUAL = {
 class FlowColumns:
     """Which columns of a flow log contain what; those that are not named are recognised.
 
-    Attributes
-    ----------
-    weight : str, optional
-        A column of non-negative numbers, to sum in weighted snapshots.
-    names : sequence of str, optional
-        The names of all columns of a file without header.
+    ``weight`` has non-negative numbers, to sum in weighted snapshots; ``names`` are all columns of a file without
+    header.
     """
 
     source: str | None = None
@@ -62,26 +68,10 @@ class FlowColumns:
 class Layout:
     """What a log is, and which of its columns (or JSON fields, with dots) contain what.
 
-    Attributes
-    ----------
-    port, direction : str or None
-        The port of the destination; a column of arrows, as in Argus.
-    delimiter : str
-        Between the fields of a line; empty for JSON.
-    names : tuple of str
-        All columns of a text, in order.
-    skipped : int
-        Lines before the first row.
-    quoted : bool
-        Whether a field may be in quotation marks.
-    time_format : str or None
-        How this kind of log writes times, if one time does not tell.
-    not_rows : str
-        A regular expression of lines that are not rows.
-    wanted : tuple of (str, frozenset of str)
-        Fields, and the values that they have in the rows that are flows.
-    extras : tuple of str
-        Further fields that this kind needs.
+    ``port`` is that of the destination, and ``direction`` has arrows, as in Argus. The ``delimiter`` is empty for JSON;
+    ``names`` are all columns of a text, which begins after ``skipped`` lines and has lines that are ``not_rows`` (a
+    regular expression). ``time_format`` is given if one time does not tell. The fields in ``wanted`` have one of these
+    values in rows that are flows, and ``extras`` are further fields that this kind needs.
     """
 
     kind: str
@@ -108,40 +98,36 @@ class Layout:
         return not self.delimiter
 
 
-_PARTS = ("time", "source", "destination", "port", "protocol", "weight", "label")
-# Kinds without header: the shape of the first line, the names of its columns, and which of them are the parts above.
+_DARPA = Layout(
+    *("DARPA 1998 connections", "time", "source", "destination"),
+    label="label",
+    names=("source", "destination", "time", "label"),
+    time_format="%m/%d/%Y-%H:%M",
+)
+# Kinds without header: the shape of the first line, and what its columns are.
 _HEADLESS = (
     (
-        "LANL 2017 netflow",
         r"\d+,\d+,[^,]+,[^,]+,\d+(,[^,]*){6}",
-        LANL_COLUMNS,
-        ("time", "srcdevice", "dstdevice", "dstport", "protocol"),
+        Layout("LANL 2017 netflow", "time", "srcdevice", "dstdevice", "dstport", "protocol", names=LANL_COLUMNS),
     ),
     (
-        "LANL 2015 authentications",
         r"\d+,[^,]*@[^,]*,[^,]*@[^,]*(,[^,]*){6}",
-        ("time", "source user", "destination user", *_COMPUTERS, "authentication", "logon", "orientation", "outcome"),
-        ("time", *_COMPUTERS),
+        Layout("LANL 2015 authentications", "time", *_COMPUTERS, names=_AUTHENTICATION),
     ),
     (
-        "LANL 2015 flows",
         r"\d+,\d+,[^,]+,[^,]*,[^,]+,[^,]*,\d+,\d+,\d+",
-        (
-            *("time", "duration", "source computer", "source port", "destination computer", "destination port"),
-            *("protocol", "packets", "bytes"),
-        ),
-        ("time", *_COMPUTERS, "destination port", "protocol"),
+        Layout("LANL 2015 flows", "time", *_COMPUTERS, "destination port", "protocol", names=_LANL_2015),
     ),
-    ("LANL 2015 red team", r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+", ("time", "user", *_COMPUTERS), ("time", *_COMPUTERS)),
-    ("LANL 2015 DNS", r"\d+,C\d+,C\d+", ("time", "source", "destination"), ("time", "source", "destination")),
     (
-        "DARPA 1998 connections",
-        r"[\d.]+,[\d.]+,\d\d/\d\d/\d{4}-\d\d:\d\d,[^,]*",
-        ("source", "destination", "time", "label"),
-        ("time", "source", "destination", None, None, None, "label"),
+        r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+",
+        Layout("LANL 2015 red team", "time", *_COMPUTERS, names=("time", "user", *_COMPUTERS)),
     ),
+    (
+        r"\d+,C\d+,C\d+",
+        Layout("LANL 2015 DNS", "time", "source", "destination", names=("time", "source", "destination")),
+    ),
+    (r"[\d.]+,[\d.]+,\d\d/\d\d/\d{4}-\d\d:\d\d,[^,]*", _DARPA),
 )
-_TIME_FORMATS = {"DARPA 1998 connections": "%m/%d/%Y-%H:%M"}
 # Kinds with header: the columns that only they have, and what else is special.
 _HEADERS: tuple[tuple[str, set[str], dict[str, str]], ...] = (
     ("Argus binetflow", {"StartTime", "SrcAddr", "DstAddr"}, {"direction": "Dir"}),
@@ -180,13 +166,17 @@ def named_layout(names: Sequence[str], columns: FlowColumns, *, where: str, kind
     chosen: dict[str, str | None] = {"weight": columns.weight}
     for part in ("time", "source", "destination"):
         chosen[part] = getattr(columns, part) or _usual(part, names)
-    _check_columns([name for name in dict.fromkeys((*chosen.values(),)) if name is not None], names, where)
-    missing = [part for part in ("source", "destination", "time") if chosen[part] is None]
-    if missing:
+    required = [name for name in dict.fromkeys(chosen.values()) if name is not None]
+    repeated = [name for name in required if list(names).count(name) > 1]
+    if repeated:
+        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
+    absent = [name for name in required if name not in names]
+    unknown = [part for part in ("source", "destination", "time") if chosen[part] is None]
+    if absent or unknown:
+        missing = ", ".join(map(repr, absent)) or f"for the {' and the '.join(unknown)} that graphquilt recognises"
         raise FormatError(
-            f"{where} has no column for the {' and the '.join(missing)} that graphquilt recognises; its columns (or "
-            f"first line) are {', '.join(names)[:400]}. Name the columns of source, destination and time, and give all "
-            "column names if the file has no header."
+            f"{where} has no column {missing}; its columns (or first line) are {', '.join(names)[:400]}. Name the "
+            "columns of source, destination and time, and give all column names if the file has no header."
         )
     others = {part: _usual(part, names) for part in ("port", "protocol", "label")}
     return Layout(kind or "a table", names=tuple(names), **others, **chosen)  # type: ignore[arg-type]
@@ -215,20 +205,6 @@ def sample_records(head: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def _check_columns(required: Sequence[str], names: Sequence[str], where: str) -> None:
-    """Raise a FormatError if a required column is missing or not unique, and list the columns that exist."""
-    repeated = [name for name in required if list(names).count(name) > 1]
-    if repeated:
-        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise FormatError(
-            f"{where} has no column {', '.join(map(repr, missing))}; its columns (or first line) are "
-            f"{', '.join(names)[:400]}. Name the columns of source, destination and time, and give all column names "
-            "if the file has no header."
-        )
-
-
 def _usual(part: str, names: Sequence[str]) -> str | None:
     """Return the column that a part of a flow usually is in, by its name."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
@@ -247,15 +223,15 @@ def _text(line: str, number: int, columns: FlowColumns, where: str) -> Layout:
             raise FormatError(f"{where} has {len(fields)} columns and {len(names)} names were given for them.")
         layout = named_layout(names, columns, where=where)
     else:
-        kind, names, parts = next(
-            ((kind, list(names), parts) for kind, shape, names, parts in _HEADLESS if re.fullmatch(shape, line)),
-            ("", fields, ()),
-        )
-        if parts and not (columns.source or columns.destination or columns.time or columns.weight):
-            layout = Layout(kind, **dict(zip(_PARTS, parts, strict=False)), names=tuple(names))  # type: ignore[arg-type]
+        headless = next((layout for shape, layout in _HEADLESS if re.fullmatch(shape, line)), None)
+        names = fields if headless is None else list(headless.names)
+        if headless is None:
+            layout = _with_header(named_layout(fields, columns, where=where))
+        elif columns.source or columns.destination or columns.time or columns.weight:
+            layout = named_layout(names, columns, where=where, kind=headless.kind)
+            layout = replace(layout, time_format=headless.time_format)
         else:
-            layout = named_layout(names, columns, where=where, kind=kind)
-        layout = replace(layout, time_format=_TIME_FORMATS.get(kind)) if parts else _with_header(layout)
+            layout = headless
     return replace(layout, delimiter=delimiter, skipped=number + (fields == names))
 
 

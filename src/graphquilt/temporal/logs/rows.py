@@ -17,8 +17,6 @@ from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError
 from graphquilt.temporal.logs.formats import Layout, field_of
 
-__all__ = ["Block", "Broken", "Rows", "json_schema", "parse_json", "parse_text"]
-
 
 class Broken(NamedTuple):
     """A line that cannot be read: its number, why, and how it begins."""
@@ -199,10 +197,7 @@ def _nested_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name in batch.schema.names:
         return batch.column(name)
     first, *rest = name.split(".")
-    column = batch.column(first)
-    for part in rest:
-        column = pc.struct_field(column, part)
-    return column
+    return pc.struct_field(batch.column(first), rest)
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:

@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
 
-__all__ = ["Clock", "as_numbers", "clock_of", "parse_duration", "read_moment", "read_times"]
-
 EPOCH, ISO, ZONED, SLASHED = "epoch times", "ISO times", "ISO times with a zone", "times with slashes"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _SHAPES = {
@@ -33,14 +31,8 @@ _BEYOND = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # numbers beyond 1e11 s lie a
 class Clock:
     """How the times of a log are written, as far as that is known.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-        The kinds of times that are possible; one once the first time has been read.
-    per_second : float or None
-        How many units of an epoch time make a second; None until the first times have been read.
-    pattern : str or None
-        A format of ``datetime.strptime``, which replaces the kinds.
+    Of several ``kinds`` the first time decides. ``per_second`` is how many units of an epoch time make a second, and
+    ``pattern`` a format of ``datetime.strptime``, which replaces the kinds.
     """
 
     kinds: tuple[str, ...] = tuple(_SHAPES)
