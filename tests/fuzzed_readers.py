@@ -617,11 +617,11 @@ def _watch(folder, rows):
     from graphquilt.temporal.watching import WatchState, watch_windows
 
     tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2), min_observations=3), history=4)
-    state = WatchState(folder, tracker)
     text = "\n".join(map(",".join, _flow_rows()[:rows]))
     windows = snapshots(read_flows(io.BytesIO(text.encode())), "1d")
-    for scores in watch_windows(windows, state):
-        scores.alerts(3)
+    with WatchState(folder, tracker) as state:
+        for scores in watch_windows(windows, state):
+            scores.alerts(3)
     return state
 
 

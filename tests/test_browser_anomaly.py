@@ -8,8 +8,7 @@ import scipy.sparse as sp
 
 from browser import chromium, opened
 from graphquilt.temporal import Detection, Names, ReportOptions, ScoringOptions, Window, score_windows, write_report
-from graphquilt.temporal.batch import report_alerts
-from graphquilt.temporal.records import merge_incidents
+from graphquilt.temporal.records import merge_incidents, report_alerts
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from graphquilt.temporal.drift import (
     outliers,
     threshold,
 )
-from graphquilt.temporal.embedding import bipartite_factors, bipartite_svd, embed_window
+from graphquilt.temporal.embedding import bipartite_svd, embed_window
 from graphquilt.temporal.logs.columns import BadRows, HostList, RowCounts
 from graphquilt.temporal.logs.events import Events, read_events
 from graphquilt.temporal.logs.flows import Flows, read_flows
@@ -72,7 +72,6 @@ __all__ = [
     "WindowOptions",
     "WindowScores",
     "WindowTokens",
-    "bipartite_factors",
     "bipartite_svd",
     "detect",
     "deviations",

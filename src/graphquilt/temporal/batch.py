@@ -18,20 +18,11 @@ from graphquilt.temporal.logs.columns import RowCounts, without_hosts
 from graphquilt.temporal.logs.events import Events, read_events
 from graphquilt.temporal.logs.flows import Flows, read_flows
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.records import (
-    AlertOptions,
-    Incidents,
-    Record,
-    add_explanation,
-    merge_incidents,
-    window_records,
-)
+from graphquilt.temporal.records import AlertOptions, Record, merge_incidents, report_alerts
 from graphquilt.temporal.results import Alert, Explanation, Pattern, WindowScores, explain
 from graphquilt.temporal.tokens import TokenWindows
 from graphquilt.temporal.tracker import ScoringOptions, Tracker
 from graphquilt.temporal.windows import Window, WindowOptions, snapshots
-
-_EXPLAINED = 200  # alerts, from the top, that name their new and gone neighbours
 
 _log = logging.getLogger(__name__)
 
@@ -179,32 +170,6 @@ def detect(
     parameters = {"width": windows.width, "overlap": windows.overlap, "protocol": flows.protocol}
     facts["parameters"] = asdict(options) | parameters | {"directed": directed}
     return Detection(scores, names, records, merge_incidents(records), facts)
-
-
-def report_alerts(
-    scores: AnomalyScores,
-    names: Mapping[str, Names],
-    options: AlertOptions | None = None,
-    *,
-    settings: Mapping[str, object],
-) -> list[Record]:
-    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours.
-
-    The ids of alerts depend on ``settings``.
-    """
-    options = options or AlertOptions()
-    incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
-    records = [
-        record
-        for window in scores.windows
-        for record in window_records(window, names, options, settings=settings, incidents=incidents, since=since)
-    ]
-    records.sort(key=lambda record: (record["pvalue"], record["window"]))
-    hosts = [record for record in records if record["kind"] == "host"]
-    for record in hosts[:_EXPLAINED]:
-        node = names[record["side"]].id(record["node"])
-        add_explanation(record, scores.explain(record["window"], record["side"], node), names)
-    return records
 
 
 def _nothing_to_score(counts: RowCounts) -> InputError:

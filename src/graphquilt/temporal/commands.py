@@ -26,7 +26,7 @@ from graphquilt.temporal.logs.formats import FlowColumns
 from graphquilt.temporal.records import AlertOptions, Record
 from graphquilt.temporal.report import ReportOptions, csv_line, json_line, parse_formats, parse_marks, write_report
 from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
-from graphquilt.temporal.watching import open_state
+from graphquilt.temporal.watching import WatchState
 from graphquilt.temporal.watching import watch as watch_logs
 from graphquilt.temporal.windows import WindowOptions
 
@@ -190,7 +190,7 @@ def watch(
     scoring.check_events(events)
     is_csv, n_alerts = alerting.format == "csv", 0
     tracker = Tracker(scoring, history=history)
-    with open_state(state, tracker, cutting, protocol=reading.protocol) as memory:
+    with WatchState(state, tracker, cutting, protocol=reading.protocol) as memory:
         source = sys.stdin.buffer if folder == "-" else Path(folder)
         read = partial(reading.read, skip_others=folder != "-")
         windows = watch_logs(

@@ -72,12 +72,8 @@ def drift_scores(
 ) -> DriftScores:
     """Score every node in every window against all its other windows, by its position alone (the paper's application).
 
-    The windows are read once, in order. An executor embeds several of them at the same time.
-
-    Raises
-    ------
-    DisconnectedError
-        If the lags do not connect all windows that could be embedded.
+    The windows are read once, in order; an executor embeds several of them at the same time. If the lags do not connect
+    all windows that could be embedded, a DisconnectedError says so.
     """
     options = options or ScoringOptions()
     embedded: list[WindowEmbedding] = []

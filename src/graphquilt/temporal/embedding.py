@@ -50,9 +50,7 @@ def embed_window(matrix: sp.csr_array, dim: int, background: float = 1.0) -> tup
 
     Examples
     --------
-    >>> import scipy.sparse as sp
-    >>> A = sp.csr_array([[1.0, 1, 0], [1, 1, 1], [0, 1, 1]])
-    >>> source, destination = embed_window(A, dim=1, background=0)
+    >>> source, destination = embed_window(sp.csr_array([[1.0, 1, 0], [1, 1, 1], [0, 1, 1]]), dim=1, background=0)
     >>> [f"{abs(x):.2f}" for x in source.coordinates[:, 0]]
     ['1.32', '0.00', '1.32']
     """
@@ -65,7 +63,7 @@ def _embed(matrix: sp.csr_array, dim: int, background: float) -> EmbeddedWindow:
     # move on a weekend. Multiplied by that root, the mean square weighted by traffic is 1 in each dimension. The faint
     # background keeps the vectors away from loosely connected parts of a sparse window, which change from window to
     # window and carry no meaning. ``background=0`` is the paper's embedding.
-    *patches, values = bipartite_factors(matrix, dim, background=background)
+    *patches, values = _factors(matrix, dim, background=background)
     factor = float(np.sqrt((1 + background) * matrix.sum()))
     for side, patch in zip(SIDES, patches, strict=True):
         rank = patch.coordinates.shape[1]
@@ -130,24 +128,23 @@ def bipartite_svd(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tupl
     >>> source.nodes.tolist(), destination.nodes.tolist(), source.coordinates.round(3).ravel().tolist()
     ([0, 1, 2], [0, 1, 2], [-0.195, -0.632, 0.512])
     """
-    source, destination, _ = bipartite_factors(A, dim, background=background)
+    source, destination, _ = _factors(A, dim, background=background)
     return source, destination
 
 
-def bipartite_factors(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch, Float64Array]:
+def _factors(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tuple[Patch, Patch, Float64Array]:
     """Return what :func:`bipartite_svd` returns, and the ``dim`` singular values of A_n, the largest first.
 
-    With X and Y the positions, S the singular values and m the sum of the matrix with its background, the entry of
-    that matrix at (i, j) is about d_i d_j / m (1 + m X_i S Y_j): the value that degrees alone would give, times one
-    plus the inner product of both positions, if each takes the root of m S.
+    With positions X and Y, singular values S and m the sum of the matrix with its background, entry (i, j) of that
+    matrix is about d_i d_j / m (1 + m X_i S Y_j): what degrees alone would give, times one plus an inner product of
+    positions.
 
     Examples
     --------
     >>> A = sp.csr_array([[2.0, 1], [1, 1]])
-    >>> source, destination, values = bipartite_factors(A, 1)
+    >>> source, destination, values = _factors(A, 1)
     >>> (X, Y), m = (source.coordinates, destination.coordinates), A.sum()
-    >>> expected = A.sum(axis=1)[:, None] * A.sum(axis=0) / m
-    >>> (expected * (1 + m * X * values @ Y.T)).round(6).tolist()
+    >>> (A.sum(axis=1)[:, None] * A.sum(axis=0) / m * (1 + m * X * values @ Y.T)).round(6).tolist()
     [[2.0, 1.0], [1.0, 1.0]]
     """
     check_dim(dim, "bipartite_svd")

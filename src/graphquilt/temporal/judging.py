@@ -25,11 +25,11 @@ _OTHER = [c for c in range(_C) if c not in _SIZE]
 _USUAL_TAIL = 0.999  # the tail probability of a count of zero, which keeps its z-score finite
 
 
-class ComparedHosts(NamedTuple):
-    """The hosts of one side of a window, and how they compare with their past.
+class Comparison(NamedTuple):
+    """The hosts (k,) of one side of a window, and how they compare with their past.
 
-    ``nodes`` (k,) are ids, ``values`` (k, measured) what was measured, ``x`` the same in the form that is compared, and
-    ``z``, ``centre``, ``spread`` its z-scores and what was expected. ``pool`` has the columns of the pool.
+    ``values`` (k, measured) were measured, ``x`` is the same in the form that is compared, and ``z``, ``centre``,
+    ``spread`` are its z-scores and what was expected. ``pool`` has the columns of the pool.
     """
 
     nodes: Int64Array
@@ -41,9 +41,7 @@ class ComparedHosts(NamedTuple):
     pool: list[AnyArray]
 
 
-def compare_hosts(
-    nodes: Int64Array, values: Float64Array, memory: SideMemory, pool: Pool, prior: float
-) -> ComparedHosts:
+def compare_hosts(nodes: Int64Array, values: Float64Array, memory: SideMemory, pool: Pool, prior: float) -> Comparison:
     """Compare what was measured of hosts with their earlier values, and with the population of earlier windows.
 
     Only the level has no past: it is how far the most extreme count of a host lies above the population, in standard
@@ -60,7 +58,7 @@ def compare_hosts(
     above = (x[:, _COUNTED] - population[0][_COUNTED]) / np.sqrt(np.maximum(population[1][_COUNTED], 1e-12))
     z[:, _LEVEL] = np.max(np.where(np.isnan(above), -np.inf, above), axis=1, initial=-np.inf)
     values[:, _LEVEL] = z[:, _LEVEL]
-    return ComparedHosts(nodes, values, x, z, centre, spread, columns)
+    return Comparison(nodes, values, x, z, centre, spread, columns)
 
 
 def shrunk_zscores(
@@ -130,7 +128,7 @@ def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     return p
 
 
-def judge_hosts(compared: ComparedHosts, memory: SideMemory, pool: Pool, seed: tuple[int, int]) -> HostTable:
+def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, seed: tuple[int, int]) -> HostTable:
     """Return p-values from the pool of earlier windows, then add this window to the pool."""
     nodes, values, x, z, *_ = compared
     columns = compared.pool or [np.zeros(0, np.float32)] * (_C + 1)
@@ -156,8 +154,8 @@ def score_by_partners(
 
     A host that was in fewer than five windows hardly has a past. Its p-value becomes that of its most unusual partner
     in this window, times one more than the number of its partners (Bonferroni) and times two for the choice between
-    both, if that is smaller. Forged sources that flood a host, and addresses that a scan reaches, are thus found with
-    the host that is flooded or scans.
+    both, if that is smaller. Forged sources that flood a host, and the victims of a scan, are thus found with their
+    counterpart.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}

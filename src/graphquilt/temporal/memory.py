@@ -295,14 +295,6 @@ def write_state(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write two or more arrays as .npz; when this returns, the file and its name are on the disk.
 
     The archive's comment, which ends the file, is the SHA-256 of everything before it. One rename replaces an old file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "state.npz"
-    >>> write_state(path, {"a": np.arange(3), "b": np.ones(2)})
-    >>> read_state(path)["a"].tolist()
-    [0, 1, 2]
     """
     with explained(path.parent):
         with beside(path) as part:

@@ -35,9 +35,6 @@ class Names:
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._ids
-
     def add(self, names: Iterable[str]) -> Int64Array:
         """Return the ids of ``names``; names that are not known yet get new ids."""
         ids = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import centroid
 from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.report import new_figure, save_figure
@@ -64,7 +65,7 @@ def window_labels(scores: AnomalyScores) -> list[str]:
     return [stamp.strftime("%Y-%m-%d" if daily else "%Y-%m-%d %H:%M") for stamp in stamps]
 
 
-def severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
+def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
     """Return the severity of a node in each window, (windows,); NaN where it is absent."""
     history = np.full(len(scores.windows), np.nan)
     for t, window in enumerate(scores.windows):
@@ -179,6 +180,29 @@ def _all_hosts(scores: AnomalyScores, names: Mapping[str, Names]) -> dict[str, o
         "severities": np.round(level[by_host][is_shown]).astype(np.uint8),
         "n_all": len(keys),
     }
+
+
+def draw_figures(folder: Path, detection: Detection, timeline: Timeline, nodes: Sequence[tuple[str, int]]) -> None:
+    """Draw all figures; ``nodes`` are sides and ids, by default those of the highest alerts."""
+    hosts = [alert for alert in detection.alerts if alert["kind"] == "host"]
+    hosts.sort(key=lambda alert: (alert["side"] != "source", alert["pvalue"]))
+    nodes = nodes or list(dict.fromkeys((a["side"], detection.names[a["side"]].id(a["node"])) for a in hosts))[:4]
+    scores, (labels, counts, marked) = detection.scores, timeline
+    draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
+    for side in SIDES:
+        names = detection.names[side]
+        curves = {names[node]: _severities(scores, side, node) for node_side, node in nodes if node_side == side}
+        if curves:
+            draw_scores(folder / f"scores_{side}.png", labels, curves, limit=UNUSUAL, marked=marked)
+        if scores.drift is None:
+            continue
+        part = scores.drift.sides[side]
+        is_scored = np.isfinite(part.standardised).any(axis=1)
+        if is_scored.sum() >= 10:
+            X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
+            title = f"Reference positions of {len(X)} {side}s"
+            mean_score = np.nanmean(part.raw[is_scored], axis=1)
+            draw_reference(folder / f"reference_{side}.png", X, mean_score, title=title)
 
 
 def draw_outliers(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.temporal.logs.columns import HostList, read_host_list
@@ -19,6 +19,9 @@ from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import Alert, Explanation, PairAlert, WindowScores
 from graphquilt.temporal.windows import SIDES
 
+if TYPE_CHECKING:
+    from graphquilt.temporal.batch import AnomalyScores
+
 Record: TypeAlias = dict[str, Any]
 Explain: TypeAlias = Callable[[int, str, int], Explanation]
 _Ranked = TypeVar("_Ranked", Alert, PairAlert)
@@ -26,6 +29,7 @@ _Ranked = TypeVar("_Ranked", Alert, PairAlert)
 _LISTED = 20  # neighbours that are named in a record
 _FIRST_DATE, _LAST_DATE = 1e8, 253_402_300_799.0  # from 1973 to the year 9999; other times are not since 1970
 _NAMED = 2  # components in the reason of an alert
+_EXPLAINED = 200  # alerts, from the top, that name their new and gone neighbours
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,32 @@ class AlertOptions:
     def begin(self, now: float) -> float:
         """Return the time from which alerts are reported, in seconds; ``now`` is what ``7d`` is counted back from."""
         return -math.inf if self.since is None else read_moment(self.since, now)
+
+
+def report_alerts(
+    scores: AnomalyScores,
+    names: Mapping[str, Names],
+    options: AlertOptions | None = None,
+    *,
+    settings: Mapping[str, object],
+) -> list[Record]:
+    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours.
+
+    The ids of alerts depend on ``settings``.
+    """
+    options = options or AlertOptions()
+    incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
+    records = [
+        record
+        for window in scores.windows
+        for record in window_records(window, names, options, settings=settings, incidents=incidents, since=since)
+    ]
+    records.sort(key=lambda record: (record["pvalue"], record["window"]))
+    hosts = [record for record in records if record["kind"] == "host"]
+    for record in hosts[:_EXPLAINED]:
+        node = names[record["side"]].id(record["node"])
+        add_explanation(record, scores.explain(record["window"], record["side"], node), names)
+    return records
 
 
 def window_records(
@@ -134,8 +164,7 @@ def _first_reported(
 def alert_id(record: Record, settings: Mapping[str, object]) -> str:
     """Return 16 hexadecimal digits that depend on the window, the names of the nodes and the settings only.
 
-    A stream that is stopped and restarted may report a window twice, with the same ids, and a reader can drop the
-    second report. A batch with the same settings gives the same ids.
+    A restarted stream may report a window twice, with the same ids; a batch with the same settings gives them too.
 
     Examples
     --------
@@ -220,17 +249,7 @@ def _short(value: float, digits: int) -> float | None:
 
 
 class Incidents:
-    """The open incidents; one ends when its host has no alert in ``gap`` windows after the last.
-
-    A gap of 1 joins neighbouring windows only. ``open_ones`` is what :meth:`state` gave.
-
-    Examples
-    --------
-    >>> incidents = Incidents(gap=2)
-    >>> alert = {"kind": "host", "node": "desk"}
-    >>> [incidents.add(alert, number, 60.0 * number)[1] for number in (0, 2, 5)]
-    [1, 2, 1]
-    """
+    """The open incidents; one ends when its host has no alert in ``gap`` windows after the last."""
 
     def __init__(self, gap: int = 7, open_ones: Mapping[str, Any] | None = None) -> None:
         self.gap = gap

@@ -16,21 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from graphquilt.alignment import centroid
 from graphquilt.errors import InputError
 from graphquilt.files import beside, explained, write_text
 from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.page import (
-    UNUSUAL,
-    Timeline,
-    draw_outliers,
-    draw_reference,
-    draw_scores,
-    page_data,
-    severities,
-)
+from graphquilt.temporal.page import Timeline, draw_figures, page_data
 from graphquilt.temporal.records import Record
 from graphquilt.temporal.results import COMPONENTS
 from graphquilt.temporal.windows import SIDES
@@ -78,7 +69,7 @@ def write_report(folder: str | Path, detection: Detection, options: ReportOption
         write_alerts(folder, detection.alerts, options.formats, ecs=options.ecs)
         _write_lines(folder / "incidents.jsonl", [json.dumps(incident) for incident in detection.incidents])
         if options.figures:
-            _draw_figures(folder, detection, timeline, nodes or _top_nodes(detection))
+            draw_figures(folder, detection, timeline, nodes)
         write_text(folder / "report.html", page)
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     return summary
@@ -124,32 +115,6 @@ def _write_scores(path: Path, scores: AnomalyScores, names: Mapping[str, Names])
         os.replace(unfinished, path)
 
 
-def _top_nodes(detection: Detection) -> list[tuple[str, int]]:
-    """Return side and id of the four nodes with the highest alerts, sources before destinations."""
-    hosts = [alert for alert in detection.alerts if alert["kind"] == "host"]
-    hosts.sort(key=lambda alert: (alert["side"] != "source", alert["pvalue"]))
-    return list(dict.fromkeys((a["side"], detection.names[a["side"]].id(a["node"])) for a in hosts))[:4]
-
-
-def _draw_figures(folder: Path, detection: Detection, timeline: Timeline, nodes: Sequence[tuple[str, int]]) -> None:
-    scores, (labels, counts, marked) = detection.scores, timeline
-    draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
-    for side in SIDES:
-        names = detection.names[side]
-        curves = {names[node]: severities(scores, side, node) for node_side, node in nodes if node_side == side}
-        if curves:
-            draw_scores(folder / f"scores_{side}.png", labels, curves, limit=UNUSUAL, marked=marked)
-        if scores.drift is None:
-            continue
-        part = scores.drift.sides[side]
-        is_scored = np.isfinite(part.standardised).any(axis=1)
-        if is_scored.sum() >= 10:
-            X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
-            title = f"Reference positions of {len(X)} {side}s"
-            mean_score = np.nanmean(part.raw[is_scored], axis=1)
-            draw_reference(folder / f"reference_{side}.png", X, mean_score, title=title)
-
-
 def parse_marks(text: str) -> frozenset[int]:
     """Read ``"49-88,90"`` as window numbers.
 
@@ -168,13 +133,7 @@ def parse_marks(text: str) -> frozenset[int]:
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """Read ``"json,csv"`` as the formats of alerts.
-
-    Examples
-    --------
-    >>> parse_formats("csv,json")
-    ('csv', 'json')
-    """
+    """Read ``"json,csv"`` as formats of alerts."""
     words = tuple(word.strip() for word in text.split(","))
     if not set(words) <= _FORMATS.keys():
         raise InputError(f"alerts are written as {', '.join(_FORMATS)}, not {text!r}.")
@@ -243,15 +202,7 @@ def _write_parquet(path: Path, records: Sequence[Record]) -> None:
 
 
 def ecs_record(record: Record) -> Record:
-    """Return a record of an alert with the names of ECS; everything else is below ``graphquilt``.
-
-    Examples
-    --------
-    >>> pair = {"id": "a1", "kind": "pair", "source": "10.0.0.1", "destination": "mail", "port": 25, "severity": 61.5}
-    >>> ecs = ecs_record(pair | {"start": 0.0, "end": 60.0, "window": 0, "reason": "why"})
-    >>> ecs["source"], ecs["destination"], ecs["event"]["severity"], ecs["@timestamp"]
-    ({'address': '10.0.0.1', 'ip': '10.0.0.1'}, {'address': 'mail', 'port': 25}, 62, '1970-01-01T00:00:00.000Z')
-    """
+    """Return the record of an alert with the names of ECS; everything else is below ``graphquilt``."""
     start, end = _stamp(record["start"]), _stamp(record["end"])
     is_pair = record["kind"] == "pair"
     renamed = ("id", "start", "end", "severity", "reason", "date")

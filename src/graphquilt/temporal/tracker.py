@@ -15,14 +15,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.linalg import centred, nearest_orthogonal, relative_rotation
 from graphquilt.temporal.components import WindowPairs, compare_pairs, measure_counts
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
-from graphquilt.temporal.judging import (
-    POOLED,
-    ComparedHosts,
-    compare_hosts,
-    judge_hosts,
-    judge_pairs,
-    score_by_partners,
-)
+from graphquilt.temporal.judging import POOLED, Comparison, compare_hosts, judge_hosts, judge_pairs, score_by_partners
 from graphquilt.temporal.memory import Memory, PairMemory, Pool, SideMemory, read_state, write_state
 from graphquilt.temporal.results import COMPONENTS, MEASURED, Explanation, WindowScores, compare_neighbours
 from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
@@ -126,18 +119,13 @@ class Tracker:
 
     Every window is measured host by host (:data:`graphquilt.temporal.COMPONENTS`). Every value is compared with the
     earlier values of its host, and with those of all hosts as far as these are few, and becomes a p-value by comparison
-    with a pool of earlier windows. Only then is the window learnt.
+    with a pool of earlier windows. Only then is the window learnt. ``notes`` are data of the caller, as JSON allows it.
 
     Parameters
     ----------
     history : int, optional
         How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs absent from all of
         them are forgotten, and as many values of each host count.
-
-    Attributes
-    ----------
-    notes : dict
-        Data of the caller, as JSON allows it, in the file of :meth:`save`.
 
     Notes
     -----
@@ -152,8 +140,7 @@ class Tracker:
 
     Examples
     --------
-    >>> from graphquilt.temporal.traffic import netflow
-    >>> from graphquilt.temporal import Window
+    >>> from graphquilt.temporal import Window, netflow
     >>> stream = netflow(80, 400, 10, seed=1)
     >>> tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))
     >>> for day in range(6):
@@ -164,18 +151,15 @@ class Tracker:
     """
 
     def __init__(self, options: ScoringOptions | None = None, *, history: int | None = None) -> None:
-        self.options = options or ScoringOptions()
-        self.history = max(_HISTORY, *self.options.lags) if history is None else history
-        if self.history < 2:
-            raise InputError(f"a history is at least 2 windows, not {self.history}.")
+        self.options = options = options or ScoringOptions()
+        self.history = history = max(_HISTORY, *options.lags) if history is None else history
+        if history < 2:
+            raise InputError(f"a history is at least 2 windows, not {history}.")
         self.notes: dict[str, Any] = {}
-        self._memory = Memory(
-            [],
-            {side: SideMemory.empty(self.options.dim) for side in SIDES},
-            PairMemory(self.history, self.options.max_pairs),
-            PairMemory(self.history, self.options.max_pairs),
-            {name: Pool(self.options.pool, self.history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")},
-        )
+        sides = {side: SideMemory.empty(options.dim) for side in SIDES}
+        pools = {name: Pool(options.pool, history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")}
+        pairs = PairMemory(history, options.max_pairs)
+        self._memory = Memory([], sides, pairs, pairs, pools)
         self._latest: _Latest | None = None
 
     @property
@@ -284,7 +268,7 @@ class Tracker:
         values[np.searchsorted(nodes, placement.nodes[is_here]), _DRIFT] = drift[is_here]
 
     def _learn(
-        self, number: int, pairs: WindowPairs, compared: dict[str, ComparedHosts], placements: dict[str, _Placement]
+        self, number: int, pairs: WindowPairs, compared: dict[str, Comparison], placements: dict[str, _Placement]
     ) -> dict[str, tuple[Int64Array, Float64Array, Float64Array]]:
         """Learn a window; return the hosts of each side, and what was known of their partners before."""
         memory, hosts = self._memory, {}

@@ -31,32 +31,13 @@ from graphquilt.temporal.windows import Snapshots, WindowOptions, snapshots
 _FILE = "state.npz"
 
 
-@contextlib.contextmanager
-def open_state(
-    folder: str | os.PathLike[str] | None,
-    fresh: Tracker,
-    windows: WindowOptions | None = None,
-    *,
-    protocol: str | None = None,
-) -> Iterator[WatchState]:
-    """Lock the folder of a :class:`WatchState`, which is created if necessary, and open it.
-
-    A JobError says that another run has locked it, a FormatError that its state is damaged, and an InputError that it
-    was made with other settings.
-    """
-    with contextlib.nullcontext() if folder is None else folder_lock(folder):
-        if folder is not None:
-            sync_folder(Path(folder).absolute().parent)
-        yield WatchState(folder, fresh, windows, protocol=protocol)
-
-
 class WatchState:
-    """A folder with one file: a tracker, its progress, and the names of its nodes; :func:`open_state` locks it too.
+    """A folder with one file: a tracker, its progress, and the names of its nodes; a ``with`` block locks and reads it.
 
     One rename replaces the old file, and a run that is killed at any moment resumes after the last window saved.
-    Without a folder nothing is saved. A tracker in the folder must have the settings of ``fresh``. ``last`` is the
-    latest window that was scored, which ended at ``end``; ``files`` has the latest time in each file that was read to
-    its end.
+    Without a folder nothing is saved. The folder is created if necessary; another run in it is a JobError, a damaged
+    state a FormatError, and a state with other settings than those of ``fresh`` an InputError. ``last`` is the latest
+    window that was scored, which ended at ``end``; ``files`` has the latest time in each file that was read to its end.
     """
 
     def __init__(
@@ -76,18 +57,25 @@ class WatchState:
         self.end = -np.inf
         self.files: dict[str, float] = {}
         self.incidents = Incidents()
-        if self._folder is not None and (self._folder / _FILE).exists():
-            self._open(self._folder)
+        self._lock = contextlib.ExitStack()
+
+    def __enter__(self) -> WatchState:
+        if self._folder is not None:
+            with contextlib.ExitStack() as lock:
+                lock.enter_context(folder_lock(self._folder))
+                sync_folder(self._folder.absolute().parent)
+                if (self._folder / _FILE).exists():
+                    self._open(self._folder)
+                self._lock = lock.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.close()
 
     @property
     def settings(self) -> dict[str, object]:
         """All settings of the tracker, and how windows are cut, by name; the ids of alerts depend on them."""
         return self.tracker.settings | self._cutting
-
-    @property
-    def needed_from(self) -> float:
-        """The start of the next window, in seconds: earlier flows are not needed again."""
-        return self.end - parse_duration(self.windows.width) * (1 - 1 / self.windows.overlap)
 
     def _open(self, folder: Path) -> None:
         tracker = Tracker.load(folder / _FILE)
@@ -234,7 +222,8 @@ def _arriving_flows(
         for path in new:
             done.add(path)
             name = str(path.relative_to(folder))
-            if state.files.get(name, np.inf) < state.needed_from:
+            next_start = state.end - parse_duration(state.windows.width) * (1 - 1 / state.windows.overlap)
+            if state.files.get(name, np.inf) < next_start:
                 continue
             latest = -np.inf
             for batch in read(path):

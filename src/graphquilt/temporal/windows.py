@@ -17,7 +17,7 @@ from graphquilt.errors import InputError
 from graphquilt.temporal.logs.columns import place_of
 from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names, SameNames
-from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
+from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
@@ -120,14 +120,14 @@ class Snapshots:
         now, begun = -np.inf, None
         n_read = 0
         for batch in self.flows:
-            time, source, destination, weight, port = self._columns(batch)
+            flows = self._arrays(batch)
+            time, ends = flows.time, (flows.pairs >> 32, flows.pairs & LOW_BITS)
             if len(time) == 0:
                 continue
             place = _places(batch, n_read)
             n_read += len(time)
             number = self._numbers(time, place)
-            shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
-            flows = FlowArrays(time, (source << 32) | destination, weight, port)
+            shape = [max(size, int(ids.max()) + 1) for size, ids in zip(shape, ends, strict=True)]
             complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
             if complete and int(number.min()) - self.overlap < complete[0]:
                 on_time = np.flatnonzero(number > complete[0])
@@ -209,11 +209,8 @@ class Snapshots:
             "(--max-gap)."
         )
 
-    def _columns(
-        self, batch: FlowBatch
-    ) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None, Int64Array | None]:
-        """Return time, source id, destination id, weight (None if it is not used) and port (or None) of each flow."""
-        weight: Float64Array | None = None
+    def _arrays(self, batch: FlowBatch) -> FlowArrays:
+        """Return the flows of a batch, with weights if they are used."""
         port: Int64Array | None = None
         if isinstance(batch, Sequence):
             time, source, destination, weight = _check_arrays(batch)
@@ -222,9 +219,8 @@ class Snapshots:
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
             weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
             port = batch.column("port").to_numpy().astype(np.int64) if "port" in batch.schema.names else None
-        if not self.weighted:
-            return time, source, destination, None, port
-        return time, source, destination, np.ones(len(time)) if weight is None else weight, port
+        weight = np.ones(len(time)) if self.weighted and weight is None else weight
+        return FlowArrays(time, (source << 32) | destination, weight if self.weighted else None, port)
 
     def _collect(self, waiting: dict[int, OpenWindow], flows: FlowArrays, number: Int64Array, now: float) -> None:
         """Add flows to the windows of these numbers."""
@@ -317,7 +313,7 @@ def snapshots(
 
 
 def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
-    """Return a function that names a row of a batch; ``first`` rows were read before, and ``rows`` are those kept."""
+    """Return a function that names a row of a batch, after ``first`` earlier rows; ``rows`` are those kept."""
 
     def place(row: int) -> str:
         original = row if rows is None else int(rows[row])

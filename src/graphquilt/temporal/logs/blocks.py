@@ -149,7 +149,7 @@ def read_rows(
     A column of numbers is read as text if one of its fields is not a number.
     """
     parse: _Parser
-    if layout.is_json:
+    if not layout.delimiter:
         names, schema = list(types), json_schema(sample_records(log.head), list(types), number=layout.time)
 
         def parse(block: Block) -> Rows:

@@ -144,14 +144,7 @@ def with_places(flows: pa.RecordBatch, where: str, unit: str, lines: Int64Array)
 
 
 def place_of(flows: pa.RecordBatch, row: int) -> str | None:
-    """Return where a row of flows comes from, in words; None if unknown.
-
-    Examples
-    --------
-    >>> flows = with_places(pa.record_batch({"time": [7.0, 8.0]}), "a.csv", "line", np.array([3, 5]))
-    >>> place_of(flows, 1)
-    'a.csv line 5'
-    """
+    """Return where a row of flows comes from, such as ``a.csv line 5``; None if unknown."""
     places = _places_of(flows)
     return None if places is None else f"{places[0]} {places[1]} {places[2][row]}"
 
@@ -229,13 +222,7 @@ def to_plain(column: pa.Array) -> pa.Array:
 
 
 def _to_text(value: pa.Scalar) -> str:
-    """Return the value of a cell as text; the number behind a time that no calendar has.
-
-    Examples
-    --------
-    >>> _to_text(pa.scalar("a")), _to_text(pa.scalar(10**18, pa.timestamp("us")))
-    ('a', '1000000000000000000')
-    """
+    """Return the value of a cell as text; the number behind a time that no calendar has."""
     try:
         return str(value)
     except (ValueError, OverflowError, LookupError):  # LookupError: of a time zone that nobody knows
@@ -259,17 +246,14 @@ def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, v
     """Read a mapping, a JSON object, or a CSV file of ``key`` and ``value``, by its header or first and last column."""
     if isinstance(given, Mapping):
         return dict(given)
-    path = Path(given)
+    path, text = given, _read_text(given)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
         if text.lstrip().startswith("{"):
             words = json.loads(text)
             if not all(isinstance(word, str) for word in words.values()):
                 raise ValueError("its values are not all text")
             return dict(words)
         rows = [row for row in csv.reader(text.splitlines()) if row]
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError, csv.Error) as error:
         raise FormatError(f"{path} is neither a JSON object nor a CSV file of {key} and {value}: {error}.") from None
     if any(len(row) < 2 for row in rows):
@@ -282,14 +266,7 @@ def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, v
 
 
 class HostList:
-    """Hosts by name, by pattern with ``*``, by address or by network.
-
-    Examples
-    --------
-    >>> hosts = HostList(["scanner-*", "10.1.0.0/16", "mail"])
-    >>> [host in hosts for host in ("scanner-7", "10.1.2.3", "mail", "mail2")]
-    [True, True, True, False]
-    """
+    """Hosts by name, by pattern such as ``scanner-*``, by address or by network such as ``10.1.0.0/16``."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._names: set[str] = set()
@@ -315,25 +292,25 @@ class HostList:
             return False
         if host in self._names or (self._pattern is not None and self._pattern.match(host) is not None):
             return True
-        if not self._networks:
-            return False
         try:
-            address = ipaddress.ip_address(host)
+            return any(ipaddress.ip_address(host) in network for network in self._networks)
         except ValueError:
             return False
-        return any(address in network for network in self._networks)
 
 
 def read_host_list(path: str | os.PathLike[str] | HostList | None) -> HostList:
     """Read one host, pattern, address or network per line; ``#`` begins a comment. None is an empty list."""
     if path is None or isinstance(path, HostList):
         return path or HostList()
+    entries = [line.split("#", 1)[0].strip() for line in _read_text(path).splitlines()]
+    return HostList(filter(None, entries))
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
+        return Path(path).read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    entries = [line.split("#", 1)[0].strip() for line in text.splitlines()]
-    return HostList(filter(None, entries))
 
 
 def without_hosts(flows: Iterable[pa.RecordBatch], hosts: HostList) -> Iterator[pa.RecordBatch]:

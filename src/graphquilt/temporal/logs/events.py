@@ -242,24 +242,12 @@ def _argument_tokens(event: str, text: str) -> tuple[str, ...]:
 
 
 def _program_name(path: str) -> str:
-    r"""Return the name of a program without its folder, in lower case, as Windows compares them.
-
-    Examples
-    --------
-    >>> _program_name(r"\Device\HarddiskVolume1\Windows\system32\CMD.EXE"), _program_name("/bin/run-parts")
-    ('cmd.exe', 'run-parts')
-    """
+    """Return the name of a program without its folder, in lower case, as Windows compares them."""
     return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lower()
 
 
 def _upper_folders(path: str) -> str:
-    r"""Return the upper folders of a path; the volume of Windows is dropped, and numbers become #.
-
-    Examples
-    --------
-    >>> [_upper_folders(path) for path in ("/proc/384/cgroup", "C:\\Windows\\system32\\a.dll", "/etc/ld.so.cache")]
-    ['/proc/#', '/windows/system32', '/etc']
-    """
+    """Return the upper folders of a path, without the volume of Windows, and with # for numbers."""
     parts = [part for part in re.split(r"[\\/]", path.lower()) if part]
     if parts[:1] == ["device"]:
         parts = parts[2:]

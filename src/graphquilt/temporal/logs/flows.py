@@ -20,17 +20,9 @@ import pyarrow.parquet as pq
 
 from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.temporal.logs import blocks
 from graphquilt.temporal.logs import columns as col
-from graphquilt.temporal.logs.blocks import (
-    UNREADABLE,
-    ArchiveError,
-    Input,
-    list_files,
-    list_inputs,
-    name_of,
-    open_log,
-    read_rows,
-)
+from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.columns import RowCounts
 from graphquilt.temporal.logs.formats import ECAR, FlowColumns, Layout, named_layout, recognise
 from graphquilt.temporal.logs.rows import Rows
@@ -94,7 +86,7 @@ class Flows:
         self.counts = state.counts
         previous: tuple[str, float] | None = None
         for item, is_listed in self._ordered(state.counts):
-            where, is_first = name_of(item), True
+            where, is_first = blocks.name_of(item), True
             for flows in self._read(item, state, skip=is_listed or self.skip_others):
                 if is_first and len(flows):
                     is_first = False
@@ -114,7 +106,7 @@ class Flows:
             if not (isinstance(item, str | os.PathLike) and Path(item).is_dir()):
                 yield item, False
                 continue
-            starts = {path: self._start(path, counts) for path in list_files(Path(item))}
+            starts = {path: self._start(path, counts) for path in blocks.list_files(Path(item))}
             logs = sorted((start, path) for path, start in starts.items() if start is not None)
             if not logs:
                 raise InputError(f"none of the {len(starts)} files in {item} is a log of flows that can be read.")
@@ -135,11 +127,11 @@ class Flows:
     ) -> Iterator[pa.RecordBatch]:
         """Give the flows of one log; ``skip`` leaves out what is not a log of flows."""
         try:
-            log = open_log(item)
-        except ArchiveError as error:
+            log = blocks.open_log(item)
+        except blocks.ArchiveError as error:
             if not skip:
                 raise
-            state.counts.skip_file(name_of(item), error, level=logging.WARNING)
+            state.counts.skip_file(blocks.name_of(item), error, level=logging.WARNING)
             return
         if log.stream is None:
             yield from self._read_parquet(log.where, state)
@@ -157,7 +149,7 @@ class Flows:
             state.clock = clock_of(layout.time_format)
         is_file = isinstance(item, str | os.PathLike) and block_bytes is None
         size = block_bytes or self.block_bytes
-        for rows in read_rows(log, layout, self._types(layout, log.where), block_bytes=size, threaded=is_file):
+        for rows in blocks.read_rows(log, layout, self._types(layout, log.where), block_bytes=size, threaded=is_file):
             yield self._clean(rows, layout, log.where, state, "line")
 
     def _types(self, layout: Layout, where: str) -> dict[str, pa.DataType]:
@@ -199,7 +191,7 @@ class Flows:
                     first += len(batch)
         except InputError:
             raise
-        except UNREADABLE as error:
+        except blocks.UNREADABLE as error:
             after = f" after row {first - 1}" if first > 1 else ""
             raise FormatError(
                 f"{where} cannot be read as Parquet{after}: {error}. It may be damaged; write or copy it again."
@@ -358,7 +350,7 @@ def read_flows(
     >>> [batch.column("time").to_pylist() for batch in flows], flows.counts.bad
     ([[0.0, 5.0]], 1)
     """
-    items = list_inputs(inputs, "flow")
+    items = blocks.list_inputs(inputs, "flow")
     if protocol is not None and col.protocol_number(str(protocol)) == -1:
         raise InputError(f"unknown protocol {protocol!r}: give tcp, udp, icmp or a number.")
     names = {} if addresses is None else col.read_words(addresses, key="address", value="host")

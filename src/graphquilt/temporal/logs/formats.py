@@ -92,11 +92,6 @@ class Layout:
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
     extras: tuple[str, ...] = ()
 
-    @property
-    def is_json(self) -> bool:
-        """Whether each line is a JSON object."""
-        return not self.delimiter
-
 
 _DARPA = Layout(
     *("DARPA 1998 connections", "time", "source", "destination"),
@@ -138,15 +133,7 @@ _HEADERS: tuple[tuple[str, set[str], dict[str, str]], ...] = (
 
 
 def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
-    r"""Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows.
-
-    Examples
-    --------
-    >>> recognise(b"ts,te,td,sa,da,sp,dp,pr,flg\n", FlowColumns(), where="a.csv").kind
-    'nfdump CSV'
-    >>> recognise(b"StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport\n", FlowColumns(), where="b").direction
-    'Dir'
-    """
+    """Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows."""
     lines = head.removeprefix(_MARK).decode("utf-8", "replace").split("\n")
     if len(head) >= 1 << 18 and len(lines) > 1:
         lines.pop()  # cut off
@@ -275,13 +262,8 @@ def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str
     keys = {key for record in records for key in record}
     if {"object", "action", "hostname", "properties"} <= keys:
         extras = ("hostname", "id", "properties.src_port", "properties.direction")
-        parts = (
-            "timestamp",
-            "properties.src_ip",
-            "properties.dest_ip",
-            "properties.dest_port",
-            "properties.l4protocol",
-        )
+        own = "properties."
+        parts = ("timestamp", own + "src_ip", own + "dest_ip", own + "dest_port", own + "l4protocol")
         wanted = (("object", frozenset({"FLOW"})), ("action", frozenset({"START", "OPEN"})))
         return Layout(ECAR, *parts, delimiter="", extras=extras, wanted=wanted)
     if {"timestamp", "event_type"} <= keys:

@@ -194,10 +194,8 @@ def _to_float(value: str | float) -> float:
 
 def _nested_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a field by its name, or by its path with dots."""
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *rest = name.split(".")
-    return pc.struct_field(batch.column(first), rest)
+    first, *rest = [name] if name in batch.schema.names else name.split(".")
+    return pc.struct_field(batch.column(first), rest) if rest else batch.column(first)
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:

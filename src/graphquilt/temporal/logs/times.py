@@ -41,13 +41,7 @@ class Clock:
 
 
 def clock_of(time_format: str | None) -> Clock:
-    """Return what a user says about the times: None, ``epoch-s`` (``-ms``, ``-us``, ``-ns``), ``iso`` or a pattern.
-
-    Examples
-    --------
-    >>> clock_of("epoch-ms").per_second, clock_of("%d.%m.%Y %H:%M").pattern
-    (1000.0, '%d.%m.%Y %H:%M')
-    """
+    """Return what a user says about the times: None, ``epoch-s`` (``-ms``, ``-us``, ``-ns``), ``iso`` or a pattern."""
     if time_format is None:
         return Clock()
     if time_format == "iso":
@@ -83,13 +77,7 @@ def parse_duration(duration: str | float) -> float:
 
 
 def read_moment(text: str, now: float) -> float:
-    """Return a date, a time in seconds, or a duration before ``now``, in seconds.
-
-    Examples
-    --------
-    >>> read_moment("1970-01-02", 0.0), read_moment("7d", 1e6)
-    (86400.0, 395200.0)
-    """
+    """Return a date such as 1970-01-02, a time in seconds, or a duration such as 7d before ``now``, in seconds."""
     if text[-1:] in _UNITS and text[:-1].replace(".", "", 1).isdigit():
         return now - parse_duration(text)
     time, good, _ = read_times(pa.array([text]), Clock(), label="--since", place=lambda _row: "--since")
