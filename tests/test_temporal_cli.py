@@ -21,7 +21,7 @@ import graphquilt
 from extras import needs
 from graphquilt.cli import main
 from graphquilt.report.page import render_page
-from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores
+from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores, detect, read_flows
 from graphquilt.temporal.page import draw_outliers, draw_reference, draw_scores, window_labels
 from graphquilt.temporal.report import parse_marks
 from graphquilt.temporal.traffic import netflow
@@ -91,6 +91,24 @@ def test_anomaly_writes_scores_alerts_page_and_summary(scored):
     assert (summary["windows"], summary["bad_rows"], summary["empty_windows"]) == (16, 0, 0)
     for side, count in summary["node_windows_scored"].items():
         assert count == table.filter(pc.equal(table["side"], side)).num_rows
+
+
+def test_detect_finds_what_the_command_finds(days, scored):
+    out, summary = scored
+    flows = read_flows(days, protocol="tcp")
+    detection = detect(flows, ScoringOptions(dim=3, lags=(1, 7), min_observations=5))
+    assert [json.dumps(alert) for alert in detection.alerts] == (out / "alerts.jsonl").read_text().splitlines()
+    assert detection.facts == {name: summary[name] for name in detection.facts if name != "parameters"} | {
+        "parameters": summary["parameters"] | {"lags": (1, 7)}
+    }
+
+
+def test_saved_flags_make_the_same_call(call, inbox, tmp_path):
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    assert call("watch", inbox, "--state", tmp_path / "state", *WATCHED, "--save-config", first)[0] == 0
+    assert call("watch", inbox, "--config", first, "--save-config", second)[0] == 0
+    assert first.read_text().splitlines()[1:] == second.read_text().splitlines()[1:]
+    assert "lags = [1, 7]" in first.read_text()
 
 
 def test_the_page_needs_nothing_from_outside(scored):

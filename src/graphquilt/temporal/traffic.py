@@ -235,7 +235,7 @@ class Netflow:
         columns = [
             time[order],
             rng.integers(0, 3600, m + extra),
-            *(_named(nodes[order], self.n_sources) for nodes in (source, destination)),
+            *(_host_names(nodes[order], self.n_sources) for nodes in (source, destination)),
             np.where(udp, 17, 6),
             _strings("Port", rng.integers(1024, 65536, m + extra), 5),
             np.where(udp, 53, port).astype(str),
@@ -254,7 +254,7 @@ class Netflow:
             paths.append(folder / f"netflow_day-{day:02d}.csv")
             csv.write_csv(self.flows(day, mean_flows=mean_flows), paths[-1], write_options=bare)
         truth = self.truth
-        ends = {side: _named(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
+        ends = {side: _host_names(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
         table = pa.table({"day": truth.day, **ends, "behaviour": [BEHAVIOURS[b] for b in truth.behaviour]})
         csv.write_csv(table, folder / "truth.csv")
         return paths
@@ -302,7 +302,7 @@ def _strings(prefix: str, numbers: IntArray, digits: int) -> pa.Array:
     return pc.binary_join_element_wise(prefix, padded, "")
 
 
-def _named(nodes: IntArray, n_internal: int) -> pa.Array:
+def _host_names(nodes: IntArray, n_internal: int) -> pa.Array:
     """Return CompNNNNNN for internal hosts and IPNNNNNN for the others."""
     inside = pa.array(nodes < n_internal)
     return pc.if_else(inside, _strings("Comp", nodes, 6), _strings("IP", nodes, 6))

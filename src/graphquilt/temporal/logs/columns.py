@@ -25,7 +25,7 @@ from graphquilt.temporal.logs.rows import Broken, Rows
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
 _LARGEST_PORT = 65_535
 _SHOWN = 80  # letters of each field of a bad row
-_UNSET = pa.array(["", "-", "(empty)"])  # names that mean that there is none
+_UNSET = pa.array(["", "-", "(empty)"])  # names that mean no name
 _LONGEST_UNSET = 7  # letters
 _log = logging.getLogger(__name__)
 
@@ -176,13 +176,13 @@ def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
 
 
 def rows_where(accept: Callable[[str], bool], words: pa.DictionaryArray) -> BoolArray:
-    """Return which rows contain a word that ``accept`` accepts, (n,); null is no word."""
+    """Return which rows contain a word that ``accept`` accepts, (n,); null is not a word."""
     accepted = np.array([word is not None and accept(word) for word in words.dictionary.to_pylist()] + [False])
     return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
 
 
 def rows_without_name(names: pa.Array) -> BoolArray:
-    """Return which rows of text have no name, or one that means that there is none, (n,)."""
+    """Return which rows of text have no name, or one that means no name, (n,)."""
     if pa.types.is_dictionary(names.type):
         known = np.append(rows_without_name(names.dictionary), True)
         return np.asarray(known[pc.fill_null(names.indices, len(known) - 1).to_numpy(zero_copy_only=False)])
@@ -204,7 +204,7 @@ def rename_hosts(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
 
 
 def ports_of(column: pa.Array, label: str) -> npt.NDArray[np.int32]:
-    """Return ports as numbers, (n,); -1 where there is none, or where it is a name."""
+    """Return ports as numbers, (n,); -1 for a name or none."""
     words = as_dictionary(column, label)
     is_number = pc.fill_null(pc.match_substring_regex(words.dictionary, r"^[0-9]{1,5}(\.0)?$"), False)
     numbers = pc.cast(pc.cast(pc.if_else(is_number, words.dictionary, "-1"), pa.float64()), pa.int32())
@@ -316,14 +316,13 @@ def _read_text(path: str | os.PathLike[str]) -> str:
 def without_hosts(flows: Iterable[pa.RecordBatch], hosts: HostList) -> Iterator[pa.RecordBatch]:
     """Leave out the flows from and to some hosts, which are then neither scored nor learnt."""
     for batch in flows:
-        if not hosts:
-            yield batch
-            continue
         keep = np.ones(len(batch), dtype=bool)
-        for side in ("source", "destination"):
+        for side in ("source", "destination") if hosts else ():
             column = batch.column(side)
             words = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
             keep &= ~rows_where(hosts.__contains__, words)
-        places = _places_of(batch)
-        kept = batch if keep.all() else batch.filter(pa.array(keep))
-        yield kept if keep.all() or places is None else with_places(kept, *places[:2], places[2][keep])
+        if keep.all():
+            yield batch
+            continue
+        others, places = batch.filter(pa.array(keep)), _places_of(batch)
+        yield others if places is None else with_places(others, *places[:2], places[2][keep])

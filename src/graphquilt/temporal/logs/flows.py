@@ -85,7 +85,7 @@ class Flows:
         state = _Pass(self.clock)
         self.counts = state.counts
         previous: tuple[str, float] | None = None
-        for item, is_listed in self._ordered(state.counts):
+        for item, is_listed in self._order_inputs(state.counts):
             where, is_first = blocks.name_of(item), True
             for flows in self._read(item, state, skip=is_listed or self.skip_others):
                 if is_first and len(flows):
@@ -100,7 +100,7 @@ class Flows:
                 yield flows
         state.counts.finish("rows")
 
-    def _ordered(self, counts: RowCounts) -> Iterator[tuple[Input, bool]]:
+    def _order_inputs(self, counts: RowCounts) -> Iterator[tuple[Input, bool]]:
         """Give the inputs, each with whether it was listed in a folder; the logs of a folder in order of time."""
         for item in self.inputs:
             if not (isinstance(item, str | os.PathLike) and Path(item).is_dir()):
@@ -233,8 +233,8 @@ class Flows:
             words = pa.nulls(len(batch), pa.string()) if label is None else batch.column(label)
             output["label"] = col.as_dictionary(words, f"{where}: the column {label!r}")
         shown = [name for name in (layout.time, layout.source, layout.destination, layout.weight) if name is not None]
-        found = Rows(batch, lines, rows.broken)
-        good = col.count_bad(found, causes, shown, where=f"{where} {unit}", counts=counts, strict=self.strict)
+        flow_rows = Rows(batch, lines, rows.broken)
+        good = col.count_bad(flow_rows, causes, shown, where=f"{where} {unit}", counts=counts, strict=self.strict)
         keep = good
         if self.protocol is not None and layout.protocol is not None:
             words = col.as_dictionary(batch.column(layout.protocol), f"{where}: the column {layout.protocol!r}")

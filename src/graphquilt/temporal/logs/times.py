@@ -131,7 +131,7 @@ def as_numbers(column: pa.Array, label: str) -> tuple[Float64Array, BoolArray]:
 
 
 def _since_1970(column: pa.Array) -> Float64Array:
-    """Convert time stamps or dates to seconds since 1970, (n,); 0 where there is none."""
+    """Convert time stamps or dates to seconds since 1970, (n,); 0 for nulls."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         per_second, whole = _PER_SECOND[kind.unit], pa.int64()
