@@ -36,13 +36,13 @@ if arguments.folder is None:
     arguments.folder = Path("zeek-logs")
     made_up(arguments.folder)
 
-days = gq.temporal.snapshots(gq.temporal.read_flows(arguments.folder), width="1d")
-scores = gq.temporal.score_windows(days.windows(), gq.temporal.ScoringOptions(dim=4, lags=(1, 7)))
+windows = gq.temporal.snapshots(gq.temporal.read_flows(arguments.folder), width="1d")
+scores = gq.temporal.score_windows(windows.windows(), gq.temporal.ScoringOptions(dim=4, lags=(1, 7)))
 week = [alert for alert in scores.alerts(budget=3) if alert.number > scores.windows[-1].number - 7]
 for alert in week[:5]:
     why = ", ".join(component.name for component in alert.components[:2])
     day = np.datetime64(alert.number, "D")
-    print(f"{day}: {days.names[alert.side][alert.node]} as {alert.side}, severity {alert.severity:.0f}: {why}")
+    print(f"{day}: {windows.names[alert.side][alert.node]} as {alert.side}, severity {alert.severity:.0f}: {why}")
 
 figure, axis = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for side in gq.temporal.SIDES:

@@ -385,8 +385,7 @@ def _make_word_maps(folder):
 
 
 def _read_word_map(folder, path):
-    from graphquilt.temporal.logs.flow_files import read_words
-    from graphquilt.temporal.logs.host_list import read_host_list
+    from graphquilt.temporal.logs.columns import read_host_list, read_words
 
     if path.suffix == ".txt":
         hosts = read_host_list(path)
@@ -623,11 +622,11 @@ def _watch(folder, rows):
     from graphquilt.temporal.watching import WatchState, watch_windows
 
     tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2), min_observations=3), history=4)
-    state = WatchState(folder, tracker, width=86400.0)
     text = "\n".join(map(",".join, _flow_rows()[:rows]))
-    days = snapshots(read_flows(io.BytesIO(text.encode())), "1d")
-    for _, scores in watch_windows(days, state):
-        scores.alerts(3)
+    windows = snapshots(read_flows(io.BytesIO(text.encode())), "1d")
+    with WatchState(folder, tracker) as state:
+        for scores in watch_windows(windows, state):
+            scores.alerts(3)
     return state
 
 

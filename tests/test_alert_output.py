@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,13 +12,10 @@ import scipy.sparse as sp
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal import AnomalyScores, Names, ScoringOptions, Tracker, Window, read_flows
-from graphquilt.temporal.alert_files import CSV_COLUMNS, csv_line, json_line, parse_formats, write_alerts
-from graphquilt.temporal.ecs import ecs_record
-from graphquilt.temporal.incidents import Incidents, merge_incidents
-from graphquilt.temporal.logs.flow_files import place_of
-from graphquilt.temporal.logs.host_list import HostList, read_host_list, without_hosts
-from graphquilt.temporal.page.view import fit_in_words
-from graphquilt.temporal.records import AlertOptions, window_records
+from graphquilt.temporal.logs.columns import HostList, place_of, read_host_list, without_hosts
+from graphquilt.temporal.page import fit_in_words
+from graphquilt.temporal.records import AlertOptions, Incidents, merge_incidents, window_records
+from graphquilt.temporal.report import CSV_COLUMNS, csv_line, ecs_record, json_line, parse_formats, write_alerts
 from graphquilt.temporal.traffic import netflow
 
 DAY = 86400.0
@@ -45,13 +43,13 @@ def scored(windows):
 NAMES = {"source": Names([f"10.0.0.{k}" for k in range(40)]), "destination": Names([f"=srv-{k}" for k in range(60)])}
 
 
-def records_of(scored, options=None, settings=None, gap=7):
+def records_of(scored, options=None, settings=None, gap=7, since=-math.inf):
     incidents, options = Incidents(gap), options or AlertOptions()
     settings = settings or {"dim": 3}
     return [
         record
         for window in scored
-        for record in window_records(window, NAMES, options, settings=settings, incidents=incidents)
+        for record in window_records(window, NAMES, options, settings=settings, incidents=incidents, since=since)
     ]
 
 
@@ -70,10 +68,10 @@ def test_records_have_ids_dates_and_components(scored):
 
 
 def test_options_choose_alerts_and_allowed_hosts_leave_room_for_others(scored):
-    records = records_of(scored, AlertOptions(budget=3, pairs=1, since=DAY * (START + 10)))
+    records = records_of(scored, AlertOptions(budget=3, pairs=1), since=DAY * (START + 10))
     assert {r["window"] for r in records} == {START + 10, START + 11}
     assert [r["kind"] for r in records if r["window"] == START + 11] == ["host"] * 3 + ["pair"]
-    allowed = AlertOptions(budget=3, pairs=2, allowed=HostList(["10.0.0.32/29"]))
+    allowed = AlertOptions(budget=3, pairs=2, allow=HostList(["10.0.0.32/29"]))
     for record in records_of(scored, allowed):
         assert record.get("node") not in {f"10.0.0.{k}" for k in range(32, 40)}
         assert record.get("source") not in {f"10.0.0.{k}" for k in range(32, 40)}
@@ -82,7 +80,7 @@ def test_options_choose_alerts_and_allowed_hosts_leave_room_for_others(scored):
     severe = records_of(scored, AlertOptions(min_severity=50))
     assert severe
     assert min(r["severity"] for r in severe) >= 50
-    assert records_of(scored, AlertOptions(budget=1, pairs=0, allowed=HostList(["*"]))) == []
+    assert records_of(scored, AlertOptions(budget=1, pairs=0, allow=HostList(["*"]))) == []
 
 
 def test_repeats_are_one_incident():
@@ -288,7 +286,7 @@ def test_exit_codes_and_formats_for_cron(command, days, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("--since", "soon"), "--since is a date such as 2024-05-01"),
+        (("--since", "soon"), "--since takes a date such as 2024-05-01"),
         (("--allow", "absent.txt"), "absent.txt cannot be read"),
         (("--format", "xml"), "alerts are written as json, csv, parquet"),
         (("--format", "parquet"), "watch prints its alerts as --format json or csv"),

@@ -1,6 +1,7 @@
 """Scores: the closed form, the laws of the reference, what is left out, and what an analyst reads."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from graphquilt.patches import Patch
 from graphquilt.temporal import (
     ScoringOptions,
     Window,
-    alert_quality,
     bipartite_svd,
     deviations,
     drift_scores,
@@ -29,8 +29,12 @@ from graphquilt.temporal import (
     score_windows,
     threshold,
 )
-from graphquilt.temporal.batch import usable_edges
+from graphquilt.temporal.drift import usable_edges
 from graphquilt.temporal.traffic import netflow
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from labelled_windows import alert_quality
 
 
 def windows(matrices, numbers=None):

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from browser import chromium, opened
-from graphquilt.temporal import Names, ScoringOptions, Window, score_windows
-from graphquilt.temporal.page.anomaly_report import ReportOptions, write_report
+from graphquilt.temporal import Detection, Names, ReportOptions, ScoringOptions, Window, score_windows, write_report
+from graphquilt.temporal.records import merge_incidents, report_alerts
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,8 @@ def page_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("anomaly")
     scores = score_windows(iter(windows), ScoringOptions(dim=3, lags=(1, 7), min_observations=5))
     options = ReportOptions(title="Flows of January", figures=False, marked=frozenset({19_763}))
-    write_report(folder, scores, names=names, settings={}, options=options)
+    alerts = report_alerts(scores, names, settings={})
+    write_report(folder, Detection(scores, names, alerts, merge_incidents(alerts), {}), options)
     return folder / "report.html"
 
 

@@ -64,14 +64,14 @@ def test_bad_events_are_counted_by_cause():
         "the wrong number of fields": (1, "the input line 6"),
         "no readable time": (1, "the input line 3"),
         "no host": (1, "the input line 4"),
-        "arguments that are no literal": (1, "the input line 5"),
+        "arguments that are not a literal": (1, "the input line 5"),
     }
     with pytest.raises(FormatError, match=r"line 3: soon,ip-1 \(no readable time\)"):
         tokens(content, strict=True)
 
 
 def test_all_bad_events_are_an_error():
-    with pytest.raises(FormatError, match="none of the 2 rows could be read: 2 with arguments that are no literal"):
+    with pytest.raises(FormatError, match="none of the 2 rows could be read: 2 with arguments that are not a literal"):
         tokens(SHORT + row(1, "a", "1 +") + row(2, "a", "nothing"))
 
 
@@ -135,7 +135,7 @@ def test_folders_and_what_is_no_log_of_events(tmp_path):
     events = read_events(tmp_path)
     assert sum(map(len, events)) == 2
     assert events.counts.skipped_files == [str(tmp_path / "notes.txt")]
-    with pytest.raises(FormatError, match=r"is no log of events.*begins with 'nothing'"):
+    with pytest.raises(FormatError, match=r"is not a log of events.*begins with 'nothing'"):
         list(read_events(tmp_path / "notes.txt"))
     with pytest.raises(InputError, match="there is no file"):
         read_events(tmp_path / "absent")

@@ -271,7 +271,7 @@ def test_days_that_no_calendar_has_are_bad_in_every_format():
     flows = text(content, time_format="%d/%m/%Y")
     assert [row[0] for row in rows(flows)] == [1675123200.0, 1677628800.0]
     assert flows.counts.examples == ["the input line 3: 31/02/2023,x,y"]
-    with pytest.raises(InputError, match="is no format of times"):
+    with pytest.raises(InputError, match="is not a time format"):
         text(content, time_format="day")
 
 
@@ -295,7 +295,7 @@ def test_line_numbers_are_exact_over_blocks_empty_lines_and_broken_lines(tmp_pat
     places = [bad.first.split(": ")[0].rsplit(" ", 1)[1] for bad in flows.counts.causes.values()]
     assert sorted(map(int, places)) == [1001, 2001, 3001]
     last = batches[-1]
-    assert gq.temporal.logs.flow_files.place_of(last, len(last) - 1) == f"{path} line {len(lines)}"
+    assert gq.temporal.logs.columns.place_of(last, len(last) - 1) == f"{path} line {len(lines)}"
 
 
 PACKS = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: pa.compress(data, "zstd", asbytes=True)}

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +63,22 @@ def test_without_tokens_the_component_is_not_measured():
     tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2)))
     tables = [tracker.update(window).sides["source"] for window in windows]
     assert all(np.isnan(table.z[:, TOKENS]).all() and table.tokens_of(0) is None for table in tables)
+
+
+def test_hosts_that_only_occur_in_events_are_not_scored():
+    windows, tokens = network(6)
+    rows = ~np.isin(np.arange(40), [5, 39])
+    matrix = sp.csr_array(sp.diags_array(rows.astype(float)) @ windows[0].matrix)
+    quiet = [replace(w, matrix=matrix) for w in windows]
+    for weight in (0.0, 0.5):
+        tracker = Tracker(ScoringOptions(dim=2, lags=(1, 2), token_weight=weight))
+        tables = [tracker.update(w, found).sides["source"] for w, found in zip(quiet, tokens, strict=True)]
+        assert all(table.nodes.tolist() == np.flatnonzero(rows).tolist() for table in tables)
+        drift = tables[-1].values[:, COMPONENTS.index("drift")]
+        assert np.all(np.abs(drift) < 0.5), "a host is not given the drift of another"
+    unseen = np.where(np.arange(30) == 3, 90, -1)  # destination 3 has a name that only events have had, as id 90
+    scores = tracker.update(replace(quiet[0], number=6, as_source=unseen))
+    assert not np.nan_to_num(scores.sides["source"].values[:, COMPONENTS.index("inside pairs")]).any()
 
 
 def test_events_fall_into_the_windows_of_flows_as_both_are_read():

@@ -13,8 +13,8 @@ from scipy.stats import nbinom, norm, spearmanr
 
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.temporal import COMPONENTS, HostTable, ScoringOptions, Tracker, Window, drift_scores, score_windows
-from graphquilt.temporal.calibration import count_zscores
-from graphquilt.temporal.state_file import read_state, write_state
+from graphquilt.temporal.judging import count_zscores
+from graphquilt.temporal.memory import read_state, write_state
 from graphquilt.temporal.traffic import netflow
 
 SIDES = ("source", "destination")

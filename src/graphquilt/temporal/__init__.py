@@ -1,25 +1,43 @@
 """Networks over time: read flows, cut them into windows, and score which nodes behave unlike themselves.
 
-:func:`score_windows` scores all windows at once, and :class:`Tracker` scores each window from the windows before it.
+:func:`detect` goes from logs to alerts, :func:`score_windows` scores all windows at once, and :class:`Tracker` scores
+each window from the windows before it.
 """
 
-from graphquilt.temporal.alerts import Explanation, explain
-from graphquilt.temporal.batch import AnomalyScores, DriftScores, SideScores, drift_scores, score_windows
-from graphquilt.temporal.bipartite import bipartite_factors, bipartite_svd
-from graphquilt.temporal.embedding import embed_window
-from graphquilt.temporal.evaluation import alert_quality
-from graphquilt.temporal.lags import lag_edges
+from graphquilt.temporal.batch import AnomalyScores, Detection, detect, score_windows
+from graphquilt.temporal.drift import (
+    DriftScores,
+    SideScores,
+    deviations,
+    drift_scores,
+    lag_edges,
+    leave_one_out_zscore,
+    outliers,
+    threshold,
+)
+from graphquilt.temporal.embedding import bipartite_svd, embed_window
+from graphquilt.temporal.logs.columns import BadRows, HostList, RowCounts
 from graphquilt.temporal.logs.events import Events, read_events
-from graphquilt.temporal.logs.flow_files import BadRows, FlowCounts
 from graphquilt.temporal.logs.flows import Flows, read_flows
 from graphquilt.temporal.logs.formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.results import COMPONENTS, Alert, Component, HostTable, PairAlert, PairTable, WindowScores
-from graphquilt.temporal.scores import LAGS, ScoringOptions, deviations, leave_one_out_zscore, outliers, threshold
+from graphquilt.temporal.records import AlertOptions
+from graphquilt.temporal.report import ReportOptions, write_report
+from graphquilt.temporal.results import (
+    COMPONENTS,
+    Alert,
+    Component,
+    Explanation,
+    HostTable,
+    PairAlert,
+    PairTable,
+    WindowScores,
+    explain,
+)
 from graphquilt.temporal.tokens import TokenWindows, WindowTokens
-from graphquilt.temporal.tracker import Tracker
+from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
 from graphquilt.temporal.traffic import Netflow, netflow
-from graphquilt.temporal.windows import SIDES, Snapshots, Window, snapshots
+from graphquilt.temporal.windows import SIDES, Snapshots, Window, WindowOptions, snapshots
 
 __all__ = [
     "COMPONENTS",
@@ -27,31 +45,35 @@ __all__ = [
     "LANL_COLUMNS",
     "SIDES",
     "Alert",
+    "AlertOptions",
     "AnomalyScores",
     "BadRows",
     "Component",
+    "Detection",
     "DriftScores",
     "Events",
     "Explanation",
     "FlowColumns",
-    "FlowCounts",
     "Flows",
+    "HostList",
     "HostTable",
     "Names",
     "Netflow",
     "PairAlert",
     "PairTable",
+    "ReportOptions",
+    "RowCounts",
     "ScoringOptions",
     "SideScores",
     "Snapshots",
     "TokenWindows",
     "Tracker",
     "Window",
+    "WindowOptions",
     "WindowScores",
     "WindowTokens",
-    "alert_quality",
-    "bipartite_factors",
     "bipartite_svd",
+    "detect",
     "deviations",
     "drift_scores",
     "embed_window",
@@ -65,4 +87,5 @@ __all__ = [
     "score_windows",
     "snapshots",
     "threshold",
+    "write_report",
 ]

@@ -1,98 +1,39 @@
-"""Score all windows of a recording: each from the windows before it, and by the paper's drift from all others."""
+"""A whole recording at once: score every window, and go from logs to alerts with :func:`detect`."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, align
-from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import DisconnectedError, InputError, QuiltError
-from graphquilt.linalg import components
-from graphquilt.patches import Patch
+from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.errors import InputError, QuiltError
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.temporal.alerts import Explanation, Pattern, explain
-from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
-from graphquilt.temporal.lags import first_few, lag_edges
-from graphquilt.temporal.results import Alert, WindowScores
-from graphquilt.temporal.scores import ScoringOptions, deviations, leave_one_out_zscore, threshold
-from graphquilt.temporal.tokens import TokenWindows, WindowTokens
-from graphquilt.temporal.tracker import Tracker
-from graphquilt.temporal.windows import SIDES, Window
-
-__all__ = ["AnomalyScores", "DriftScores", "SideScores", "drift_scores", "score_windows"]
-
-_IN_FLIGHT = 4  # windows that wait for the executor at the same time
+from graphquilt.temporal.drift import DriftScores, WindowEmbedding, align_windows, embed_windows
+from graphquilt.temporal.logs.blocks import Input
+from graphquilt.temporal.logs.columns import RowCounts, without_hosts
+from graphquilt.temporal.logs.events import Events, read_events
+from graphquilt.temporal.logs.flows import Flows, read_flows
+from graphquilt.temporal.names import Names
+from graphquilt.temporal.records import AlertOptions, Record, merge_incidents, report_alerts
+from graphquilt.temporal.results import Alert, Explanation, Pattern, WindowScores, explain
+from graphquilt.temporal.tokens import TokenWindows
+from graphquilt.temporal.tracker import ScoringOptions, Tracker
+from graphquilt.temporal.windows import Window, WindowOptions, snapshots
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class SideScores:
-    """Scores of the sources, or of the destinations.
-
-    Attributes
-    ----------
-    patches : tuple of Patch
-        The embedding of each window that was aligned.
-    alignment : Alignment
-    raw, standardised : float arrays (n, windows)
-        Distance from the reference position, and its leave-one-out z-score; NaN where there is none.
-    limit : float
-        The quantile of the standardised scores above which a node is flagged.
-    """
-
-    patches: tuple[Patch, ...]
-    alignment: Alignment
-    raw: FloatArray
-    standardised: FloatArray
-    limit: float
-
-    @property
-    def flagged(self) -> BoolArray:
-        """Which scores lie above the limit, (n, windows)."""
-        return np.asarray(self.standardised > self.limit)
-
-
-@dataclass(frozen=True, eq=False)
-class DriftScores:
-    """The paper's scores, the result of :func:`drift_scores`.
-
-    Attributes
-    ----------
-    numbers, times : int array and float array (windows,)
-        Number and start of each window that was aligned; column t of every score belongs to ``numbers[t]``.
-    sides : mapping of "source" and "destination" to SideScores
-    left_out : mapping of int to str
-        The windows that could not be embedded, each with the reason.
-    """
-
-    numbers: Int64Array
-    times: Float64Array
-    sides: Mapping[str, SideScores]
-    left_out: Mapping[int, str]
 
 
 @dataclass(frozen=True, eq=False)
 class AnomalyScores:
     """The result of :func:`score_windows`.
 
-    Attributes
-    ----------
-    windows : tuple of WindowScores
-        One for each window, in order; each is what :meth:`graphquilt.temporal.Tracker.update` gives.
-    drift : DriftScores or None
-        The paper's scores, which compare a window with all others; None if the windows cannot be aligned.
-    drift_missing : str or None
-        Why they cannot.
-    patterns : tuple of Pattern
-        The pairs of each window, for explanations.
+    ``windows`` has what :meth:`graphquilt.temporal.Tracker.update` gives, in order. ``drift`` has the paper's scores,
+    which compare a window with all others; it is None if the windows cannot be aligned, and ``drift_missing`` says why.
+    ``patterns`` has the pairs of each window, for explanations.
     """
 
     windows: tuple[WindowScores, ...]
@@ -137,141 +78,105 @@ def score_windows(
 ) -> AnomalyScores:
     """Score every host in every window from the windows before it, and by the paper's drift from all other windows.
 
-    Parameters
-    ----------
-    windows : iterable of Window
-        For example ``snapshots(...).windows()``; read once, in order.
-    history : int, optional
-        As in :class:`graphquilt.temporal.Tracker`.
-    tokens : TokenWindows, optional
-        What device logs say of the sources in each window.
-    keep : int or None
-        Of each window, the ``keep`` hosts of each side and pairs with the smallest p-values are kept; None keeps all.
-    executor : concurrent.futures.Executor, optional
-        Embeds several windows at the same time; None is a plain loop.
+    ``windows`` are read once, in order, and ``tokens`` are what device logs say about their sources. ``history`` is as
+    in :class:`graphquilt.temporal.Tracker`. Of each window the ``keep`` hosts of each side and pairs with the smallest
+    p-values are kept; None keeps all. An executor embeds several windows at the same time.
     """
     options = options or ScoringOptions()
     tracker = Tracker(options, history=history)
     scored: list[WindowScores] = []
     patterns: list[Pattern] = []
-    embedded: list[_Embedded] = []
-    for window, found, result in _embedded(windows, options, executor, tokens):
-        scores = tracker.update(window, found, embedded=result)
+    embedded: list[WindowEmbedding] = []
+    for window, own_tokens, result in embed_windows(windows, options, executor, tokens):
+        scores = tracker.update(window, own_tokens, embedded=result)
         scored.append(scores if keep is None else scores.lowest(keep))
         patterns.append(Pattern.of(window.matrix))
-        embedded.append(_Embedded(window.number, window.start, result))
+        embedded.append(WindowEmbedding(window.number, window.start, result))
         report(progress, "windows scored", len(scored))
-    del tracker
+    del tracker  # its memory is as large as what alignment needs
     drift, missing = None, None
     try:
-        drift = _aligned(embedded, options, progress)
+        drift = align_windows(embedded, options, progress)
     except QuiltError as error:
         missing = str(error)
         if scored:
-            _log.warning("there are no drift scores over all windows: %s", missing)
+            _log.warning("no drift scores over all windows: %s", missing)
     return AnomalyScores(tuple(scored), drift, missing, tuple(patterns))
 
 
-def drift_scores(
-    windows: Iterable[Window],
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """The result of :func:`detect`.
+
+    ``alerts`` and ``incidents`` are the records of ``alerts.jsonl`` and ``incidents.jsonl``, the most severe first;
+    ``names`` are those of sources, destinations and tokens; ``facts`` has counts of rows, and the options.
+    """
+
+    scores: AnomalyScores
+    names: Mapping[str, Names]
+    alerts: list[Record]
+    incidents: list[Record]
+    facts: Mapping[str, object]
+
+
+def detect(
+    logs: Flows | Input | Sequence[Input],
     options: ScoringOptions | None = None,
     *,
+    windows: WindowOptions | None = None,
+    alerts: AlertOptions | None = None,
+    events: Events | Input | Sequence[Input] | None = None,
+    directed: bool = True,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
-) -> DriftScores:
-    """Score every node in every window against all its other windows, by its position alone (the paper's application).
+) -> Detection:
+    r"""Read flows, cut them into windows, score every window from those before it, and report the alerts.
 
-    Parameters
-    ----------
-    windows : iterable of Window
-        For example ``snapshots(...).windows()``; read once, in order.
-    executor : concurrent.futures.Executor, optional
-        Embeds several windows at the same time; None is a plain loop.
+    ``logs`` and ``events`` (what ran on the hosts) are the results of :func:`read_flows` and :func:`read_events`, or
+    what these take. ``directed`` is as in :func:`snapshots`. An executor embeds several windows at the same time. Logs
+    without flows are an InputError.
 
-    Raises
-    ------
-    DisconnectedError
-        If the lags do not connect all windows that could be embedded.
+    Examples
+    --------
+    >>> import io
+    >>> rows = [f"{3600 * hour},a{hour % 3},b{hour % 5}" for hour in range(240)]
+    >>> log = io.BytesIO("\n".join(["time,source,destination", *rows]).encode())
+    >>> detection = detect(log, ScoringOptions(dim=1, lags=(1,), min_observations=3), alerts=AlertOptions(budget=2))
+    >>> len(detection.scores.windows), len(detection.alerts) > 0
+    (10, True)
     """
-    options = options or ScoringOptions()
-    embedded: list[_Embedded] = []
-    for window, _, result in _embedded(windows, options, executor, None):
-        embedded.append(_Embedded(window.number, window.start, result))
-        if isinstance(result, str):
-            warn_left_out(window.number, result)
-        report(progress, "windows embedded", len(embedded))
-    return _aligned(embedded, options, progress)
+    options, windows, alerts = options or ScoringOptions(), windows or WindowOptions(), alerts or AlertOptions()
+    options.check_events(events)
+    flows = logs if isinstance(logs, Flows) else read_flows(logs)
+    log = events if events is None or isinstance(events, Events) else read_events(events)
+    cut = snapshots(without_hosts(flows, alerts.ignored), directed=directed, **asdict(windows))
+    tokens = None if log is None else TokenWindows(log, cut)
+    scores = score_windows(cut.windows(), options, tokens=tokens, executor=executor, progress=progress)
+    if not scores.windows:
+        raise _nothing_to_score(flows.counts)
+    names = cut.names if tokens is None else cut.names | {"token": tokens.names}
+    settings = Tracker(options).settings | windows.settings(flows.protocol)
+    records = report_alerts(scores, names, alerts, settings=settings)
+    facts = flows.counts.facts() | {"late_rows": cut.late, "empty_windows": cut.empty}
+    if log is not None and tokens is not None:
+        tables = [window.sides["source"].tokens for window in scores.windows]
+        facts |= {
+            "events": log.counts.rows,
+            "bad_events": log.counts.bad,
+            "late_tokens": tokens.late,
+            "kinds_of_tokens": len(tokens.names),
+            "sources_scored_by_tokens": sum(int((table[:, 0] >= 0).sum()) for table in tables if table is not None),
+        }
+    parameters = {"width": windows.width, "overlap": windows.overlap, "protocol": flows.protocol}
+    facts["parameters"] = asdict(options) | parameters | {"directed": directed}
+    return Detection(scores, names, records, merge_incidents(records), facts)
 
 
-class _Embedded(NamedTuple):
-    """The number and the start of a window, and its embedding or the reason why there is none."""
-
-    number: int
-    start: float
-    result: EmbeddedWindow | str
-
-
-def _aligned(embedded: Sequence[_Embedded], options: ScoringOptions, progress: ProgressCallback | None) -> DriftScores:
-    """Align embedded windows, and score the distance of each node from its mean position."""
-    left_out = {window.number: window.result for window in embedded if isinstance(window.result, str)}
-    usable = [(w.number, w.start, w.result[:2]) for w in embedded if not isinstance(w.result, str)]
-    if len(usable) < 3:
-        raise InputError(
-            f"{len(usable)} windows could be embedded in {options.dim} dimensions, {len(left_out)} could not"
-            + (f" (the first: {next(iter(left_out.values()))})" if left_out else "")
-            + "; drift over all windows needs at least 3."
-        )
-    window_numbers, starts, embeddings = zip(*usable, strict=True)
-    numbers = np.array(window_numbers)
-    edges = lag_edges(numbers, options.lags)
-    sides = {}
-    for k, (side, patches) in enumerate(zip(SIDES, zip(*embeddings, strict=True), strict=True)):
-        alignment = align(patches, usable_edges(patches, edges, numbers, side))
-        D = deviations(patches, alignment)
-        Z = leave_one_out_zscore(D, min_observations=options.min_observations)
-        sides[side] = SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
-        report(progress, "sides aligned", k + 1, len(SIDES))
-    return DriftScores(numbers, np.array(starts, dtype=np.float64), sides, left_out)
-
-
-def _embedded(
-    windows: Iterable[Window], options: ScoringOptions, executor: Executor | None, tokens: TokenWindows | None
-) -> Iterator[tuple[Window, WindowTokens | None, EmbeddedWindow | str]]:
-    """Embed windows in order, with their tokens; a window that cannot be embedded gives the reason."""
-    waiting: deque[tuple[Window, WindowTokens | None, Future[EmbeddedWindow | str]]] = deque()
-    for window in windows:
-        found = None if tokens is None else tokens.of(window.number)
-        if executor is None:
-            yield window, found, embed_or_explain(window.matrix, options, found)
-            continue
-        waiting.append((window, found, executor.submit(embed_or_explain, window.matrix, options, found)))
-        if len(waiting) >= _IN_FLIGHT:
-            earlier, its_tokens, future = waiting.popleft()
-            yield earlier, its_tokens, future.result()
-    for earlier, its_tokens, future in waiting:
-        yield earlier, its_tokens, future.result()
-
-
-def usable_edges(patches: Sequence[Patch], edges: Int64Array, numbers: Int64Array, side: str) -> Int64Array:
-    """Return the pairs of windows that share enough nodes to be aligned; together they must connect all windows."""
-    required = patches[0].dim + 1
-    common = np.array([np.isin(patches[i].nodes, patches[j].nodes, assume_unique=True).sum() for i, j in edges])
-    enough = common >= required
-    shortage = ""
-    if not enough.all():
-        worst = int(np.argmin(common))
-        a, b = numbers[edges[worst]]
-        shortage = (
-            f"{int((~enough).sum())} of {len(edges)} pairs of windows share fewer than the {required} {side}s that "
-            f"{required - 1} dimensions need; windows {a} and {b} share {common[worst]}"
-        )
-        _log.warning("%s: these pairs are not aligned with each other", shortage)
-    label = components(edges[enough], len(patches))
-    if label.max() > 0:
-        apart = numbers[label != np.bincount(label).argmax()]
-        raise DisconnectedError(
-            f"the lags leave {label.max() + 1} groups of windows that cannot be aligned with each other; outside the "
-            f"largest group are {first_few(apart.tolist())}. {f'{shortage}. ' if shortage else ''}"
-            "Add lags that bridge the gap, use wider windows, or embed in fewer dimensions."
-        )
-    return edges[enough]
+def _nothing_to_score(counts: RowCounts) -> InputError:
+    """Return the error for logs without flows, with the numbers that say where the rows went."""
+    files = f", and {len(counts.skipped_files)} files are not logs of flows" if counts.skipped_files else ""
+    return InputError(
+        f"there are no flows to score: {counts.rows} rows were read, {counts.filtered} have another protocol, "
+        f"{counts.bad} could not be read{files}. Name a log that has flows, and check --protocol and --ignore, which "
+        "leave flows out."
+    )

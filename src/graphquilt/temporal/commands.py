@@ -7,81 +7,157 @@ import json
 import os
 import stat
 import sys
-import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from graphquilt.cli import Output, Workers, watching
+from graphquilt.datasets import dataset_files, dataset_names
 from graphquilt.errors import InputError
-from graphquilt.temporal.flags import AlertFlags, EventFlags, FlowFlags, PictureFlags, ScoringFlags, WatchFlags
+from graphquilt.temporal.batch import detect
+from graphquilt.temporal.logs.blocks import Input
+from graphquilt.temporal.logs.events import read_events
+from graphquilt.temporal.logs.flows import Flows, read_flows
+from graphquilt.temporal.logs.formats import FlowColumns
+from graphquilt.temporal.records import AlertOptions, Record
+from graphquilt.temporal.report import ReportOptions, csv_line, json_line, parse_formats, parse_marks, write_report
+from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
+from graphquilt.temporal.watching import WatchState
+from graphquilt.temporal.watching import watch as watch_logs
+from graphquilt.temporal.windows import WindowOptions
 
-if TYPE_CHECKING:
-    from graphquilt.temporal import AnomalyScores, Flows, Snapshots, TokenWindows
-    from graphquilt.temporal.logs.events import Events
+_ALERTS = 3  # the exit code that says that there are alerts
+
+
+def _parse_lags(_kind: type, tokens: Sequence[Token]) -> tuple[int, ...]:
+    last = tokens[-1:] if tokens[-1].source == "cli" else tokens  # the last flag wins; a file may have a list
+    words = ",".join(token.value for token in last)
+    try:
+        return tuple(int(part) for part in words.split(","))
+    except ValueError:
+        raise InputError(f"lags are whole numbers separated by commas, not {words!r}.") from None
+
+
+@dataclass(frozen=True)
+class ScoringFlags(ScoringOptions):
+    """How windows are embedded, aligned and scored."""
+
+    dim: Annotated[int, Parameter(name=["--dim", "-d"])] = 20
+    """Dimensions of the embedding."""
+    lags: Annotated[tuple[int, ...], Parameter(converter=_parse_lags, negative="")] = LAGS
+    """Align windows that are this many apart, as 1,7,14."""
+
+
+@dataclass(frozen=True)
+class AlertFlags(AlertOptions):
+    """Which alerts are reported, and how."""
+
+    allow: Path | None = None
+    """File of hosts that never alert: names, patterns with *, addresses or networks, one per line."""
+    ignore: Path | None = None
+    """File of hosts whose flows are neither scored nor learnt."""
+    format: str = "json"
+    """json, csv or parquet; anomaly takes several, separated by commas, watch prints json or csv."""
+    ecs: bool = False
+    """Write JSON with the field names of the Elastic Common Schema."""
+    exit_code: bool = False
+    """Exit with 3 instead of 0 if there are alerts."""
+
+    def finish(self, n_alerts: int) -> None:
+        """Exit with 3 if there were alerts and the user wants to know."""
+        if self.exit_code and n_alerts:
+            sys.stdout.flush()
+            sys.exit(_ALERTS)
+
+
+@dataclass(frozen=True)
+class FlowFlags:
+    """How flow files are read."""
+
+    protocol: str | None = None
+    """Keep only tcp, udp, icmp or a number."""
+    source: str | None = None
+    """Column of the source. [default: recognised]"""
+    destination: str | None = None
+    """Column of the destination. [default: recognised]"""
+    time: str | None = None
+    """Column of the time. [default: recognised]"""
+    time_format: str | None = None
+    """iso, epoch-s, epoch-ms, epoch-us, or a pattern such as %m/%d/%Y-%H:%M. [default: recognised]"""
+    addresses: Path | None = None
+    """Names of hosts by address: a JSON object, or CSV."""
+    columns: str | None = None
+    """Names of all columns, separated by commas, if the files have no header."""
+    strict: bool = False
+    """Stop at the first bad row with its line number."""
+
+    def read(self, inputs: Input | Sequence[Input], *, skip_others: bool = False) -> Flows:
+        """Read flow records; ``skip_others`` leaves out other files."""
+        names = None if self.columns is None else self.columns.split(",")
+        return read_flows(
+            inputs,
+            FlowColumns(self.source, self.destination, self.time, names=names),
+            protocol=self.protocol,
+            time_format=self.time_format,
+            addresses=self.addresses,
+            strict=self.strict,
+            skip_others=skip_others,
+        )
+
+
+_Events = Annotated[
+    tuple[Path, ...],
+    Parameter(negative="", help="Log of what ran on the hosts of the flows, or a folder; may be repeated."),
+]
+_Flat = Parameter(name="*")
 
 
 def anomaly(
     files: Annotated[
-        list[Path], Parameter(help="Logs of flows in order of time, or folders of them, or the name of a data set.")
+        list[Path], Parameter(help="Logs of flows in order of time, folders of them, or the name of a data set.")
     ],
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts, figures and the page.")],
-    pictures: PictureFlags = PictureFlags(),
-    scoring: ScoringFlags = ScoringFlags(),
-    reading: FlowFlags = FlowFlags(),
-    alerting: AlertFlags = AlertFlags(),
-    device: EventFlags = EventFlags(),
+    undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
+    mark: Annotated[str, Parameter(help="Windows to shade in the figures: 49-88,90.")] = "",
+    node: Annotated[tuple[str, ...], Parameter(negative="", help="Draw this source; may be repeated.")] = (),
+    figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
+    scoring: Annotated[ScoringFlags, _Flat] = ScoringFlags(),
+    cutting: Annotated[WindowOptions, _Flat] = WindowOptions(),
+    reading: Annotated[FlowFlags, _Flat] = FlowFlags(),
+    alerting: Annotated[AlertFlags, _Flat] = AlertFlags(),
+    events: _Events = (),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
     """Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3."""
-    from graphquilt.temporal import TokenWindows, Tracker, read_events, score_windows, snapshots
-    from graphquilt.temporal.alert_files import parse_formats
-    from graphquilt.temporal.page.anomaly_report import ReportOptions, parse_marks, write_report
-    from graphquilt.temporal.watching import flow_settings
-
-    marked, formats = parse_marks(pictures.mark), parse_formats(alerting.format)
-    options, directed = scoring.options(), not pictures.undirected
-    alerting.options(0.0)
-    flows, logs = reading.read(_logs(files)), device.checked(scoring.token_weight)
-    events = read_events(logs, strict=reading.strict) if logs else None
-    days = snapshots(
-        alerting.kept(flows),
-        scoring.width,
-        directed=directed,
-        grace=reading.grace,
-        max_gap=reading.max_gap,
-        overlap=scoring.overlap,
-    )
-    tokens = None if events is None else TokenWindows(events, days)
-    with workers.executor(1) as pool, watching() as progress:
-        scores = score_windows(days.windows(), options, tokens=tokens, executor=pool, progress=progress)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    report = ReportOptions(
+    options = ReportOptions(
         title=f"Anomalies in {files[0].name}{more}",
-        marked=marked,
-        nodes=tuple(("source", days.sources.id(name)) for name in pictures.node),
-        figures=pictures.figures,
-        alerts=alerting.options(scores.windows[-1].end if scores.windows else 0.0),
-        merge=alerting.merge,
-        formats=formats,
+        marked=parse_marks(mark),
+        nodes=node,
+        figures=figures,
+        formats=parse_formats(alerting.format),
         ecs=alerting.ecs,
     )
-    parameters = {"width": scoring.width, "overlap": scoring.overlap, "protocol": reading.protocol}
-    facts = {
-        **_counts(flows, days),
-        **_event_counts(events, tokens, scores),
-        "parameters": asdict(options) | parameters | {"directed": directed},
-    }
-    settings = Tracker(options).settings | flow_settings(days.width, reading.protocol, scoring.overlap)
-    names = days.names if tokens is None else days.names | {"token": tokens.names}
-    summary = write_report(out, scores, names=names, settings=settings, options=report, facts=facts)
+    with workers.executor(1) as pool, watching() as progress:
+        detection = detect(
+            reading.read(_find_logs(files)),
+            scoring,
+            windows=cutting,
+            alerts=alerting,
+            events=read_events(events, strict=reading.strict) if events else None,
+            directed=not undirected,
+            executor=pool,
+            progress=progress,
+        )
+    summary = write_report(out, detection, options)
     print(json.dumps(summary) if output.json else _in_words(summary, out))
-    alerting.finish(int(str(summary["alerts"])))
+    alerting.finish(len(detection.alerts))
 
 
 def watch(
@@ -92,61 +168,50 @@ def watch(
         ),
     ],
     *,
-    following: WatchFlags = WatchFlags(),
-    scoring: ScoringFlags = ScoringFlags(),
-    reading: FlowFlags = FlowFlags(),
-    alerting: AlertFlags = AlertFlags(),
-    device: EventFlags = EventFlags(),
+    state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt, for a restart.")] = None,
+    history: Annotated[int | None, Parameter(help="Windows to remember. [default: the longest lag]")] = None,
+    poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
+    idle: Annotated[
+        float | None,
+        Parameter(help="Stop after this many seconds without a new file; 0 reads what is there. [default: never]"),
+    ] = None,
+    scoring: Annotated[ScoringFlags, _Flat] = ScoringFlags(),
+    cutting: Annotated[WindowOptions, _Flat] = WindowOptions(),
+    reading: Annotated[FlowFlags, _Flat] = FlowFlags(),
+    alerting: Annotated[AlertFlags, _Flat] = AlertFlags(),
+    events: _Events = (),
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
     """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
-    from graphquilt.temporal import Tracker, snapshots
-    from graphquilt.temporal.alert_files import csv_line, json_line, parse_formats
-    from graphquilt.temporal.records import window_records
-    from graphquilt.temporal.watching import arriving_files, open_state, watch_windows, watched_tokens
-    from graphquilt.temporal.windows import seconds
-
     if folder != "-" and not Path(folder).is_dir():
-        raise InputError(f"{folder} is no folder; give one, or - for standard input.")
+        raise InputError(f"{folder} is not a folder; give one, or - for standard input.")
     if parse_formats(alerting.format) not in (("json",), ("csv",)):
         raise InputError("watch prints its alerts as --format json or csv; anomaly also writes parquet.")
-    options, n_alerts = alerting.options(time.time()), 0
-    is_csv = alerting.format == "csv"
-    tracker = Tracker(scoring.options(), history=following.history)
-    logs = device.checked(scoring.token_weight)
-    width, overlap, protocol = seconds(scoring.width), scoring.overlap, reading.protocol
-    with open_state(following.state, tracker, width=width, protocol=protocol, overlap=overlap) as memory:
-        read, poll, idle = partial(reading.read, skip_others=True), following.poll, following.idle
-        flows = (
-            reading.read(sys.stdin.buffer)
-            if folder == "-"
-            else arriving_files(folder, read, state=memory, poll=poll, idle=idle)
+    scoring.check_events(events)
+    is_csv, n_alerts = alerting.format == "csv", 0
+    tracker = Tracker(scoring, history=history)
+    with WatchState(state, tracker, cutting, protocol=reading.protocol) as memory:
+        source = sys.stdin.buffer if folder == "-" else Path(folder)
+        read = partial(reading.read, skip_others=folder != "-")
+        windows = watch_logs(
+            source, memory, read, alerts=alerting, events=events, strict=reading.strict, poll=poll, idle=idle
         )
-        days = snapshots(alerting.kept(flows), width, grace=reading.grace, max_gap=reading.max_gap, overlap=overlap)
-        tokens = watched_tokens(logs, days, memory, strict=reading.strict) if logs else None
-        memory.incidents.gap = alerting.merge
         _end_cut_line()
-        if is_csv and not _has_text(sys.stdout):
+        if is_csv and not (_is_regular(sys.stdout) and os.fstat(sys.stdout.fileno()).st_size > 0):
             print(csv_line(None))
-        for window, scores in watch_windows(days, memory, tokens):
-            explain, settings = memory.tracker.explain, memory.settings
-            records = window_records(
-                scores, memory.names, options, settings=settings, incidents=memory.incidents, explain=explain
-            )
+        for scores, records in windows:
             for record in records:
                 print(csv_line(record) if is_csv else json_line(record, ecs=alerting.ecs))
             _flush()
             n_alerts += len(records)
             text = f"{len(records)} alerts"
             text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
-            print(f"window {window.number} ({window.rows} flows): {text}", file=sys.stderr)
+            print(f"window {scores.number} ({scores.rows} flows): {text}", file=sys.stderr)
     alerting.finish(n_alerts)
 
 
-def _logs(files: list[Path]) -> list[Path]:
-    """Return files and folders; what is none of them, but the name of a data set, stands for its files."""
-    from graphquilt.datasets import dataset_files, dataset_names
-
+def _find_logs(files: list[Path]) -> list[Path]:
+    """Return files and folders; the name of a data set stands for its files."""
     names = dataset_names()[1:]
     known = [dataset_files(str(path))[1] if str(path) in names and not path.exists() else [path] for path in files]
     return [path for paths in known for path in paths]
@@ -160,17 +225,12 @@ def _flush() -> None:
 
 
 def _end_cut_line() -> None:
-    """Start a new line if the output is a file whose last line was cut short when a run before this one was killed."""
+    """Start a new line if the output is a file whose last line a killed run has cut short."""
     if _is_regular(sys.stdout):
         with contextlib.suppress(OSError), open(f"/proc/self/fd/{sys.stdout.fileno()}", "rb") as file:
             file.seek(-1, os.SEEK_END)  # an error if the file is empty
             if file.read() != b"\n":
                 print()
-
-
-def _has_text(stream: TextIO) -> bool:
-    """Return whether the output is a file that contains something already."""
-    return _is_regular(stream) and os.fstat(stream.fileno()).st_size > 0
 
 
 def _is_regular(stream: TextIO) -> bool:
@@ -180,54 +240,26 @@ def _is_regular(stream: TextIO) -> bool:
         return False
 
 
-def _counts(flows: Flows, days: Snapshots) -> dict[str, object]:
-    return {
-        "rows": flows.counts.rows,
-        "kept_rows": flows.counts.kept,
-        "filtered_rows": flows.counts.filtered,
-        "bad_rows": flows.counts.bad,
-        "bad_causes": {cause: asdict(bad) for cause, bad in flows.counts.causes.items()},
-        "skipped_files": flows.counts.skipped_files,
-        "late_rows": days.late,
-        "empty_windows": days.empty,
-    }
-
-
-def _event_counts(events: Events | None, tokens: TokenWindows | None, scores: AnomalyScores) -> dict[str, object]:
-    if events is None or tokens is None:
-        return {}
-    sources = [window.sides["source"] for window in scores.windows]
-    return {
-        "events": events.counts.rows,
-        "bad_events": events.counts.bad,
-        "late_tokens": tokens.late,
-        "kinds_of_tokens": len(tokens.names),
-        "sources_scored_by_tokens": sum(int((s.tokens[:, 0] >= 0).sum()) for s in sources if s.tokens is not None),
-    }
-
-
-def _in_words(summary: dict[str, Any], out: Path) -> str:
-    n_sources = summary["node_windows_scored"]["source"]
-    lines = [
-        f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad",
-        *_events_in_words(summary, n_sources),
+def _in_words(summary: Record, out: Path) -> str:
+    lines = [f"{summary['rows']} rows, {summary['kept_rows']} kept, {summary['bad_rows']} bad"]
+    if "events" in summary:
+        # Hosts that have other names in events and flows must not go unnoticed.
+        n_scored, n_sources = summary["sources_scored_by_tokens"], summary["node_windows_scored"]["source"]
+        text = (
+            f"{summary['events']} events, {summary['bad_events']} bad, {summary['kinds_of_tokens']} kinds of tokens; "
+        )
+        text += f"{n_scored} of {n_sources} sources in windows are scored by them"
+        if n_scored == 0:
+            text += ": hosts need the same names in events and flows (--addresses gives them), and the same clock"
+        lines.append(text)
+        if summary["late_tokens"]:
+            late = f"{summary['late_tokens']} tokens came after their window and were left out"
+            lines.append(f"{late}: give the logs of events in order of time")
+    highest = f", the highest severity is {summary['highest_severity']:g}" if summary["alerts"] else ""
+    lines += [
         f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
         f"{summary['empty_windows']} empty",
-        f"{summary['alerts']} alerts in {summary['incidents']} incidents"
-        + (f", the highest severity is {summary['highest_severity']:g}" if summary["alerts"] else ""),
+        f"{summary['alerts']} alerts in {summary['incidents']} incidents{highest}",
         f"written to {out}: open report.html",
     ]
     return "\n".join(lines)
-
-
-def _events_in_words(summary: dict[str, Any], n_sources: int) -> list[str]:
-    """Say what events gave; hosts that have other names in events and flows must not go unnoticed."""
-    if "events" not in summary:
-        return []
-    n_found, n_late = summary["sources_scored_by_tokens"], summary["late_tokens"]
-    text = f"{summary['events']} events, {summary['bad_events']} bad, {summary['kinds_of_tokens']} kinds of tokens; "
-    text += f"{n_found} of {n_sources} sources in windows are scored by them"
-    if n_found == 0:
-        text += ": hosts need the same names in events and flows (--addresses gives them), and the same clock"
-    late = f"{n_late} tokens came after their window and were left out: give the logs of events in order of time"
-    return [text, late] if n_late else [text]

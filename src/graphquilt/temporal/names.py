@@ -11,21 +11,15 @@ import pyarrow as pa
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
 
-__all__ = ["Names", "SameNames"]
-
 
 class Names:
     """The name of each node; nodes are numbered in the order in which their names first appear.
 
-    Iterating gives the names in the order of their ids.
-
     Examples
     --------
     >>> names = Names(["printer"])
-    >>> names.add(["mail", "printer"]).tolist(), len(names), names[1]
-    ([1, 0], 2, 'mail')
-    >>> list(names)
-    ['printer', 'mail']
+    >>> names.add(["mail", "printer"]).tolist(), len(names), names[1], list(names)
+    ([1, 0], 2, 'mail', ['printer', 'mail'])
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -40,9 +34,6 @@ class Names:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._ids
 
     def add(self, names: Iterable[str]) -> Int64Array:
         """Return the ids of ``names``; names that are not known yet get new ids."""
@@ -85,9 +76,7 @@ class SameNames:
     --------
     >>> sources, destinations = Names(["laptop"]), Names(["printer", "laptop"])
     >>> same = SameNames(sources, destinations)
-    >>> same.as_source().tolist()
-    [-1, 0]
-    >>> _ = sources.add(["printer"]), destinations.add(["mail"])
+    >>> _ = same.as_source(), sources.add(["printer"]), destinations.add(["mail"])
     >>> same.as_source().tolist()
     [1, 0, -1]
     """
@@ -95,15 +84,15 @@ class SameNames:
     def __init__(self, sources: Names, destinations: Names) -> None:
         self._sources, self._destinations = sources, destinations
         self._n_sources = 0
-        self._found = np.zeros(0, dtype=np.int64)
+        self._as_source = np.zeros(0, dtype=np.int64)
 
     def as_source(self) -> Int64Array:
         """Return the number of each destination among the sources, or -1; only new names are looked up."""
-        new = [self._sources.find(name) for name in islice(self._destinations, len(self._found), None)]
-        found = np.concatenate([self._found, np.array(new, dtype=np.int64)])
+        new = [self._sources.find(name) for name in islice(self._destinations, len(self._as_source), None)]
+        as_source = np.concatenate([self._as_source, np.array(new, dtype=np.int64)])
         for number, name in enumerate(islice(self._sources, self._n_sources, None), self._n_sources):
             place = self._destinations.find(name)
             if place >= 0:
-                found[place] = number
-        self._found, self._n_sources = found, len(self._sources)
-        return found
+                as_source[place] = number
+        self._as_source, self._n_sources = as_source, len(self._sources)
+        return as_source

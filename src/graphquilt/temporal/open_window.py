@@ -10,13 +10,11 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 
-__all__ = ["BINS", "FlowArrays", "OpenWindow", "Run", "sum_by_key"]
-
 BINS = 1440  # bins of a window in which peaks are counted: minutes of a day
 _COMPACT_AT = 1 << 22  # entries that one window collects before equal ones are added up
-_LOW = 0xFFFFFFFF  # the second of two numbers in one key
+LOW_BITS = 0xFFFFFFFF  # the second of two numbers in one key
 
-Run = tuple[Int64Array, tuple[Float64Array, ...]]
+_Run = tuple[Int64Array, tuple[Float64Array, ...]]
 
 
 class FlowArrays(NamedTuple):
@@ -33,7 +31,7 @@ class FlowArrays(NamedTuple):
         return FlowArrays(self.time[rows], self.pairs[rows], weight, None if self.port is None else self.port[rows])
 
 
-def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) -> Run:
+def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) -> _Run:
     """Sort keys and keep each once; add up each column over equal keys. Without columns, count the equal keys.
 
     Examples
@@ -60,14 +58,14 @@ class _Runs:
     """Sorted runs of keys with columns; equal keys are added up when there are many entries."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[_Run] = []
         self.size = 0
 
-    def add(self, run: Run) -> None:
+    def add(self, run: _Run) -> None:
         self.runs.append(run)
         self.size += len(run[0])
 
-    def compact(self) -> Run:
+    def compact(self) -> _Run:
         """Make one run of all runs, and return it."""
         if len(self.runs) != 1:
             columns = zip(*(columns for _, columns in self.runs), strict=True)
@@ -82,7 +80,7 @@ class _Peaks:
 
     def __init__(self) -> None:
         self._bins = _Runs()
-        self._folded: list[Run] = []
+        self._folded: list[_Run] = []
 
     def add(self, bins: Int64Array, nodes: Int64Array, closed_before: int) -> None:
         self._bins.add(sum_by_key((bins << 32) | nodes))
@@ -91,23 +89,20 @@ class _Peaks:
             split = int(np.searchsorted(keys, closed_before << 32))
             self._bins.runs = [(keys[split:], (count[split:],))]
             self._bins.size = len(keys) - split
-            self._fold(keys[:split] & _LOW, count[:split])
+            self._fold(keys[:split] & LOW_BITS, count[:split])
 
     def _fold(self, nodes: Int64Array, count: Float64Array) -> None:
         self._folded.append((nodes, (count,)))
-        nodes, count = (
-            np.concatenate([run[0] for run in self._folded]),
-            np.concatenate([c for _, (c,) in self._folded]),
-        )
+        nodes = np.concatenate([run[0] for run in self._folded])
         order = np.argsort(nodes, kind="stable")
-        nodes, count = nodes[order], count[order]
+        nodes, count = nodes[order], np.concatenate([c for _, (c,) in self._folded])[order]
         starts = np.flatnonzero(np.diff(nodes, prepend=-1))
         self._folded = [(nodes[starts], (np.maximum.reduceat(count, starts) if len(starts) else count,))]
 
     def close(self, size: int) -> Int64Array:
         """Return the number of flows in the busiest bin of each node, (size,); 0 for absent nodes."""
         keys, (count,) = self._bins.compact()
-        self._fold(keys & _LOW, count)
+        self._fold(keys & LOW_BITS, count)
         nodes, (highest,) = self._folded[0]
         peaks = np.zeros(size, dtype=np.int64)
         peaks[nodes] = highest.astype(np.int64)
@@ -147,13 +142,7 @@ def _sum_by_pair_and_port(
 
 
 class OpenWindow:
-    """A window that still receives flows.
-
-    Parameters
-    ----------
-    directed : bool
-        False: every flow is counted at both of its nodes, which share one set of ids.
-    """
+    """A window that still receives flows; if undirected, every flow counts at both of its nodes, which share ids."""
 
     def __init__(self, *, directed: bool) -> None:
         self.rows = 0
@@ -166,7 +155,7 @@ class OpenWindow:
         """Add flows, and the bin of the window that each lies in; bins below ``closed_before`` receive no more."""
         _, pairs, weights, ports = flows
         self.rows += len(pairs)
-        ends = pairs >> 32, pairs & _LOW
+        ends = pairs >> 32, pairs & LOW_BITS
         if not self._directed:
             is_loop = ends[0] == ends[1]
             bins = np.concatenate([bins, bins[~is_loop]])
@@ -190,7 +179,7 @@ class OpenWindow:
         """Return the matrix, the number of flows of each of its entries, the peaks of both sides, and the ports."""
         keys, columns = self._pairs.compact()
         data = columns[1] if len(columns) > 1 else np.ones(len(keys))
-        matrix = sp.csr_array((data, (keys >> 32, keys & _LOW)), shape=shape)
+        matrix = sp.csr_array((data, (keys >> 32, keys & LOW_BITS)), shape=shape)
         peaks = [peaks.close(size) for peaks, size in zip(self._peaks, shape, strict=False)]
         ports = None if self._ports is None else self._ports.close()
         return matrix, columns[0], (peaks[0], peaks[-1]), ports

@@ -1,55 +1,104 @@
-"""Alerts as records for other programs: the same for a batch and a stream, with ids that never change."""
+"""Alerts as records for other programs, the same for a batch and a stream, and the incidents they belong to."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from graphquilt.errors import counted
-from graphquilt.temporal.alerts import Explanation
-from graphquilt.temporal.incidents import Incidents
-from graphquilt.temporal.logs.host_list import HostList
+from graphquilt.errors import FormatError, InputError, counted
+from graphquilt.temporal.logs.columns import HostList, read_host_list
+from graphquilt.temporal.logs.times import read_moment
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.results import Alert, PairAlert, WindowScores
+from graphquilt.temporal.results import Alert, Explanation, PairAlert, WindowScores
 from graphquilt.temporal.windows import SIDES
 
-__all__ = ["AlertOptions", "Record", "add_explanation", "alert_id", "date_of", "window_records"]
+if TYPE_CHECKING:
+    from graphquilt.temporal.batch import AnomalyScores
 
 Record: TypeAlias = dict[str, Any]
+Explain: TypeAlias = Callable[[int, str, int], Explanation]
+_Ranked = TypeVar("_Ranked", Alert, PairAlert)
 
 _LISTED = 20  # neighbours that are named in a record
 _FIRST_DATE, _LAST_DATE = 1e8, 253_402_300_799.0  # from 1973 to the year 9999; other times are not since 1970
 _NAMED = 2  # components in the reason of an alert
-
-Explain: TypeAlias = Callable[[int, str, int], Explanation]
+_EXPLAINED = 200  # alerts, from the top, that name their new and gone neighbours
 
 
 @dataclass(frozen=True)
 class AlertOptions:
-    """Which alerts are given.
-
-    Attributes
-    ----------
-    budget, pairs : int
-        The largest number of hosts, and of connections, of each window.
-    min_severity : float
-        From 0 to 100; alerts below it are left out.
-    allowed : HostList
-        Hosts that never alert; the other hosts fill the budget.
-    since : float
-        Only windows that end after this time, in seconds, give alerts; the others are only learnt.
-    """
+    """Which alerts are reported; ``allow`` and ``ignore`` are files, or a :class:`HostList`."""
 
     budget: int = 20
+    """At most this many hosts per window."""
     pairs: int = 5
+    """At most this many connections per window."""
     min_severity: float = 0.0
-    allowed: HostList = field(default_factory=HostList)
-    since: float = -math.inf
+    """Leave out alerts below this severity; 40 is p = 0.01, 60 is p = 0.001, 100 is the highest."""
+    since: str | None = None
+    """Report alerts from this date, or from the last 7d; earlier windows only train the baseline."""
+    allow: str | os.PathLike[str] | HostList | None = None
+    """File of hosts that never alert: names, patterns with *, addresses or networks, one per line."""
+    ignore: str | os.PathLike[str] | HostList | None = None
+    """File of hosts whose flows are neither scored nor learnt."""
+    merge: int = 7
+    """Alerts of a host at most this many windows apart are one incident."""
+
+    def __post_init__(self) -> None:
+        if self.budget < 1 or self.pairs < 0 or self.merge < 1:
+            raise InputError(
+                f"--budget and --merge are at least 1 and --pairs is at least 0, not {self.budget}, {self.merge} and "
+                f"{self.pairs}."
+            )
+        if self.since is not None:
+            read_moment(self.since, 0.0)
+
+    @cached_property
+    def allowed(self) -> HostList:
+        """The hosts that never alert; other hosts fill the budget."""
+        return read_host_list(self.allow)
+
+    @cached_property
+    def ignored(self) -> HostList:
+        """The hosts whose flows are left out."""
+        return read_host_list(self.ignore)
+
+    def begin(self, now: float) -> float:
+        """Return the time from which alerts are reported, in seconds; ``now`` is what ``7d`` is counted back from."""
+        return -math.inf if self.since is None else read_moment(self.since, now)
+
+
+def report_alerts(
+    scores: AnomalyScores,
+    names: Mapping[str, Names],
+    options: AlertOptions | None = None,
+    *,
+    settings: Mapping[str, object],
+) -> list[Record]:
+    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours.
+
+    The ids of alerts depend on ``settings``.
+    """
+    options = options or AlertOptions()
+    incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
+    records = [
+        record
+        for window in scores.windows
+        for record in window_records(window, names, options, settings=settings, incidents=incidents, since=since)
+    ]
+    records.sort(key=lambda record: (record["pvalue"], record["window"]))
+    hosts = [record for record in records if record["kind"] == "host"]
+    for record in hosts[:_EXPLAINED]:
+        node = names[record["side"]].id(record["node"])
+        add_explanation(record, scores.explain(record["window"], record["side"], node), names)
+    return records
 
 
 def window_records(
@@ -59,32 +108,38 @@ def window_records(
     *,
     settings: Mapping[str, object],
     incidents: Incidents,
+    since: float = -math.inf,
     explain: Explain | None = None,
 ) -> list[Record]:
     """Return the alerts of one window as records, hosts before connections, the smallest p-value first.
 
-    Parameters
-    ----------
-    scores : WindowScores
-    names : mapping of "source" and "destination" to Names
-        Also of "token", if there are events.
-    settings : mapping
-        What the windows and scores were made with; the ids depend on them.
-    incidents : Incidents
-        The incidents so far; it learns these alerts.
-    explain : callable (number, side, node) -> Explanation, optional
-        Adds the new and gone neighbours of each host.
+    The ids depend on ``settings``, with which windows and scores were made. ``incidents`` learns these alerts. Only
+    windows that end after ``since``, in seconds, give alerts. ``explain`` adds the new and gone neighbours of each
+    host.
     """
-    if scores.end <= options.since:
+    if scores.end <= since:
         return []
+
+    def is_reported(*nodes: tuple[str, int]) -> bool:
+        return not any(names[side][node] in options.allowed for side, node in nodes)
+
+    hosts = _first_reported(
+        scores.alerts, lambda a: is_reported((a.side, a.node)), options.budget, options.min_severity
+    )
+    pairs = _first_reported(
+        scores.pairs,
+        lambda p: is_reported(("source", p.source), ("destination", p.destination)),
+        options.pairs,
+        options.min_severity,
+    )
     times = {"window": scores.number, "start": scores.start, "end": scores.end, "date": date_of(scores.start)}
     records = []
-    for alert in _hosts(scores, names, options):
+    for alert in hosts:
         record = _host_record(alert, names) | times
         if explain is not None:
             add_explanation(record, explain(alert.number, alert.side, alert.node), names)
         records.append(record)
-    records += [_pair_record(pair, names) | times for pair in _connections(scores, names, options)]
+    records += [_pair_record(pair, names) | times for pair in pairs]
     return [
         {"id": alert_id(record, settings), "incident": incident, "repeat": repeat, **record}
         for record in records
@@ -92,11 +147,24 @@ def window_records(
     ]
 
 
-def alert_id(record: Mapping[str, Any], settings: Mapping[str, object]) -> str:
+def _first_reported(
+    ranked: Callable[[int], list[_Ranked]], is_reported: Callable[[_Ranked], bool], size: int, least: float
+) -> list[_Ranked]:
+    """Return the first ``size`` alerts that are reported and severe enough; ask for more while some are not."""
+    asked = size
+    while asked:
+        alerts = ranked(asked)
+        chosen = [alert for alert in alerts if alert.severity >= least and alert.pvalue < 1 and is_reported(alert)]
+        if len(chosen) >= size or len(alerts) < asked or alerts[-1].severity < least:
+            return chosen[:size]
+        asked *= 2
+    return []
+
+
+def alert_id(record: Record, settings: Mapping[str, object]) -> str:
     """Return 16 hexadecimal digits that depend on the window, the names of the nodes and the settings only.
 
-    A stream that is stopped at any moment and started again may give the alerts of one window twice; both have the
-    same id, so that a reader can drop the second. A batch with the same settings gives the same ids.
+    A restarted stream may report a window twice, with the same ids; a batch with the same settings gives them too.
 
     Examples
     --------
@@ -143,10 +211,11 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         {"name": name, "value": _short(value, 4), "z": _short(z, 4), "pvalue": _short(pvalue, 3)}
         for name, value, z, pvalue in alert.components
     ]
-    reasons = [
-        f"{name} ({f'z {z:.1f}, ' if math.isfinite(z) else ''}p {pvalue:.2g}{_named_tokens(name, tokens)})"
-        for name, _, z, pvalue in alert.components[:_NAMED]
-    ]
+    reasons = []
+    for name, _, z, pvalue in alert.components[:_NAMED]:
+        score = f"z {z:.1f}, " if math.isfinite(z) else ""
+        words = f": {', '.join(tokens)}" if name == "tokens" and tokens else ""
+        reasons.append(f"{name} ({score}p {pvalue:.2g}{words})")
     return {
         "kind": "host",
         "side": alert.side,
@@ -156,10 +225,6 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         "reason": "unusual " + " and ".join(reasons) if reasons else "",
         "components": components,
     } | ({} if tokens is None else {"tokens": tokens})
-
-
-def _named_tokens(component: str, tokens: list[str] | None) -> str:
-    return f": {', '.join(tokens)}" if component == "tokens" and tokens else ""
 
 
 def _pair_record(pair: PairAlert, names: Mapping[str, Names]) -> Record:
@@ -183,33 +248,60 @@ def _short(value: float, digits: int) -> float | None:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
-def _hosts(scores: WindowScores, names: Mapping[str, Names], options: AlertOptions) -> Iterator[Alert]:
-    """Give the alerts of hosts that are not allowed, as many as the budget."""
+class Incidents:
+    """The open incidents; one ends when its host has no alert in ``gap`` windows after the last."""
 
-    def is_wanted(alert: Alert) -> bool:
-        return names[alert.side][alert.node] not in options.allowed
+    def __init__(self, gap: int = 7, open_ones: Mapping[str, Any] | None = None) -> None:
+        self.gap = gap
+        self._open: dict[str, tuple[float, int, int]] = {}  # first start, last window, windows so far
+        for key, value in (open_ones or {}).items():
+            is_one = isinstance(value, list) and len(value) == 3
+            if not is_one or type(value[0]) not in (int, float) or any(type(part) is not int for part in value[1:]):
+                raise FormatError("the incidents of a state are damaged. Give a new folder.")
+            self._open[key] = (float(value[0]), value[1], value[2])
 
-    yield from _first(scores.alerts, is_wanted, options.budget, options.min_severity)
+    def add(self, record: Record, number: int, start: float) -> tuple[str, int]:
+        """Return the id of the incident that an alert belongs to, and in how many windows it has occurred so far."""
+        is_pair = record["kind"] == "pair"
+        who = ["pair", record["source"], record["destination"]] if is_pair else ["host", record["node"]]
+        key = json.dumps(who)
+        first, last, repeat = self._open.get(key, (start, number, 0))
+        if number - last > self.gap:
+            first, last, repeat = start, number, 0
+        repeat += repeat == 0 or number != last
+        self._open[key] = (first, number, repeat)
+        return hashlib.sha256(json.dumps([key, first]).encode()).hexdigest()[:16], repeat
+
+    def state(self, number: int) -> dict[str, list[float]]:
+        """Forget the incidents that ended before window ``number``, and return the others for a file."""
+        self._open = {key: value for key, value in self._open.items() if number - value[1] <= self.gap}
+        return {key: list(value) for key, value in self._open.items()}
 
 
-def _connections(scores: WindowScores, names: Mapping[str, Names], options: AlertOptions) -> Iterator[PairAlert]:
-    def is_wanted(pair: PairAlert) -> bool:
-        return not (
-            names["source"][pair.source] in options.allowed or names["destination"][pair.destination] in options.allowed
+def merge_incidents(records: Sequence[Record]) -> list[Record]:
+    """Return one record per incident, the most severe first: who, from when to when, how severe, and which alerts."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["incident"], []).append(record)
+    incidents = []
+    for identity, alerts in groups.items():
+        worst = max(alerts, key=lambda alert: alert["severity"])
+        names = [component["name"] for alert in alerts for component in alert.get("components", ())[:2]]
+        who = ("source", "destination", "port") if worst["kind"] == "pair" else ("node",)
+        incidents.append(
+            {
+                "id": identity,
+                "kind": worst["kind"],
+                **{part: worst[part] for part in who},
+                "start": min(alert["start"] for alert in alerts),
+                "end": max(alert["end"] for alert in alerts),
+                "date": min(alerts, key=lambda alert: alert["start"])["date"],
+                "windows": sorted({alert["window"] for alert in alerts}),
+                "severity": worst["severity"],
+                "pvalue": worst["pvalue"],
+                "reason": worst["reason"],
+                "components": sorted(set(names), key=lambda name: (-names.count(name), name)),
+                "alerts": [alert["id"] for alert in alerts],
+            }
         )
-
-    yield from _first(scores.pairs, is_wanted, options.pairs, options.min_severity)
-
-
-def _first(
-    ranked: Callable[[int], Sequence[Any]], is_wanted: Callable[[Any], bool], size: int, least: float
-) -> list[Any]:
-    """Return the first ``size`` alerts that are wanted and severe enough; ask for more while some are unwanted."""
-    asked = size
-    while asked:
-        alerts = ranked(asked)
-        wanted = [alert for alert in alerts if alert.severity >= least and alert.pvalue < 1 and is_wanted(alert)]
-        if len(wanted) >= size or len(alerts) < asked or alerts[-1].severity < least:
-            return wanted[:size]
-        asked *= 2
-    return []
+    return sorted(incidents, key=lambda incident: (-incident["severity"], incident["start"]))

@@ -1,34 +1,64 @@
-"""What scoring one window gives, in a stream and in a batch: a table per side, its alerts, and its connections."""
+"""What scoring one window gives: a table per side, its alerts, its connections, and why a node stands out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 
-from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import InputError
-from graphquilt.temporal.calibration import severity, top_two
+from graphquilt.temporal.windows import SIDES
 
-__all__ = ["COMPONENTS", "Alert", "Component", "HostTable", "PairAlert", "PairTable", "WindowScores"]
+MEANINGS = {
+    "drift": "its position in the embedding moved",
+    "affinity": "it talks to other groups of hosts than usual",
+    "degree": "how many partners it has",
+    "volume": "how many flows it has",
+    "peak rate": "how many flows it has in its busiest moment",
+    "new pairs": "partners that it never had before",
+    "pair surprise": "how improbable its partners are together",
+    "newcomers": "partners that nobody had seen before",
+    "inside pairs": "hosts inside that it never talked to before",
+    "callbacks": "it returns to a young address outside that nobody else talks to",
+    "level": "how high its counts are among all hosts",
+    "tokens": "what ran on it",
+    "company": "its partners are unusual themselves",
+}
+COMPONENTS = tuple(MEANINGS)
+MEASURED = (
+    *COMPONENTS,
+    "partners",
+    "strangers",
+)  # the last two only feed others: partners, and those never seen before
+_RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 
-COMPONENTS = (
-    "drift",
-    "affinity",
-    "degree",
-    "volume",
-    "peak rate",
-    "new pairs",
-    "pair surprise",
-    "newcomers",
-    "inside pairs",
-    "callbacks",
-    "level",
-    "tokens",
-    "company",
-)
+
+def top_two(pvalues: AnyArray) -> Float64Array:
+    """Combine the p-values of components (k, c): the mean of the two largest -log p, (k,).
+
+    Examples
+    --------
+    >>> top_two(np.exp([[-1.0, -4.0, -2.0]])).tolist()
+    [3.0]
+    """
+    surprise = -np.log(np.fmin(pvalues, 1.0))
+    return np.asarray(np.partition(surprise, -2, axis=1)[:, -2:].mean(axis=1), dtype=np.float64)
+
+
+def severity(pvalue: npt.ArrayLike) -> Float64Array:
+    """Return 20 points for each factor of ten by which p lies below 1, and at most 100.
+
+    Examples
+    --------
+    >>> severity([1.0, 0.01, 1e-9]).tolist()
+    [0.0, 40.0, 100.0]
+    """
+    return np.clip(-20.0 * np.log10(np.asarray(pvalue, dtype=np.float64)), 0.0, 100.0) + 0.0
 
 
 class Component(NamedTuple):
@@ -41,9 +71,9 @@ class Component(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One host that stands out in one window; its components are those that were measured, most unusual first.
+    """One host that stands out in one window, with the components that were measured, the most unusual first.
 
-    ``tokens`` are the ids of the most surprising tokens of its device log; None if there are no events of it.
+    ``tokens`` are the ids of the most surprising tokens of its device log; None without events.
     """
 
     number: int
@@ -58,8 +88,7 @@ class Alert(NamedTuple):
 class PairAlert(NamedTuple):
     """One connection that stands out in one window.
 
-    ``surprise`` is -log of its probability, the mean of what its source and its destination would make it; ``flows``
-    is their number; ``port`` is the destination port of most of them, or None where ports are not known.
+    ``surprise`` is -log of its probability, the mean over both ends, and ``port`` that of most of its flows, if known.
     """
 
     number: int
@@ -77,15 +106,9 @@ class PairAlert(NamedTuple):
 class HostTable:
     """The scores of one side of one window, with one row per host.
 
-    Attributes
-    ----------
-    nodes : int array (k,)
-    values, z, pvalues : float arrays (k, components)
-        In the order of ``COMPONENTS``: values in their own units, z-scores and p-values; NaN where not measured.
-    pvalue : float array (k,)
-        The p-value of all components together.
-    tokens : int array (k, most), optional
-        The most surprising tokens of each host, the most surprising first, and -1 after the last; None without events.
+    ``values``, ``z`` and ``pvalues`` (k, components) are in the order of ``COMPONENTS``, with NaN where not measured;
+    ``pvalue`` (k,) combines all components. ``tokens`` (k, most) are the most surprising tokens of each host, the most
+    surprising first, and -1 after the last; None without events.
     """
 
     nodes: IntArray
@@ -102,18 +125,18 @@ class HostTable:
 
     def column(self, component: str) -> Float32Array:
         """Return the z-scores of one component, (k,)."""
-        return self.z[:, _position(component)]
+        if component not in COMPONENTS:
+            raise InputError(f"there is no component {component!r}; there are {', '.join(COMPONENTS)}.")
+        return self.z[:, COMPONENTS.index(component)]
 
     def lowest(self, size: int) -> HostTable:
         """Return the table of the ``size`` hosts with the smallest p-values, in the order of their ids."""
         if len(self.nodes) <= size:
             return self
-        rows = np.sort(np.argsort(self.pvalue, kind="stable")[:size])
-        columns = (self.nodes, self.values, self.z, self.pvalues, self.pvalue, self.tokens)
-        return HostTable(*(None if column is None else column[rows] for column in columns))  # type: ignore[arg-type]
+        return _take_rows(self, np.sort(np.argsort(self.pvalue, kind="stable")[:size]))
 
     def tokens_of(self, row: int) -> tuple[int, ...] | None:
-        """Return the most surprising tokens of one row, the most surprising first; None if there are no events."""
+        """Return the most surprising tokens of one row, the most surprising first; None without events."""
         if self.tokens is None or self.tokens[row, 0] < 0:
             return None
         return tuple(int(token) for token in self.tokens[row] if token >= 0)
@@ -130,19 +153,10 @@ class HostTable:
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """The connections of one window, with one row per pair.
+    """The connections of one window, with one row per pair, (m,).
 
-    Attributes
-    ----------
-    source, destination : int arrays (m,)
-    surprise : float array (m,)
-    pvalue : float array (m,)
-    counts : int array (m,)
-        Number of flows.
-    is_new : bool array (m,)
-        Whether the pair is in none of the remembered windows.
-    ports : int array (m,), optional
-        The destination port of most flows; -1 if it is not known.
+    ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or -1, and ``is_new`` says whether
+    no remembered window had the pair.
     """
 
     source: IntArray
@@ -155,34 +169,24 @@ class PairTable:
 
     def lowest(self, size: int) -> PairTable:
         """Return the table of the ``size`` pairs with the smallest p-values, the smallest first."""
-        rows = np.lexsort((-self.surprise, self.pvalue))[:size]
-        ports = None if self.ports is None else self.ports[rows]
-        return PairTable(
-            self.source[rows],
-            self.destination[rows],
-            self.surprise[rows],
-            self.pvalue[rows],
-            self.counts[rows],
-            self.is_new[rows],
-            ports,
-        )
+        return _take_rows(self, np.lexsort((-self.surprise, self.pvalue))[:size])
+
+
+_Table = TypeVar("_Table", HostTable, PairTable)
+
+
+def _take_rows(table: _Table, rows: Int64Array) -> _Table:
+    columns = {item.name: getattr(table, item.name) for item in fields(table)}
+    return replace(table, **{name: column[rows] for name, column in columns.items() if column is not None})
 
 
 @dataclass(frozen=True, eq=False)
 class WindowScores:
     """The scores of one window, from the windows before it.
 
-    Attributes
-    ----------
-    number, start, end, rows
-        Of the window.
-    sides : mapping of "source" and "destination" to HostTable
-    connections : PairTable
-    left_out : str or None
-        Why the window could not be embedded or placed; its hosts then have no drift and no affinity.
-    fits : mapping of side to float
-        The error of placing each side among the earlier windows, relative to the spread of the positions; NaN if there
-        is none. A side with an error above 0.9 has no drift.
+    ``left_out`` says why the window could not be embedded or placed; its hosts then have no drift and no affinity.
+    ``fits`` is the error of placing each side among the earlier windows, relative to the spread of the positions, or
+    NaN; a side with an error above 0.9 has no drift.
     """
 
     number: int
@@ -198,7 +202,7 @@ class WindowScores:
         """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
 
         Among equal p-values, the host whose two most unusual components are less probable comes first. A host with
-        p = 1 is as usual as can be, and no alert; in the first two windows all are.
+        p = 1 is never an alert; in the first two windows that is every host.
         """
         _check_budget(budget)
         candidates = []
@@ -211,29 +215,20 @@ class WindowScores:
         alerts = []
         for (p, _), side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
             table = self.sides[side]
-            node = int(table.nodes[row])
             why = table.components(row), table.tokens_of(row)
-            alerts.append(Alert(self.number, side, node, p, float(severity(p)), *why))
+            alerts.append(Alert(self.number, side, int(table.nodes[row]), p, float(severity(p)), *why))
         return alerts
 
     def pairs(self, budget: int = 20) -> list[PairAlert]:
         """Return the ``budget`` most surprising connections."""
         _check_budget(budget)
         table = self.connections.lowest(budget)
-        return [
-            PairAlert(
-                self.number,
-                int(table.source[k]),
-                int(table.destination[k]),
-                float(table.pvalue[k]),
-                float(severity(table.pvalue[k])),
-                float(table.surprise[k]),
-                int(table.counts[k]),
-                bool(table.is_new[k]),
-                None if table.ports is None or table.ports[k] < 0 else int(table.ports[k]),
-            )
-            for k in range(len(table.source))
-        ]
+        ports = np.full(len(table.source), -1) if table.ports is None else table.ports
+        scores = table.pvalue, severity(table.pvalue), table.surprise
+        columns = (table.source, table.destination, *scores, table.counts, table.is_new)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        known_ports = [None if port < 0 else port for port in ports.tolist()]
+        return [PairAlert._make((self.number, *row, port)) for row, port in zip(rows, known_ports, strict=True)]
 
     def lowest(self, size: int) -> WindowScores:
         """Return the same with the ``size`` hosts of each side, and pairs, that have the smallest p-values."""
@@ -241,12 +236,95 @@ class WindowScores:
         return replace(self, sides=sides, connections=self.connections.lowest(size))
 
 
-def _position(component: str) -> int:
-    if component not in COMPONENTS:
-        raise InputError(f"there is no component {component!r}; there are {', '.join(COMPONENTS)}.")
-    return COMPONENTS.index(component)
-
-
 def _check_budget(budget: int) -> None:
     if budget < 1:
         raise InputError(f"a budget is at least 1 alert per window, not {budget}.")
+
+
+class Pattern(NamedTuple):
+    """The pairs of nodes that were joined in one window, as CSR arrays without values."""
+
+    indptr: IntArray
+    indices: npt.NDArray[np.int32]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array) -> Pattern:
+        """Return the pattern of a matrix; it shares memory with the matrix."""
+        return cls(matrix.indptr, matrix.indices.astype(np.int32, copy=False), matrix.shape)
+
+
+PairMatrix: TypeAlias = Pattern | sp.csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Compare one node in one window with the same node in its other windows.
+
+    ``new`` are neighbours that are rare in the other windows, and ``gone`` usual ones that are missing from this one,
+    the clearest first. ``usual_degree`` is the mean number of neighbours in the other windows, or NaN.
+    """
+
+    node: int
+    window: int
+    new: Int64Array
+    gone: Int64Array
+    degree: int
+    usual_degree: float
+
+
+def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str = "source") -> Explanation:
+    """Compare the neighbours of a node in one window with its neighbours in the other windows.
+
+    Only the other windows in which the node has neighbours count. A neighbour is new if it occurs in less than a tenth
+    of them, and gone if it occurs in at least half of them but not in this window. ``matrices`` are those of the
+    windows, whose shapes may grow, and ``window`` is a position among them.
+
+    Examples
+    --------
+    >>> windows = [sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 0, 1]])]
+    >>> explanation = explain(windows, node=0, window=2)
+    >>> explanation.new.tolist(), explanation.gone.tolist(), explanation.degree, explanation.usual_degree
+    ([2], [1], 2, 2.0)
+    """
+    if side not in SIDES:
+        raise InputError(f"a side is 'source' or 'destination', not {side!r}.")
+    here = _neighbours(matrices[window], node, side)
+    others = [_neighbours(matrix, node, side) for k, matrix in enumerate(matrices) if k != window]
+    others = [ids for ids in others if len(ids)]
+    known, times = np.unique(np.concatenate([here[:0], *others]), return_counts=True)
+    usual = sum(map(len, others)) / len(others) if others else float("nan")
+    return compare_neighbours(node, window, here, (known, times), n_windows=len(others), usual_degree=usual)
+
+
+def compare_neighbours(
+    node: int,
+    window: int,
+    here: Int64Array,
+    others: tuple[Int64Array, npt.ArrayLike],
+    *,
+    n_windows: float,
+    usual_degree: float,
+) -> Explanation:
+    """Explain a window of a node; ``others`` are the neighbours in its other windows, and how many windows had each."""
+    if n_windows == 0:
+        return Explanation(node, window, here, here[:0], len(here), float("nan"))
+    known = np.union1d(others[0], here)
+    share = np.zeros(len(known))
+    share[np.searchsorted(known, others[0])] = np.asarray(others[1]) / n_windows
+    is_here = np.isin(known, here)
+    order = np.argsort(share, kind="stable")
+    new = known[order][(is_here & (share < _RARE))[order]]
+    order = np.argsort(-share, kind="stable")
+    gone = known[order][(~is_here & (share >= _USUAL))[order]]
+    return Explanation(node, window, new, gone, len(here), usual_degree)
+
+
+def _neighbours(matrix: PairMatrix, node: int, side: str) -> Int64Array:
+    """Return the ids that a node is joined to in one window; none if the node is outside the matrix."""
+    if side == "source":
+        if node >= matrix.shape[0]:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(matrix.indices[matrix.indptr[node] : matrix.indptr[node + 1]], dtype=np.int64)
+    entries = np.flatnonzero(matrix.indices == node)
+    return np.asarray(np.searchsorted(matrix.indptr, entries, side="right") - 1, dtype=np.int64)

@@ -1,34 +1,22 @@
-"""What device logs say of the hosts of a window: tokens such as ``proc:cmd.exe``, and how surprising each is."""
+"""What device logs say about the hosts of a window: tokens such as ``proc:cmd.exe``, and how surprising each is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import InputError
+from graphquilt.temporal.memory import PairMemory
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.pair_memory import PairMemory
+from graphquilt.temporal.open_window import LOW_BITS
+from graphquilt.temporal.windows import Snapshots
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from graphquilt.temporal.windows import Snapshots
-
-__all__ = [
-    "TokenSurprise",
-    "TokenWindows",
-    "WindowTokens",
-    "compare_tokens",
-    "highest_by_host",
-    "most_surprising",
-    "with_token_columns",
-]
-
-_LOW = 0xFFFFFFFF
+_EventBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 _NAMED = 5  # tokens that an alert names at most
 _TELLING = 0.5  # a token with less than this share of the highest surprise of its host is not named
 
@@ -40,13 +28,7 @@ class WindowTokens(NamedTuple):
 
     @classmethod
     def of(cls, hosts: AnyArray, tokens: AnyArray) -> WindowTokens:
-        """Return the tokens of hosts given as ids, (m,) each.
-
-        Examples
-        --------
-        >>> WindowTokens.of(np.array([1, 0, 1]), np.array([5, 5, 5])).keys.tolist()
-        [5, 4294967301]
-        """
+        """Return the tokens of hosts given as ids, (m,) each."""
         return cls(np.unique((np.asarray(hosts, dtype=np.int64) << 32) | np.asarray(tokens, dtype=np.int64)))
 
 
@@ -59,38 +41,25 @@ class TokenSurprise(NamedTuple):
 
 
 class TokenWindows:
-    """Cut events into the windows of flows, while both are read.
+    """Cut events into the windows of flows, while both are read; hosts have the ids of the sources.
 
-    Parameters
-    ----------
-    events : iterable
-        The result of :func:`graphquilt.temporal.read_events`: record batches with ``time``, ``host`` and ``token``; or
-        tuples ``(time, host, token)`` of arrays, where hosts and tokens are ids. In order of time.
-    days : Snapshots
-        The windows. Hosts have the ids of its sources.
-
-    Attributes
-    ----------
-    names : Names
-        The tokens; empty if the events have ids.
-    late : int
-        Tokens that came after their last window was asked for, and were left out.
-    after : int or None
-        Events of the windows up to this number are left out, because an earlier run has finished these windows.
+    ``events`` are those of :func:`graphquilt.temporal.read_events`, or tuples ``(time, host, token)`` of arrays of ids,
+    in order of time. ``names`` are those of the tokens. ``late`` counts tokens that came after their last window was
+    asked for, which are left out, as are events of windows up to ``after``, which an earlier run has finished.
 
     Examples
     --------
     >>> from graphquilt.temporal import snapshots
     >>> flows = [(np.array([0, 90000]), np.array([0, 0]), np.array([1, 1]))]
-    >>> days = snapshots(flows)
-    >>> tokens = TokenWindows([(np.array([5.0, 90001.0]), np.array([0, 0]), np.array([3, 4]))], days)
-    >>> [(tokens.of(window.number).keys & 0xFFFFFFFF).tolist() for window in days.windows()]
+    >>> windows = snapshots(flows)
+    >>> tokens = TokenWindows([(np.array([5.0, 90001.0]), np.array([0, 0]), np.array([3, 4]))], windows)
+    >>> [(tokens.of(window.number).keys & 0xFFFFFFFF).tolist() for window in windows.windows()]
     [[3], [4]]
     """
 
-    def __init__(self, events: Iterable[pa.RecordBatch | Sequence[AnyArray]], days: Snapshots) -> None:
-        self._events: Iterator[pa.RecordBatch | Sequence[AnyArray]] = iter(events)
-        self._days = days
+    def __init__(self, events: Iterable[_EventBatch], windows: Snapshots) -> None:
+        self._events: Iterator[_EventBatch] = iter(events)
+        self._windows = windows
         self._waiting: dict[int, list[Int64Array]] = {}
         self._now = -np.inf
         self._asked: int | None = None
@@ -100,8 +69,8 @@ class TokenWindows:
 
     def of(self, number: int) -> WindowTokens:
         """Return the tokens of a window, and forget those of earlier ones; ask for windows in order."""
-        days = self._days
-        end = days.origin + number * days.step + days.width + days.grace
+        windows = self._windows
+        end = windows.origin + number * windows.step + windows.width + windows.grace
         while self._now < end and (batch := next(self._events, None)) is not None:
             self._collect(batch)
         self._asked = number
@@ -110,25 +79,25 @@ class TokenWindows:
             del self._waiting[earlier]
         return WindowTokens(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys])))
 
-    def _collect(self, batch: pa.RecordBatch | Sequence[AnyArray]) -> None:
+    def _collect(self, batch: _EventBatch) -> None:
         if isinstance(batch, Sequence):
             if len(batch) != 3:
                 raise InputError(f"events given as plain arrays are (time, host, token), not {len(batch)} arrays.")
             time, host, token = (np.asarray(column) for column in batch)
         else:
             time = batch.column("time").to_numpy()
-            host = self._days.sources.add_column(batch.column("host"))
+            host = self._windows.sources.add_column(batch.column("host"))
             token = self.names.add_column(batch.column("token"))
         if len(time) == 0:
             return
         self._now = max(self._now, float(np.median(time)))  # one wrong time must not end the reading
-        number = np.floor((time - self._days.origin) / self._days.step).astype(np.int64)
+        number = np.floor((time - self._windows.origin) / self._windows.step).astype(np.int64)
         keys = (host.astype(np.int64) << 32) | token.astype(np.int64)
         if self.after is not None:
             keys, number = keys[number > self.after], number[number > self.after]
         if self._asked is not None:
             self.late += int((number <= self._asked).sum())
-        for back in range(self._days.overlap):
+        for back in range(self._windows.overlap):
             for n in np.unique(number):
                 self._waiting.setdefault(int(n) - back, []).append(np.unique(keys[number == n]))
 
@@ -137,11 +106,11 @@ def compare_tokens(tokens: WindowTokens, memory: PairMemory, concentration: floa
     """Compute how surprising each token is for its host, after the windows before it.
 
     The probability of a token is (n_ht + a b_t) / (n_h + a): n counts earlier windows of the host, a is the
-    concentration, and b_t is the share of the token in all hosts; a token never seen has half a window.
-    In the first window that has tokens, nothing is known of any, and all have NaN.
+    concentration, and b_t is the share of the token in all hosts; a token never seen has half a window. The first
+    window with tokens has NaN.
     """
     keys = tokens.keys
-    hosts, ids = keys >> 32, keys & _LOW
+    hosts, ids = keys >> 32, keys & LOW_BITS
     n_hosts, n_tokens = int(hosts.max(initial=-1)) + 1, int(ids.max(initial=-1)) + 1
     by_host, by_token = memory.totals(n_hosts, n_tokens)
     if len(memory.keys) == 0:
@@ -160,9 +129,7 @@ def highest_by_host(surprise: TokenSurprise, nodes: IntArray) -> Float64Array:
 
 
 def most_surprising(surprise: TokenSurprise, nodes: IntArray) -> Int64Array:
-    """Return up to five tokens of each host, (k, 5), the most surprising first, and -1 after the last.
-
-    A token that is less than half as surprising as the first is not among them.
+    """Return up to five tokens of each host, (k, 5), the most surprising first, then those at least half as surprising.
 
     Examples
     --------
@@ -194,7 +161,7 @@ def _places(surprise: TokenSurprise, nodes: IntArray) -> tuple[Int64Array, Int64
 def with_token_columns(matrix: sp.csr_array, tokens: WindowTokens, weight: float) -> sp.csr_array:
     """Return the matrix of a window with the tokens of its sources as further columns, [A | c F]."""
     inside = (tokens.keys >> 32) < matrix.shape[0]
-    hosts, ids = tokens.keys[inside] >> 32, tokens.keys[inside] & _LOW
+    hosts, ids = tokens.keys[inside] >> 32, tokens.keys[inside] & LOW_BITS
     n_tokens = int(ids.max(initial=-1)) + 1
     F = sp.csr_array((np.full(len(hosts), weight), (hosts, ids)), shape=(matrix.shape[0], n_tokens))
     return sp.csr_array(sp.hstack([matrix, F], format="csr"))

@@ -2,36 +2,100 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, Int64Array, IntArray
-from graphquilt.errors import InputError
-from graphquilt.temporal.alerts import Explanation, compare_neighbours
-from graphquilt.temporal.calibration import Pool
-from graphquilt.temporal.connections import WindowPairs, compare_pairs
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
+from graphquilt.errors import FormatError, InputError
+from graphquilt.linalg import centred, nearest_orthogonal, relative_rotation
+from graphquilt.temporal.components import WindowPairs, compare_pairs, measure_counts
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
-from graphquilt.temporal.judging import POOLED, Compared, add_company, compare_hosts, judge_hosts, judge_pairs
-from graphquilt.temporal.measures import measure_counts
-from graphquilt.temporal.pair_memory import PairMemory
-from graphquilt.temporal.results import COMPONENTS, WindowScores
-from graphquilt.temporal.scores import ScoringOptions
-from graphquilt.temporal.side_memory import MEASURED, SideMemory, placed
+from graphquilt.temporal.judging import POOLED, Comparison, compare_hosts, judge_hosts, judge_pairs, score_by_partners
+from graphquilt.temporal.memory import Memory, PairMemory, Pool, SideMemory, read_state, write_state
+from graphquilt.temporal.results import COMPONENTS, MEASURED, Explanation, WindowScores, compare_neighbours
 from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
-from graphquilt.temporal.tracker_state import Memory, read_memory, write_memory
 from graphquilt.temporal.windows import SIDES, Window
 
-__all__ = ["Tracker"]
-
+LAGS = (1, 7, 14, 21, 28, 35, 42, 49)
 _HISTORY = 28  # windows that are remembered at least, unless the caller says otherwise
 _DRIFT = COMPONENTS.index("drift")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
 _AGREES = 0.9  # a side whose placement has a larger error than this share of its spread has no drift
+_FORMAT = 4
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How windows are embedded, aligned and scored.
+
+    Examples
+    --------
+    >>> ScoringOptions(dim=5, lags=[7, 1, 7]).lags
+    (1, 7)
+    """
+
+    dim: int = 20
+    """Dimensions of the embedding of each window."""
+    lags: tuple[int, ...] = LAGS
+    """Windows whose numbers differ by one of these lags are aligned with each other."""
+    min_observations: int = 21
+    """Windows that a node must be in to get a leave-one-out z-score of its drift; at least 3."""
+    quantile: float = 0.999
+    """Flag nodes whose z-score of drift lies above this quantile of their side."""
+    background: float = 1.0
+    """Weight of the faint uniform background; 0 is the paper's embedding."""
+    prior: float = 1.0
+    """How many earlier values of a host count as much as the population."""
+    concentration: float = 2.0
+    """How many earlier contacts of a host count as much as the contacts of all hosts, for the surprise of a pair."""
+    pool: int = 2000
+    """How many hosts of one window and side are remembered for p-values at most."""
+    max_pairs: int = 1 << 24
+    """How many pairs are remembered at most."""
+    token_weight: float = 0.0
+    """Weight of event tokens as further columns of the matrix that is embedded; 0 leaves them out."""
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise InputError(f"dim must be at least 1, not {self.dim}.")
+        if not self.lags or min(self.lags) < 1 or any(int(lag) != lag for lag in self.lags):
+            raise InputError(f"lags are positive whole numbers of windows, not {self.lags!r}.")
+        check_min_observations(self.min_observations)
+        check_quantile(self.quantile)
+        for name in ("prior", "concentration"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is a positive number, not {getattr(self, name)}.")
+        for words, weight in (("the background", self.background), ("tokens", self.token_weight)):
+            if not 0 <= weight < float("inf"):
+                raise InputError(f"the weight of {words} is finite and not negative; it is {weight}.")
+        if self.pool < 16 or self.max_pairs < 1:
+            raise InputError(
+                f"pool is {self.pool} hosts and max_pairs {self.max_pairs} pairs; at least 16 and 1 must be remembered."
+            )
+        object.__setattr__(self, "lags", tuple(sorted({int(lag) for lag in self.lags})))
+
+    def check_events(self, events: object) -> None:
+        """Raise an InputError if tokens have a weight but there are no events."""
+        if not events and self.token_weight:
+            raise InputError("--token-weight weighs the tokens of events; name their logs with --events.")
+
+
+def check_quantile(quantile: float) -> None:
+    """Raise an InputError unless a quantile lies between 0 and 1."""
+    if not 0 < quantile < 1:
+        raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
+
+
+def check_min_observations(min_observations: int) -> None:
+    """Raise an InputError unless a leave-one-out z-score has two other values."""
+    if min_observations < 3:
+        raise InputError(f"a z-score needs two other values: min_observations is at least 3, not {min_observations}.")
 
 
 class _Placement(NamedTuple):
@@ -53,41 +117,30 @@ class _Latest(NamedTuple):
 class Tracker:
     """Score windows as they come, each against the windows before it.
 
-    Every window is measured host by host (:data:`graphquilt.temporal.COMPONENTS`), every value is compared with the
-    earlier values of its host as far as there are any, and with those of all hosts otherwise, and becomes a p-value by
-    comparison with a pool of earlier windows. Only then is the window learnt.
+    Every window is measured host by host (:data:`graphquilt.temporal.COMPONENTS`). Every value is compared with the
+    earlier values of its host, and with those of all hosts as far as these are few, and becomes a p-value by comparison
+    with a pool of earlier windows. Only then is the window learnt. ``notes`` are data of the caller, as JSON allows it.
 
     Parameters
     ----------
-    options : ScoringOptions, optional
     history : int, optional
-        How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs that were in none
-        of them are forgotten, and of each host as many values count.
-
-    Attributes
-    ----------
-    numbers : list of int
-        The windows that were learnt, at most ``history`` of them.
-    notes : dict
-        Data of the caller, as JSON allows it: :meth:`save` writes it, and :meth:`load` reads it.
+        How many windows are remembered; by default 28, or the longest lag if that is longer. Pairs absent from all of
+        them are forgotten, and as many values of each host count.
 
     Notes
     -----
-    The positions of a window are rotated and shifted, one side apart from the other, onto the usual positions of its
-    hosts, and drift is the distance from there. A mean of n positions lies farther from the next position than from
-    the n, by the factor sqrt((n + 1) / n) on average, and the distance is divided by it. For affinity and for the
-    surprise of pairs, the positions times the roots of the singular values are rotated by *one* rotation for both
-    sides, so that inner products keep their meaning.
+    The positions of a window are rotated and shifted, each side separately, onto the usual positions of its hosts, and
+    drift is the distance from there, divided by sqrt((n + 1) / n), by which a mean of n positions lies farther from the
+    next one than from the n. For affinity and the surprise of pairs, *one* rotation places the positions times the
+    roots of the singular values of both sides: inner products stay.
 
-    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why, and the counting
-    components score it. A late window (its number is below the last) is scored and learnt like any other.
-
-    Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` times ``pool``.
+    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why. A late window is
+    scored and learnt like any other. Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` ·
+    ``pool``.
 
     Examples
     --------
-    >>> from graphquilt.temporal.traffic import netflow
-    >>> from graphquilt.temporal import Window
+    >>> from graphquilt.temporal import Window, netflow
     >>> stream = netflow(80, 400, 10, seed=1)
     >>> tracker = Tracker(ScoringOptions(dim=3, lags=(1, 7)))
     >>> for day in range(6):
@@ -98,18 +151,15 @@ class Tracker:
     """
 
     def __init__(self, options: ScoringOptions | None = None, *, history: int | None = None) -> None:
-        self.options = options or ScoringOptions()
-        self.history = max(_HISTORY, *self.options.lags) if history is None else history
-        if self.history < 2:
-            raise InputError(f"a history is at least 2 windows, not {self.history}.")
+        self.options = options = options or ScoringOptions()
+        self.history = history = max(_HISTORY, *options.lags) if history is None else history
+        if history < 2:
+            raise InputError(f"a history is at least 2 windows, not {history}.")
         self.notes: dict[str, Any] = {}
-        self._memory = Memory(
-            [],
-            {side: SideMemory.empty(self.options.dim) for side in SIDES},
-            PairMemory(self.history, self.options.max_pairs),
-            PairMemory(self.history, self.options.max_pairs),
-            {name: Pool(self.options.pool, self.history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")},
-        )
+        sides = {side: SideMemory.empty(options.dim) for side in SIDES}
+        pools = {name: Pool(options.pool, history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")}
+        pairs = PairMemory(history, options.max_pairs)
+        self._memory = Memory([], sides, pairs, pairs, pools)
         self._latest: _Latest | None = None
 
     @property
@@ -129,28 +179,19 @@ class Tracker:
         return {**asdict(self.options), "history": self.history}
 
     def update(
-        self,
-        window: Window,
-        tokens: WindowTokens | None = None,
-        *,
-        embedded: EmbeddedWindow | str | None = None,
+        self, window: Window, tokens: WindowTokens | None = None, *, embedded: EmbeddedWindow | str | None = None
     ) -> WindowScores:
         """Score one window, then learn it.
 
-        Parameters
-        ----------
-        window : Window
-            Ids must mean the same from window to window; the shape of the matrix may grow.
-        tokens : WindowTokens, optional
-            The tokens of the sources in this window. Only hosts that have a connection in the window are scored.
-        embedded : EmbeddedWindow or str, optional
-            The embedding of the window, or why there is none, where it was computed before.
+        Ids must mean the same from window to window; the shape of the matrix may grow. ``tokens`` are those of the
+        sources; only hosts with a connection in the window are scored. ``embedded`` is the embedding, or why there is
+        none, if known.
         """
         number, memory = window.number, self._memory
         if number in memory.numbers:
             raise InputError(f"window {number} was learnt already; give each window once.")
         for side, size in zip(SIDES, window.matrix.shape, strict=True):
-            memory.sides[side] = memory.sides[side].grown(size)
+            memory.sides[side] = memory.sides[side].grow(size)
         if embedded is None:
             embedded = embed_or_explain(window.matrix, self.options, tokens)
         placements, fits = self._place(embedded)
@@ -180,12 +221,12 @@ class Tracker:
         if surprise is not None:
             sources = tables[SIDES[0]]
             tables[SIDES[0]] = replace(sources, tokens=most_surprising(surprise, sources.nodes))
-        judged = add_company(tables, connections, memory.sides)
+        judged = score_by_partners(tables, connections, memory.sides)
         connection_table = judge_pairs(connections, memory.pools["pair"], (number & 0xFFFFFFFF, 2))
         hosts = self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
         self._latest = _Latest(number, pairs, hosts)
         if tokens is not None:
-            memory.tokens.learn(tokens.keys, number)
+            memory.tokens = memory.tokens.learn(tokens.keys, number)
         reason = placements if isinstance(placements, str) else None
         return WindowScores(number, window.start, window.end, window.rows, judged, connection_table, reason, fits)
 
@@ -208,12 +249,12 @@ class Tracker:
         for side, (nodes, X) in patches.items():
             moved[side] = np.asarray(X, dtype=np.float64)
             if known[side].any():
-                moved[side], fits[side] = placed(X, sides[side].positions[nodes], known[side], shift=True)
+                moved[side], fits[side] = _fit_points(X, sides[side].positions[nodes], known[side], shift=True)
         both = np.concatenate([X * embedded.roots for _, X in patches.values()])
         is_known = np.concatenate(list(known.values()))
         if is_known.any():
             usual = np.concatenate([sides[side].profiles[nodes] for side, (nodes, _) in patches.items()])
-            both, _ = placed(both, usual, is_known, shift=False)
+            both, _ = _fit_points(both, usual, is_known, shift=False)
         profiles = np.split(both, [len(embedded.source.nodes)])
         placements = (_Placement(patches[side].nodes, moved[side], profiles[k]) for k, side in enumerate(SIDES))
         return dict(zip(SIDES, placements, strict=True)), fits
@@ -223,10 +264,11 @@ class Tracker:
         n = memory.places[placement.nodes]
         distance = np.linalg.norm(placement.positions - memory.positions[placement.nodes], axis=1)
         drift = np.where(n > 0, distance * np.sqrt(n / (n + 1)), np.nan)
-        values[np.searchsorted(nodes, placement.nodes), _DRIFT] = drift
+        is_here = np.isin(placement.nodes, nodes)  # tokens give positions to hosts without a flow, which are not scored
+        values[np.searchsorted(nodes, placement.nodes[is_here]), _DRIFT] = drift[is_here]
 
     def _learn(
-        self, number: int, pairs: WindowPairs, compared: dict[str, Compared], placements: dict[str, _Placement]
+        self, number: int, pairs: WindowPairs, compared: dict[str, Comparison], placements: dict[str, _Placement]
     ) -> dict[str, tuple[Int64Array, Float64Array, Float64Array]]:
         """Learn a window; return the hosts of each side, and what was known of their partners before."""
         memory, hosts = self._memory, {}
@@ -238,8 +280,8 @@ class Tracker:
             own.last[part.nodes] = np.maximum(own.last[part.nodes], number)
         for side, placement in placements.items():
             memory.sides[side].learn_positions(*placement, self.history)
-        memory.pairs.learn(pairs.keys, number)
-        memory.numbers[:] = sorted([*memory.numbers, number])[-self.history :]
+        memory.pairs = memory.pairs.learn(pairs.keys, number)
+        memory.numbers = sorted([*memory.numbers, number])[-self.history :]
         return hosts
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
@@ -266,22 +308,44 @@ class Tracker:
 
         An old file stays until the new one is complete, and the new one is on the disk when this returns.
         """
-        write_memory(Path(path), self._memory, {"notes": self.notes, **self.settings})
+        memory = self._memory
+        text = json.dumps({"format": _FORMAT, "numbers": memory.numbers, "notes": self.notes, **self.settings})
+        write_state(Path(path), {"header": np.frombuffer(text.encode(), dtype=np.uint8), **memory.arrays()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tracker:
         """Read the file that :meth:`save` wrote; a damaged or foreign file is a FormatError."""
-        trackers: list[Tracker] = []
-
-        def fresh(header: dict[str, Any]) -> Memory:
-            notes, history = header.pop("notes"), header.pop("history")
+        arrays = read_state(Path(path))
+        try:
+            header = json.loads(arrays["header"].tobytes())
+            if header.pop("format") != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT}")
+            numbers, notes, history = (header.pop(name) for name in ("numbers", "notes", "history"))
             if not isinstance(notes, dict):
-                raise ValueError("its notes are none")
+                raise ValueError("its notes are not a JSON object")
             if not all(type(value) is int for value in (history, header["dim"], header["pool"], *header["lags"])):
-                raise ValueError("a number in its header is not whole")
-            trackers.append(cls(ScoringOptions(**header), history=history))
-            trackers[0].notes = notes
-            return trackers[0]._memory
+                raise ValueError("a number in its header is not an integer")
+            tracker = cls(ScoringOptions(**header), history=history)
+            tracker.notes = notes
+            tracker._memory.fill(numbers, arrays)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, InputError) as error:
+            raise FormatError(
+                f"{path} does not hold the state of a Tracker: {error}. Restore it from a copy, or begin anew."
+            ) from None
+        return tracker
 
-        read_memory(Path(path), fresh)
-        return trackers[0]
+
+def _fit_points(here: AnyArray, there: AnyArray, known: AnyArray, *, shift: bool) -> tuple[Float64Array, float]:
+    """Rotate (and shift) points ``here`` (k, dim) to bring the known ones near ``there``; return them and the error.
+
+    The error is the root mean square distance of the known points, relative to the spread of ``there``.
+    """
+    a, b = np.asarray(here[known], dtype=np.float64), np.asarray(there[known], dtype=np.float64)
+    if shift:
+        R = nearest_orthogonal(relative_rotation(a, b))
+        translation = centred(b)[1] - centred(a)[1] @ R
+    else:
+        R, translation = nearest_orthogonal(a.T @ b), np.zeros(a.shape[1])
+    moved = np.asarray(here, dtype=np.float64) @ R + translation
+    spread = np.linalg.norm(centred(b)[0]) if shift else np.linalg.norm(b)
+    return moved, float(np.linalg.norm(moved[known] - b) / max(float(spread), 1e-300))

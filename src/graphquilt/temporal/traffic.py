@@ -1,6 +1,6 @@
 """Make the network traffic of a company, day by day, with an intruder in it, in the format of LANL's netflow records.
 
-Both the traffic and the intruder (see :mod:`graphquilt.temporal.intruder`) were fixed before any detector scored them.
+Both the traffic and the intruder were fixed before any detector scored them.
 
 Internal hosts are sources, and destinations too; the other destinations are external addresses. A host belongs to a
 department and is a workstation, a server or a monitor. It keeps a list of contacts (a heavy-tailed number of them:
@@ -8,31 +8,66 @@ enterprise servers that everybody uses, servers and peers of its department, pop
 with a daily probability and for part of the time only. Workstations rest at weekends. On each active day a host also
 contacts a few addresses that it never returns to. Monitors contact a tenth of all hosts once a week: a harmless scan.
 Some hosts arrive late, some leave early.
+
+The intruder does four things:
+
+lateral movement
+    From one workstation the intruder logs in, for some days, to two to six internal hosts that this machine has no
+    business with; each day one of the hosts reached may be used to go on from. At most three hosts are used.
+scanning
+    One machine contacts, on one day, every address of a contiguous block of a twentieth of all internal hosts.
+beaconing
+    An implant calls home every day, weekends too, for one to three weeks: one or two outside addresses that nobody on
+    the network ever used. Everything else about the machine stays as it was.
+role change
+    A workstation is used for collecting data: for some days its owner's traffic falls to a fifth, and it talks to what
+    some host of another department usually talks to, and to five to fifteen servers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
+from pyarrow import csv
 
-from graphquilt.arrays import AnyArray, BoolArray, IntArray
+from graphquilt.arrays import AnyArray, BoolArray, Int64Array, IntArray
 from graphquilt.errors import InputError
-from graphquilt.temporal.intruder import BEHAVIOURS, MONITOR, SERVER, WORKSTATION, Network, Truth, intrude
+from graphquilt.temporal.logs.formats import LANL_COLUMNS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["BEHAVIOURS", "LANL_SIZE", "Netflow", "Truth", "netflow"]
-
+BEHAVIOURS = ("lateral movement", "scanning", "beaconing", "role change")
 LANL_SIZE = {"n_sources": 37_177, "n_destinations": 931_655, "n_days": 89}
 
+_WORKSTATION, _SERVER, _MONITOR = 0, 1, 2
 _DAY = 86400
 _ONE_OFFS = 2.0  # mean number of addresses per day that an active host never returns to
+
+
+_Contacts: TypeAlias = Iterator[tuple[int, int, int]]  # of a day, a source and a destination
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What the intruder did: row r of the arrays (m,) is "``source[r]`` talked to ``destination[r]`` on ``day[r]``"."""
+
+    day: Int64Array
+    source: Int64Array
+    destination: Int64Array
+    behaviour: Int64Array  # the position in BEHAVIOURS
+
+    def nodes(self, side: str, n_nodes: int, n_days: int, behaviour: str | None = None) -> BoolArray:
+        """Return which nodes of ``side`` ("source" or "destination") took part on which day, (n_nodes, n_days)."""
+        rows = np.ones(len(self.day), bool) if behaviour is None else self.behaviour == BEHAVIOURS.index(behaviour)
+        marked = np.zeros((n_nodes, n_days), dtype=bool)
+        marked[(self.source if side == "source" else self.destination)[rows], self.day[rows]] = True
+        return marked
 
 
 @dataclass(frozen=True)
@@ -62,11 +97,11 @@ class Netflow:
         n = self.n_sources
         n_departments = max(4, round(np.sqrt(n) / 3))
         shares = rng.lognormal(0.0, 0.8, n_departments)
-        role = np.where(np.arange(n) % 10 == 0, SERVER, WORKSTATION)
-        role[rng.choice(n, max(1, n // 4000), replace=False)] = MONITOR
+        role = np.where(np.arange(n) % 10 == 0, _SERVER, _WORKSTATION)
+        role[rng.choice(n, max(1, n // 4000), replace=False)] = _MONITOR
         busy = rng.beta(9.0, 1.0, n)
         weekend = busy * rng.beta(1.0, 6.0, n)
-        steady = role != WORKSTATION
+        steady = role != _WORKSTATION
         busy[steady], weekend[steady] = 0.99, 0.98
         born, gone = np.zeros(n, dtype=np.int64), np.full(n, self.n_days)
         fate = rng.random(n)
@@ -96,7 +131,7 @@ class Netflow:
         """Give each host a heavy-tailed number of contacts, ``mean`` on average before duplicates are removed."""
         rng = np.random.default_rng([self.seed, 1])
         n, sigma = self.n_sources, 1.1
-        servers = np.flatnonzero(self._hosts["role"] == SERVER)
+        servers = np.flatnonzero(self._hosts["role"] == _SERVER)
         count = np.minimum(np.ceil(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, n)), self.n_destinations // 2)
         source = np.repeat(np.arange(n), count.astype(np.int64))
         m = len(source)
@@ -126,9 +161,20 @@ class Netflow:
 
     @cached_property
     def _campaigns(self) -> tuple[Truth, BoolArray]:
-        """Return the truth, and which (host, day) lost most of its owner's traffic."""
-        network = Network(self._hosts, self._contacts, n_days=self.n_days, unused=self._outside[1])
-        return intrude(network, first_day=self.first_red_day, campaigns=self.campaigns, seed=self.seed)
+        """Return the truth, and where a machine's owner can hardly use it any more, (n_sources, n_days)."""
+        rng = np.random.default_rng([self.seed, 2])
+        hosts, first_day = self._hosts, self.first_red_day
+        quiet = np.zeros((self.n_sources, self.n_days), dtype=bool)
+        rows: list[tuple[int, int, int, int]] = []
+        for number in range(self.campaigns):
+            for behaviour, act in enumerate((_lateral, _scan, _beacon, _role_change)):
+                start = int(rng.integers(first_day, max(first_day + 1, self.n_days - 3)))
+                alive = (hosts["role"] == _WORKSTATION) & (hosts["born"] < start / 2) & (hosts["gone"] >= self.n_days)
+                host = int(rng.choice(np.flatnonzero(alive)))
+                contacts = act(_Campaign(self, rng, host, start, number, quiet))
+                rows += [(day, source, target, behaviour) for day, source, target in contacts if day < self.n_days]
+        columns = np.unique(np.array(rows, dtype=np.int64).reshape(-1, 4), axis=0).T
+        return Truth(*columns), quiet
 
     @property
     def truth(self) -> Truth:
@@ -151,7 +197,7 @@ class Netflow:
             (once, rng.integers(*self._outside, len(once))),
             (truth.source[truth.day == day], truth.destination[truth.day == day]),
         ]
-        for monitor in np.flatnonzero((hosts["role"] == MONITOR) & (hosts["sweep_weekday"] == day % 7) & active):
+        for monitor in np.flatnonzero((hosts["role"] == _MONITOR) & (hosts["sweep_weekday"] == day % 7) & active):
             swept = np.flatnonzero(rng.random(self.n_sources) < 0.1)
             parts.append((np.full(len(swept), monitor), swept))
         key = np.unique(np.concatenate([(s << 32) | d for s, d in parts]))
@@ -169,10 +215,6 @@ class Netflow:
         Every pair has about ``mean_flows`` TCP flows and at least one; each source also looks up names by UDP. A beacon
         calls at regular intervals.
         """
-        import pyarrow as pa
-
-        from graphquilt.temporal import LANL_COLUMNS
-
         rng = np.random.default_rng([self.seed, 4, day])
         source, destination = self.pairs(day)
         repeats = rng.geometric(1 / max(1.0, mean_flows), len(source))
@@ -193,7 +235,7 @@ class Netflow:
         columns = [
             time[order],
             rng.integers(0, 3600, m + extra),
-            *(_named(nodes[order], self.n_sources) for nodes in (source, destination)),
+            *(_host_names(nodes[order], self.n_sources) for nodes in (source, destination)),
             np.where(udp, 17, 6),
             _strings("Port", rng.integers(1024, 65536, m + extra), 5),
             np.where(udp, 53, port).astype(str),
@@ -204,9 +246,6 @@ class Netflow:
 
     def write(self, folder: str | Path, *, mean_flows: float = 2.0, days: range | None = None) -> list[Path]:
         """Write one ``netflow_day-NN.csv`` per day, without header like LANL's, and ``truth.csv``; return the paths."""
-        import pyarrow as pa
-        from pyarrow import csv
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         bare = csv.WriteOptions(include_header=False, quoting_style="none")
@@ -215,7 +254,7 @@ class Netflow:
             paths.append(folder / f"netflow_day-{day:02d}.csv")
             csv.write_csv(self.flows(day, mean_flows=mean_flows), paths[-1], write_options=bare)
         truth = self.truth
-        ends = {side: _named(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
+        ends = {side: _host_names(getattr(truth, side), self.n_sources) for side in ("source", "destination")}
         table = pa.table({"day": truth.day, **ends, "behaviour": [BEHAVIOURS[b] for b in truth.behaviour]})
         csv.write_csv(table, folder / "truth.csv")
         return paths
@@ -232,16 +271,9 @@ def netflow(
 ) -> Netflow:
     """Make a network with an intruder, at any size; ``netflow(**LANL_SIZE)`` has the shape of the LANL data.
 
-    Parameters
-    ----------
-    n_sources, n_destinations, n_days : int
-        Internal hosts; all destinations, of which the internal hosts are the first; days, of which 5 and 6 in seven are
-        weekends.
-    pairs_per_day : float, optional
-        Distinct pairs on an average day; by default 13.5 per source, which is 500 000 at LANL's size.
-    campaigns : int
-        How often the intruder does each of ``BEHAVIOURS``, from day ``0.55 n_days`` on.
-    seed : int
+    The internal hosts are the first of the destinations, and days 5 and 6 in seven are weekends. ``pairs_per_day`` is
+    the mean number of distinct pairs, by default 13.5 per source, which is 500 000 at LANL's size. From day ``0.55
+    n_days`` on, the intruder does each of ``BEHAVIOURS`` as often as ``campaigns`` says.
 
     Examples
     --------
@@ -266,17 +298,72 @@ def _zipf(rng: np.random.Generator, n: int, size: int) -> IntArray:
 
 
 def _strings(prefix: str, numbers: IntArray, digits: int) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     padded = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), width=digits, padding="0")
     return pc.binary_join_element_wise(prefix, padded, "")
 
 
-def _named(nodes: IntArray, n_internal: int) -> pa.Array:
+def _host_names(nodes: IntArray, n_internal: int) -> pa.Array:
     """Return CompNNNNNN for internal hosts and IPNNNNNN for the others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     inside = pa.array(nodes < n_internal)
     return pc.if_else(inside, _strings("Comp", nodes, 6), _strings("IP", nodes, 6))
+
+
+class _Campaign(NamedTuple):
+    """One campaign of one behaviour, from ``host`` on, beginning on the day ``start``."""
+
+    network: Netflow
+    rng: np.random.Generator
+    host: int
+    start: int
+    number: int
+    quiet: BoolArray
+
+
+def _strangers(network: Netflow, rng: np.random.Generator, host: int, count: int) -> list[int]:
+    """Return internal hosts that ``host`` has no business with."""
+    known = set(network._contacts["destination"][network._contacts["source"] == host].tolist()) | {host}
+    others = [h for h in rng.permutation(network.n_sources)[: count + len(known)].tolist() if h not in known]
+    return others[:count]
+
+
+def _lateral(campaign: _Campaign) -> _Contacts:
+    network, rng, host, start, *_ = campaign
+    machines = [host]
+    for day in range(start, start + int(rng.integers(3, 9))):
+        reached: list[int] = []
+        for machine in machines:
+            if rng.random() < 0.7:
+                for target in _strangers(network, rng, machine, int(rng.integers(2, 7))):
+                    reached.append(target)
+                    yield day, machine, target
+        if reached and len(machines) < 3 and rng.random() < 0.5:
+            machines.append(int(rng.choice(reached)))
+
+
+def _scan(campaign: _Campaign) -> _Contacts:
+    network, rng, host, start, *_ = campaign
+    width = max(10, network.n_sources // 20)
+    first = int(rng.integers(0, max(1, network.n_sources - width)))
+    block = range(first, min(first + width, network.n_sources))
+    yield from ((start, host, target) for target in block if target != host)
+
+
+def _beacon(campaign: _Campaign) -> _Contacts:
+    network, rng, host, start, number, _ = campaign
+    homes = [network._outside[1] + 2 * number + k for k in range(int(rng.integers(1, 3)))]
+    days = range(start, start + int(rng.integers(7, 22)))
+    yield from ((day, host, home) for day in days for home in homes)
+
+
+def _role_change(campaign: _Campaign) -> _Contacts:
+    network, rng, host, start, _, quiet = campaign
+    department, contacts = network._hosts["department"], network._contacts
+    elsewhere = np.flatnonzero(department != department[host])
+    model = int(rng.choice(elsewhere if len(elsewhere) else np.arange(network.n_sources)))
+    of_model = contacts["source"] == model
+    servers = np.flatnonzero(network._hosts["role"] == _SERVER)
+    for day in range(start, min(network.n_days, start + int(rng.integers(4, 11)))):
+        quiet[host, day] = True
+        used = contacts["destination"][of_model][rng.random(int(of_model.sum())) < 0.6]
+        shares = rng.choice(servers, min(len(servers), int(rng.integers(5, 16))), replace=False)
+        yield from ((day, host, target) for target in np.union1d(used, shares).tolist())

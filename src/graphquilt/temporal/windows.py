@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -15,47 +14,52 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.temporal.logs.flow_files import place_of
+from graphquilt.temporal.logs.columns import place_of
+from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names, SameNames
-from graphquilt.temporal.open_window import BINS, FlowArrays, OpenWindow
-
-__all__ = ["MAX_GAP", "SIDES", "FlowBatch", "Snapshots", "Window", "seconds", "snapshots"]
+from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 
-MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
+_MAX_GAP = 10_000  # windows without flows in a row; a longer gap is taken for a wrong time
 
 FlowBatch: TypeAlias = pa.RecordBatch | Sequence[AnyArray]
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LARGEST_NUMBER = 2.0**53  # of a window; beyond it neighbouring windows have the same number in double precision
 _LARGEST_ID = 2**31 - 1  # two ids make one key of 64 bits
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class WindowOptions:
+    """How flows are cut into windows; :func:`snapshots` has the same options."""
+
+    width: str = "1d"
+    """Length of a window: 1d, 12h, 30m …"""
+    overlap: int = 1
+    """Overlapping windows: start a new window every width/N."""
+    grace: str | None = None
+    """How long a window waits for late flows: 2h, 1d … [default: a 24th of the width]"""
+    max_gap: int = _MAX_GAP
+    """The largest number of consecutive windows without flows; a flow beyond a longer gap is an error."""
+
+    def settings(self, protocol: int | str | None) -> dict[str, object]:
+        """Return how windows are cut, as the ids of alerts depend on it; an overlap of 1 is not named."""
+        settings: dict[str, object] = {"width_in_seconds": parse_duration(self.width), "protocol": protocol}
+        return settings | {"overlap": self.overlap} if self.overlap > 1 else settings
+
+
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window of a stream.
+    """One window of a stream, from ``start`` up to ``end``, in seconds.
 
-    Attributes
-    ----------
-    number : int
-        Windows are numbered from the origin of time in steps of the width, also those without flows.
-    start, end : float
-        Seconds; the end is not part of the window.
-    matrix : CSR array (sources so far, destinations so far)
-        Entry (i, j) is 1 if i talked to j, or the sum of the weights.
-    rows : int
-        Number of flows in the window.
-    counts : float array (entries of the matrix,), optional
-        Number of flows of each entry, in the order of ``matrix.data``; None if they were not counted.
-    peaks : mapping of "source" and "destination" to int arrays (nodes so far,), optional
-        Number of flows of each node in the busiest of the 1440 parts of the window: minutes, if it is a day.
-    ports : int array (entries of the matrix,), optional
-        The destination port of most flows of each entry, or -1; None if the flows have no ports.
-    as_source : int array (destinations so far,), optional
-        The id that each destination has as a source, or -1 if it was none so far; None if it is not known.
+    Windows are numbered from the origin of time in steps of the width, including those without flows. Entry (i, j) of
+    the matrix (sources so far, destinations so far) is 1 if i talked to j, or the sum of the weights. ``rows`` is the
+    number of flows; ``counts`` and ``ports`` have the number of flows of each entry, in the order of ``matrix.data``,
+    and the destination port of most of them, or -1. ``peaks`` have the number of flows of each node of a side in the
+    busiest of the 1440 parts of the window: minutes, if it is a day. ``as_source`` is the id of each destination as a
+    source, or -1.
     """
 
     number: int
@@ -73,22 +77,11 @@ class Window:
 class Snapshots:
     """An iterable of one CSR matrix per window that has flows, in order of time, made while the flows are read.
 
-    Iterating gives the matrices; :meth:`windows` gives them with their numbers and times.
-
-    Attributes
-    ----------
-    flows, width, directed, weighted, grace, origin, max_gap, overlap
-        As in :func:`snapshots`; width and grace in seconds.
-    sources, destinations : Names
-        The names met so far; the same object if the snapshots are undirected. Empty if the flows have integer ids.
-    numbers, times : list of int and list of float
-        The number and the start, in seconds, of each window of the latest pass.
-    empty : int
-        How many windows between the first and the last had no flows: the gaps in ``numbers``.
-    late : int
-        Flows that came after their window was complete, and were left out.
-    after : int or None
-        Flows of the windows up to this number are skipped, because an earlier run has finished these windows.
+    Iterating gives the matrices; :meth:`windows` gives them with their numbers and times. The options are those of
+    :func:`snapshots`, with times in seconds. ``sources`` and ``destinations`` are the names met so far, one object if
+    undirected. Of the latest pass, ``numbers`` and ``times`` are the numbers and starts of its windows, ``empty``
+    counts the gaps between them, and ``late`` the flows that came after their window was complete and were left out.
+    Flows of windows up to ``after`` are skipped, because an earlier run has finished them.
     """
 
     flows: Iterable[FlowBatch]
@@ -127,14 +120,14 @@ class Snapshots:
         now, begun = -np.inf, None
         n_read = 0
         for batch in self.flows:
-            time, source, destination, weight, port = self._columns(batch)
+            flows = self._arrays(batch)
+            time, ends = flows.time, (flows.pairs >> 32, flows.pairs & LOW_BITS)
             if len(time) == 0:
                 continue
             place = _places(batch, n_read)
             n_read += len(time)
             number = self._numbers(time, place)
-            shape = [max(a, int(b.max()) + 1) for a, b in zip(shape, (source, destination), strict=True)]
-            flows = FlowArrays(time, (source << 32) | destination, weight, port)
+            shape = [max(size, int(ids.max()) + 1) for size, ids in zip(shape, ends, strict=True)]
             complete = self.numbers[-1:] or ([] if self.after is None else [self.after])
             if complete and int(number.min()) - self.overlap < complete[0]:
                 on_time = np.flatnonzero(number > complete[0])
@@ -211,27 +204,23 @@ class Snapshots:
         raise InputError(
             f"{place(row)}: the time {time[row]:.15g} is {abs(int(number[row]) - nearest)} windows of {self.width:g} s "
             f"{'after' if is_after else 'before'} the nearest other flow, whose window starts at "
-            f"{self._start(nearest):.15g} s. More than {self.max_gap} windows without flows mean a wrong time: "
+            f"{self._start(nearest):.15g} s. More than {self.max_gap} windows without flows indicate a wrong time: "
             "correct or remove this row, check that times are in seconds, use wider windows, or raise max_gap "
             "(--max-gap)."
         )
 
-    def _columns(
-        self, batch: FlowBatch
-    ) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None, Int64Array | None]:
-        """Return time, source id, destination id, weight (None if it is not used) and port (or None) of each flow."""
-        weight: Float64Array | None = None
+    def _arrays(self, batch: FlowBatch) -> FlowArrays:
+        """Return the flows of a batch, with weights if they are used."""
         port: Int64Array | None = None
         if isinstance(batch, Sequence):
-            time, source, destination, weight = _checked(batch)
+            time, source, destination, weight = _check_arrays(batch)
         else:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
             weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
             port = batch.column("port").to_numpy().astype(np.int64) if "port" in batch.schema.names else None
-        if not self.weighted:
-            return time, source, destination, None, port
-        return time, source, destination, np.ones(len(time)) if weight is None else weight, port
+        weight = np.ones(len(time)) if self.weighted and weight is None else weight
+        return FlowArrays(time, (source << 32) | destination, weight if self.weighted else None, port)
 
     def _collect(self, waiting: dict[int, OpenWindow], flows: FlowArrays, number: Int64Array, now: float) -> None:
         """Add flows to the windows of these numbers."""
@@ -272,7 +261,7 @@ def snapshots(
     weighted: bool = False,
     grace: str | float | None = None,
     origin: float = 0.0,
-    max_gap: int = MAX_GAP,
+    max_gap: int = _MAX_GAP,
     overlap: int = 1,
 ) -> Snapshots:
     """Cut flows into windows and give one sparse matrix for each, lazily.
@@ -287,39 +276,31 @@ def snapshots(
     width : str or float
         ``"1d"``, ``"12h"``, ``"30m"`` … or seconds.
     directed : bool
-        True: rows are sources and columns are destinations, and each side has its own ids. False: all nodes share
-        one set of ids, and the matrix is symmetric.
+        If False, all nodes share one set of ids, and the matrix is symmetric; otherwise each side has its own ids.
     weighted : bool
-        Sum the weights (1 per flow if there are none) instead of recording that a pair occurred.
+        Sum the weights (by default 1 per flow) instead of recording that a pair occurred.
     grace : str or float, optional
         How long after its end a window waits for late flows; by default a twenty-fourth of the width.
     origin : float
         The start of window 0, in seconds.
     max_gap : int
-        The largest number of windows without flows between two flows. A flow beyond a longer gap is an error that
-        names its row: one wrong time in a stream would make every flow after it late.
+        The largest number of consecutive windows without flows. A flow beyond a longer gap is an error that names its
+        row: one wrong time in a stream would make every flow after it late.
     overlap : int
-        Every flow lies in this many windows: a new window starts after each ``overlap``-th part of the width. Windows
-        that would have started before the first flow are left out.
-
-    Raises
-    ------
-    InputError
-        While the windows are made: a time that is not finite, or that lies beyond a gap of more than ``max_gap``.
+        Every flow lies in this many windows: a new one starts every ``width / overlap``, from the first flow on.
 
     Examples
     --------
-    >>> import numpy as np
     >>> day = 86400
     >>> flows = [(np.array([5, 7, day + 1, 3 * day]), np.array([0, 0, 1, 1]), np.array([2, 2, 0, 1]))]
-    >>> days = snapshots(flows, width="1d")
-    >>> [(A.shape, A.nnz) for A in days], days.numbers, days.empty
+    >>> windows = snapshots(flows, width="1d")
+    >>> [(A.shape, A.nnz) for A in windows], windows.numbers, windows.empty
     ([((2, 3), 1), ((2, 3), 1), ((2, 3), 1)], [0, 1, 3], 1)
     """
-    span = seconds(width)
+    span = parse_duration(width)
     if not 0 < span < math.inf:
         raise InputError(f"the width of a window must be positive and finite, not {width!r}.")
-    wait = span / 24 if grace is None else seconds(grace)
+    wait = span / 24 if grace is None else parse_duration(grace)
     if not wait >= 0:
         raise InputError(f"a window cannot wait for {grace!r}: grace is 0 or more.")
     if not math.isfinite(origin):
@@ -331,24 +312,8 @@ def snapshots(
     return Snapshots(flows, span, directed, weighted, wait, origin, max_gap, overlap)
 
 
-def seconds(duration: str | float) -> float:
-    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
-
-    Examples
-    --------
-    >>> seconds("1.5h"), seconds(30)
-    (5400.0, 30.0)
-    """
-    if not isinstance(duration, str):
-        return float(duration)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", duration)
-    if match is None:
-        raise InputError(f"{duration!r} is no duration: give a number and s, m, h, d or w, such as 1d or 30m.")
-    return float(match[1]) * _UNITS.get(match[2], 1.0)
-
-
 def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
-    """Return a function that names a row of a batch; ``first`` rows were read before, and ``rows`` are those kept."""
+    """Return a function that names a row of a batch, after ``first`` earlier rows; ``rows`` are those kept."""
 
     def place(row: int) -> str:
         original = row if rows is None else int(rows[row])
@@ -358,8 +323,8 @@ def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Cal
     return place
 
 
-def _checked(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
-    """Return the arrays of a batch as time, source, destination and weight; raise an error if they cannot be that."""
+def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
+    """Return the arrays of a batch as time, source, destination and weight, or raise an InputError."""
     for column in batch:
         refuse_masked(columns_of_flows=column)
     columns = [np.asarray(column) for column in batch]

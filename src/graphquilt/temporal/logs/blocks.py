@@ -1,4 +1,4 @@
-"""Open a log by its content, packed or not, and cut it into blocks of whole lines."""
+"""Find logs, open them by their content, packed or not, and read them in blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from graphquilt.errors import FormatError, InputError
+from graphquilt.temporal.logs.formats import Layout, sample_records
+from graphquilt.temporal.logs.rows import Block, Rows, json_schema, parse_json, parse_text
 
-__all__ = ["UNREADABLE", "ArchiveError", "Block", "Input", "blocks_of", "listed_files", "name_of", "open_log"]
-
-Input = str | os.PathLike[str] | BinaryIO
+Input: TypeAlias = str | os.PathLike[str] | BinaryIO
+_Parser: TypeAlias = Callable[[Block], Rows]
 
 # What damaged files raise while they are read.
-UNREADABLE = (
-    pa.ArrowException,
-    OSError,
-    ValueError,
-    LookupError,
-    MemoryError,
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    RuntimeError,
-)
+_DAMAGE = (OSError, ValueError, LookupError, MemoryError, EOFError, RuntimeError)
+UNREADABLE = (*_DAMAGE, pa.ArrowException, zlib.error, zipfile.BadZipFile)
 
 _HEAD = 1 << 18  # bytes in which the kind of a log is recognised
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
@@ -39,15 +33,15 @@ _UNFINISHED = (".part", ".tmp")
 
 
 class ArchiveError(FormatError):
-    """A zip archive of several files, or of none, such as the ``.npz`` files of NumPy: it is no log."""
+    """A zip archive that does not contain exactly one file, such as the ``.npz`` files of NumPy: not a log."""
 
 
-class Block(NamedTuple):
-    """Whole lines of a log, the number of the first, and how many there are."""
+class Log(NamedTuple):
+    """An open log: its name for messages, the bytes after its head (None if it is Parquet), and its head."""
 
-    data: bytes
-    first: int
-    size: int
+    where: str
+    stream: BinaryIO | None
+    head: bytes
 
 
 class _Arriving(io.RawIOBase):
@@ -61,8 +55,19 @@ class _Arriving(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes as soon as there are some; no bytes at the end."""
+        """Return up to ``size`` bytes as soon as some have arrived; no bytes at the end."""
         return self._stream.read1(size)
+
+
+def list_inputs(inputs: Input | Sequence[Input], kind: str) -> list[Input]:
+    """Return the inputs as a list; raise an InputError if there are none, or if a file does not exist."""
+    items: list[Input] = list(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else [inputs]
+    if not items:
+        raise InputError(f"no {kind} files were given.")
+    for item in items:
+        if isinstance(item, str | os.PathLike) and not (Path(item).is_file() or Path(item).is_dir()):
+            raise InputError(f"there is no file {item}.")
+    return items
 
 
 def name_of(item: Input) -> str:
@@ -70,8 +75,8 @@ def name_of(item: Input) -> str:
     return str(item) if isinstance(item, str | os.PathLike) else str(getattr(item, "name", "the input"))
 
 
-def listed_files(folder: Path) -> list[Path]:
-    """Return the files below a folder in order of their names; not those that are hidden or still being written."""
+def list_files(folder: Path) -> list[Path]:
+    """Return the files below a folder in order of their names, except hidden and unfinished ones."""
     try:
         os.listdir(folder)  # an error here would only be an empty list below
         paths = sorted(folder.rglob("*"))
@@ -86,34 +91,35 @@ def listed_files(folder: Path) -> list[Path]:
     ]
 
 
-def open_log(item: Input, where: str) -> tuple[BinaryIO, bytes]:
-    """Open a log, unpack it, and return it with its first bytes; they are those of ``PAR1`` if it is Parquet.
+def open_log(item: Input) -> Log:
+    """Open a log and unpack it.
 
     gzip, bzip2, zstd, lz4 and zip (with one file in it) are recognised by their first bytes. The head contains at least
-    one whole line that is no comment, if the log has one in its first 256 KB.
+    one whole line that is not a comment, if the log has one in its first 256 KB.
     """
+    where = name_of(item)
     if not isinstance(item, str | os.PathLike):
         buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", item))
         stream = cast("BinaryIO", _Arriving(buffered))
-        return stream, _head(stream, where, whole=False)
+        return Log(where, stream, _read_head(stream, where, whole=False))
     try:
         with open(item, "rb") as file:
             magic = file.read(4)
         if magic == _PARQUET:
-            return cast("BinaryIO", io.BytesIO()), _PARQUET
+            return Log(where, None, _PARQUET)
         if magic == _ZIP:
-            stream = _member(item, where)
+            stream = _open_member(item, where)
         else:
             packing = next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
             stream = cast("BinaryIO", pa.input_stream(str(item), compression=packing))
     except FormatError:
         raise
-    except (*UNREADABLE, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise FormatError(f"{where} cannot be opened: {error}") from None
-    return stream, _head(stream, where, whole=True)
+    return Log(where, stream, _read_head(stream, where, whole=True))
 
 
-def _member(item: str | os.PathLike[str], where: str) -> BinaryIO:
+def _open_member(item: str | os.PathLike[str], where: str) -> BinaryIO:
     """Open the only file in a zip archive."""
     archive = zipfile.ZipFile(item)
     members = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX")]
@@ -122,8 +128,8 @@ def _member(item: str | os.PathLike[str], where: str) -> BinaryIO:
     return cast("BinaryIO", archive.open(members[0]))
 
 
-def _head(stream: BinaryIO, where: str, *, whole: bool) -> bytes:
-    """Read the first bytes; ``whole`` reads all of them, otherwise the first line that is no comment is enough."""
+def _read_head(stream: BinaryIO, where: str, *, whole: bool) -> bytes:
+    """Read the first bytes; all of them if ``whole``, otherwise up to the first line that is not a comment."""
     head = b""
     try:
         while len(head) < _HEAD and (piece := stream.read(_HEAD - len(head))):
@@ -135,16 +141,51 @@ def _head(stream: BinaryIO, where: str, *, whole: bool) -> bytes:
     return head
 
 
-def blocks_of(stream: BinaryIO, head: bytes, block_bytes: int, *, where: str, skipped: int = 0) -> Iterator[Block]:
-    """Cut what follows the first ``skipped`` lines of a log into blocks of about ``block_bytes``.
+def read_rows(
+    log: Log, layout: Layout, types: Mapping[str, pa.DataType], *, block_bytes: int, threaded: bool = False
+) -> Iterator[Rows]:
+    """Parse a log block by block into the columns ``types``; JSON fields have the types of the first records.
 
-    ``head`` is what was read of the stream before. A line is never cut; one longer than four blocks is an error.
+    A column of numbers is read as text if one of its fields is not a number.
     """
+    parse: _Parser
+    if not layout.delimiter:
+        names, schema = list(types), json_schema(sample_records(log.head), list(types), number=layout.time)
+
+        def parse(block: Block) -> Rows:
+            return parse_json(block, names, schema)
+    else:
+
+        def parse(block: Block) -> Rows:
+            try:
+                return parse_text(block, layout, types)
+            except FormatError as error:
+                raise FormatError(f"{log.where}: {error}") from None
+
+    blocks = _cut_blocks(log, block_bytes, layout.skipped)
+    return _parse_ahead(blocks, parse) if threaded else map(parse, blocks)
+
+
+def _parse_ahead(blocks: Iterator[Block], parse: _Parser) -> Iterator[Rows]:
+    """Parse blocks in a few threads, and give the results in order."""
+    n_threads = min(4, os.cpu_count() or 1)
+    waiting: deque[Future[Rows]] = deque()
+    with ThreadPoolExecutor(n_threads) as pool:
+        for block in blocks:
+            waiting.append(pool.submit(parse, block))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _cut_blocks(log: Log, block_bytes: int, skipped: int) -> Iterator[Block]:
+    """Cut what follows the first ``skipped`` lines into blocks of about ``block_bytes``, without cutting a line."""
     start = 0
     for _ in range(skipped):
-        end = head.find(b"\n", start)
-        start = len(head) if end < 0 else end + 1
-    piece, rest, number = head[start:], b"", skipped + 1
+        end = log.head.find(b"\n", start)
+        start = len(log.head) if end < 0 else end + 1
+    piece, rest, number = log.head[start:], b"", skipped + 1
     while True:
         cut = piece.rfind(b"\n") + 1
         if cut:
@@ -157,13 +198,13 @@ def blocks_of(stream: BinaryIO, head: bytes, block_bytes: int, *, where: str, sk
             rest += piece
         if len(rest) > 4 * max(block_bytes, _HEAD):
             raise FormatError(
-                f"{where} line {number} is longer than {len(rest) >> 20} MB. This is no log of text lines."
+                f"{log.where} line {number} is longer than {len(rest) >> 20} MB. This is not a log of text lines."
             )
         try:
-            piece = stream.read(block_bytes)
+            piece = b"" if log.stream is None else log.stream.read(block_bytes)
         except UNREADABLE as error:
             raise FormatError(
-                f"{where} cannot be read after line {number - 1}: {error}. It may be damaged; copy it again."
+                f"{log.where} cannot be read after line {number - 1}: {error}. It may be damaged; copy it again."
             ) from None
         if not piece:
             break

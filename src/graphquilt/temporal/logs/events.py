@@ -13,30 +13,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from graphquilt.arrays import BoolArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.temporal.logs import flow_files
-from graphquilt.temporal.logs.blocks import Block, Input, blocks_of, listed_files, name_of, open_log
-from graphquilt.temporal.logs.flow_files import FlowCounts
+from graphquilt.temporal.logs import columns as col
+from graphquilt.temporal.logs.blocks import Input, Log, list_files, list_inputs, open_log, read_rows
+from graphquilt.temporal.logs.columns import RowCounts
 from graphquilt.temporal.logs.formats import ECAR, Layout, sample_records
-from graphquilt.temporal.logs.rows import Rows, json_schema, parse_json, parse_text
+from graphquilt.temporal.logs.rows import Rows
 from graphquilt.temporal.logs.times import Clock, clock_of, read_times
-
-__all__ = ["Events", "parse_literal", "read_events"]
 
 _LONGEST_LITERAL = 1 << 16  # letters
 _DEEPEST = 20  # brackets inside each other
 _LONGEST_TOKEN = 100  # letters
-_BETH = "BETH process events"
-_LANL = "LANL 2015 process events"
 _FOLDERS = 2  # levels of a path that a token names
-
-_log = logging.getLogger(__name__)
 
 
 class _Kind(NamedTuple):
@@ -51,84 +45,75 @@ class _Kind(NamedTuple):
 class Events:
     """An iterable of record batches with ``time`` (float64, seconds), ``host`` and ``token`` (dictionaries of text).
 
-    Attributes
-    ----------
-    inputs : sequence of paths and binary files
-    clock : Clock
-        What is known about the times.
-    strict : bool
-    counts : FlowCounts
-        The counts of the latest pass; ``kept`` counts events, each of which gives several rows.
+    ``counts`` are those of the latest pass; ``kept`` counts events, each of which gives several rows.
     """
 
     inputs: Sequence[Input]
     clock: Clock
     strict: bool
     block_bytes: int
-    counts: FlowCounts = field(init=False, default_factory=FlowCounts)
+    counts: RowCounts = field(init=False, default_factory=RowCounts)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self.counts = FlowCounts()
+        self.counts = RowCounts()
         for item in self.inputs:
-            is_folder = isinstance(item, str | os.PathLike) and Path(item).is_dir()
-            n_skipped = len(self.counts.skipped_files)
-            files = listed_files(Path(item)) if is_folder else [item]  # type: ignore[arg-type]
+            if not (isinstance(item, str | os.PathLike) and Path(item).is_dir()):
+                yield from self._read(item, skip=False)
+                continue
+            n_skipped, files = len(self.counts.skipped_files), list_files(Path(item))
             for file in files:
-                yield from self._read(file, name_of(file), skip=is_folder)
-            if is_folder and len(self.counts.skipped_files) - n_skipped == len(files):
+                yield from self._read(file, skip=True)
+            if len(self.counts.skipped_files) - n_skipped == len(files):
                 raise InputError(f"none of the {len(files)} files in {item} is a log of events that can be read.")
-        self.counts.check()
-        if self.counts.bad:
-            message = "%d of %d events could not be read and were left out: %s"
-            _log.warning(message, self.counts.bad, self.counts.rows, self.counts.in_words())
+        self.counts.finish("events")
 
-    def _read(self, item: Input, where: str, *, skip: bool) -> Iterator[pa.RecordBatch]:
-        stream, head = open_log(item, where)
-        if not head.strip():
+    def _read(self, item: Input, *, skip: bool) -> Iterator[pa.RecordBatch]:
+        log = open_log(item)
+        if log.stream is not None and not log.head.strip():
             return
         try:
-            kind = _recognise(head, where)
+            kind = _recognise(log)
         except FormatError as error:
             if not skip:
                 raise
-            self.counts.skipped_files.append(where)
-            _log.info("%s is left out: %s", where, error)
+            self.counts.skip_file(log.where, error, level=logging.INFO)
             return
-        names, layout = [kind.layout.time, *kind.columns], kind.layout
-        schema = json_schema(_records(head), names, number=layout.time) if layout.is_json else None
+        types = dict.fromkeys((kind.layout.time, *kind.columns), pa.string()) | {kind.layout.time: pa.float64()}
         clock = self.clock
-        for block in blocks_of(stream, head, self.block_bytes, where=where, skipped=layout.skipped):
-            parsed = parse_json(block, names, schema) if schema else _parse_table(block, layout, names, where)
-            batch, clock = self._tokens(parsed, kind, where, clock)
+        for rows in read_rows(log, kind.layout, types, block_bytes=self.block_bytes):
+            batch, clock = self._tokens(rows, kind, log.where, clock)
             yield batch
 
     def _tokens(self, rows: Rows, kind: _Kind, where: str, clock: Clock) -> tuple[pa.RecordBatch, Clock]:
         """Return one row per token; events without a time, a host or readable arguments are bad."""
         batch, lines, broken = rows
-        time, good, clock = read_times(
-            flow_files.plain(batch.column(kind.layout.time)),
+        time, is_time, clock = read_times(
+            col.to_plain(batch.column(kind.layout.time)),
             clock,
             label=f"{where}: the column {kind.layout.time!r}",
             place=lambda row: f"{where} line {lines[row]}",
         )
-        cells = {name: flow_files.plain(batch.column(name)).to_pylist() for name in kind.columns}
+        cells = {name: col.to_plain(batch.column(name)).to_pylist() for name in kind.columns}
         hosts = cells[kind.layout.source]
         causes: dict[str, BoolArray] = {
-            "no readable time": ~good,
+            "no readable time": ~is_time,
             "no host": np.array([not (host and str(host).strip()) for host in hosts], dtype=bool),
-            "arguments that are no literal": np.zeros(len(batch), dtype=bool),
+            "arguments that are not a literal": np.zeros(len(batch), dtype=bool),
         }
         places: list[int] = []
         tokens: list[str] = []
-        for k in np.flatnonzero(good & ~causes["no host"]).tolist():
+        for k in np.flatnonzero(is_time & ~causes["no host"]).tolist():
             try:
                 words = [word[:_LONGEST_TOKEN] for word in kind.tokens(*(cells[name][k] for name in kind.columns))]
             except FormatError:
-                causes["arguments that are no literal"][k] = True
+                causes["arguments that are not a literal"][k] = True
                 continue
             tokens += words
             places += [k] * len(words)
-        self._count(rows, causes, [kind.layout.time, kind.layout.source], where)
+        shown = [kind.layout.time, kind.layout.source]
+        good = col.count_bad(rows, causes, shown, where=f"{where} line", counts=self.counts, strict=self.strict)
+        self.counts.rows += len(batch) + len(broken)
+        self.counts.kept += int(good.sum())
         rows_of = np.array(places, dtype=np.int64)
         names = pa.array([str(host) if host is not None else "" for host in hosts], pa.string()).dictionary_encode()
         output = {
@@ -136,38 +121,20 @@ class Events:
             "host": names.take(pa.array(rows_of)),
             "token": pa.array(tokens, pa.string()).dictionary_encode(),
         }
-        self.counts.rows += len(batch) + len(broken)
-        return flow_files.with_places(pa.RecordBatch.from_pydict(output), where, "line", lines[rows_of]), clock
-
-    def _count(self, rows: Rows, causes: Mapping[str, BoolArray], shown: Sequence[str], where: str) -> None:
-        bad = flow_files.count_bad(rows, causes, shown, f"{where} line", self.counts)
-        if self.strict and bad:
-            raise FormatError(flow_files.first_bad(bad, f"{where} line"))
-        self.counts.kept += len(rows.batch) - int(np.any(list(causes.values()), axis=0).sum())
+        return col.with_places(pa.RecordBatch.from_pydict(output), where, "line", lines[rows_of]), clock
 
 
 def read_events(
-    inputs: Input | Sequence[Input],
-    *,
-    time_format: str | None = None,
-    strict: bool = False,
-    block_bytes: int = 1 << 22,
+    inputs: Input | Sequence[Input], *, time_format: str | None = None, strict: bool = False, block_bytes: int = 1 << 22
 ) -> Events:
     r"""Read host events as tokens, lazily and in batches of (time, host, token).
 
     Recognised by content: BETH process events (CSV with 16 or 13 columns), OpTC eCAR events (JSON lines), and LANL 2015
-    process events (five columns without header). Packed logs and folders are read as by :func:`read_flows`.
+    process events (five columns without header). Inputs, ``time_format`` and ``strict`` are as in :func:`read_flows`;
+    BETH's times are seconds since the host was started.
 
     The tokens are ``event:`` and what happened, ``proc:`` and the program, ``exec:`` and a program that was started,
     ``path:`` and the upper folders of a file, and ``port:`` and the port of a connection.
-
-    Parameters
-    ----------
-    inputs : path, folder, binary file object, or a sequence of them
-    time_format : str, optional
-        As in :func:`read_flows`. BETH's times are seconds since the host was started.
-    strict : bool
-        Stop at the first bad row with its line number instead of counting it.
 
     Examples
     --------
@@ -176,16 +143,10 @@ def read_events(
     >>> [batch.to_pylist()[-1] for batch in read_events(io.BytesIO(row))]
     [{'time': 7.0, 'host': 'C1', 'token': 'proc:P9'}]
     """
-    items = list(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else [inputs]
-    if not items:
-        raise InputError("no event files were given.")
-    for item in items:
-        if isinstance(item, str | os.PathLike) and not (Path(item).is_file() or Path(item).is_dir()):
-            raise InputError(f"there is no file {item}.")
-    return Events(items, clock_of(time_format), strict, block_bytes)
+    return Events(list_inputs(inputs, "event"), clock_of(time_format), strict, block_bytes)
 
 
-def parse_literal(text: str) -> Any:
+def parse_literal(text: str) -> object:
     """Return the value of a Python literal of bounded size and depth; nothing is evaluated.
 
     Examples
@@ -205,42 +166,31 @@ def parse_literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise FormatError(f"this is no Python literal: {error}") from None
+        raise FormatError(f"this is not a Python literal: {error}") from None
 
 
-def _recognise(head: bytes, where: str) -> _Kind:
-    """Return the kind of an event log that begins with ``head``."""
-    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+def _recognise(log: Log) -> _Kind:
+    """Return the kind of an event log."""
+    text = log.head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     line = text.lstrip().split("\n", 1)[0].strip()
     if line.startswith("{"):
-        keys = {key for record in _records(head) for key in record}
+        keys = {key for record in sample_records(log.head) for key in record}
         if {"object", "action", "hostname", "timestamp"} <= keys:
             columns = ("hostname", "object", "action", "properties.image_path", "properties.dest_port")
             layout = Layout(ECAR, "timestamp", "hostname", "", delimiter="")
             return _Kind(layout, (*columns, "properties.file_path"), _ecar_tokens)
     names = tuple(part.strip().strip('"') for part in line.split(","))
     if {"timestamp", "hostName", "processName", "eventName", "args"} <= set(names):
-        layout = Layout(_BETH, "timestamp", "hostName", "", names=names, skipped=1)
+        layout = Layout("BETH process events", "timestamp", "hostName", "", names=names, skipped=1)
         return _Kind(layout, ("hostName", "processName", "eventName", "args"), _beth_tokens)
     if re.fullmatch(r"\d+,[^,]*@[^,]*,[^,]+,[^,]+,(Start|End)", line):
-        layout = Layout(_LANL, "time", "host", "", names=("time", "user", "host", "process", "action"))
+        names = ("time", "user", "host", "process", "action")
+        layout = Layout("LANL 2015 process events", "time", "host", "", names=names)
         return _Kind(layout, ("host", "process", "action"), _lanl_tokens)
     raise FormatError(
-        f"{where} is no log of events that graphquilt recognises (BETH process events, OpTC eCAR, LANL 2015 "
+        f"{log.where} is not a log of events that graphquilt recognises (BETH process events, OpTC eCAR, LANL 2015 "
         f"processes); it begins with {line[:100]!r}."
     )
-
-
-def _records(head: bytes) -> list[dict[str, Any]]:
-    return sample_records(head.decode("utf-8", "replace").split("\n"))
-
-
-def _parse_table(block: Block, layout: Layout, names: Sequence[str], where: str) -> Rows:
-    types = dict.fromkeys(names, pa.string()) | {layout.time: pa.float64()}
-    try:
-        return parse_text(block, layout, types)
-    except FormatError as error:
-        raise FormatError(f"{where}: {error}") from None
 
 
 def _ecar_tokens(
@@ -248,13 +198,13 @@ def _ecar_tokens(
 ) -> Iterator[str]:
     yield f"event:{kind}/{action}"
     if image:
-        yield f"proc:{_base(image)}"
+        yield f"proc:{_program_name(image)}"
     if kind == "PROCESS" and action == "CREATE" and image:
-        yield f"exec:{_base(image)}"
+        yield f"exec:{_program_name(image)}"
     if kind == "FLOW" and port not in (None, ""):
         yield f"port:{port}"
     if path:
-        yield f"path:{_top(path)}"
+        yield f"path:{_upper_folders(path)}"
 
 
 def _beth_tokens(_host: str, process: str | None, event: str | None, arguments: str | None) -> Iterator[str]:
@@ -282,7 +232,7 @@ def _argument_tokens(event: str, text: str) -> tuple[str, ...]:
         name, value = argument.get("name"), argument.get("value")
         if name == "pathname" and isinstance(value, str) and value:
             is_start = event in ("execve", "execveat", "security_bprm_check")
-            tokens.append(f"exec:{_base(value)}" if is_start else f"path:{_top(value)}")
+            tokens.append(f"exec:{_program_name(value)}" if is_start else f"path:{_upper_folders(value)}")
         if isinstance(value, str) and value.startswith("{") and "sin" in value:
             value = parse_literal(value)
         port = value.get("sin_port", value.get("sin6_port")) if isinstance(value, Mapping) else None
@@ -291,25 +241,13 @@ def _argument_tokens(event: str, text: str) -> tuple[str, ...]:
     return tuple(tokens)
 
 
-def _base(path: str) -> str:
-    r"""Return the name of a program without its folder, in small letters as Windows compares them.
-
-    Examples
-    --------
-    >>> _base(r"\Device\HarddiskVolume1\Windows\system32\CMD.EXE"), _base("/bin/run-parts")
-    ('cmd.exe', 'run-parts')
-    """
+def _program_name(path: str) -> str:
+    """Return the name of a program without its folder, in lower case, as Windows compares them."""
     return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lower()
 
 
-def _top(path: str) -> str:
-    r"""Return the upper folders of a path; the volume of Windows does not count, nor do numbers.
-
-    Examples
-    --------
-    >>> _top("/proc/384/cgroup"), _top("C:\\Windows\\system32\\a.dll"), _top("/etc/ld.so.cache")
-    ('/proc/#', '/windows/system32', '/etc')
-    """
+def _upper_folders(path: str) -> str:
+    """Return the upper folders of a path, without the volume of Windows, and with # for numbers."""
     parts = [part for part in re.split(r"[\\/]", path.lower()) if part]
     if parts[:1] == ["device"]:
         parts = parts[2:]

@@ -10,23 +10,24 @@ from typing import Any
 
 from graphquilt.errors import FormatError
 
-__all__ = ["ECAR", "LANL_COLUMNS", "FlowColumns", "Layout", "field_of", "named_layout", "recognise", "sample_records"]
-
-LANL_COLUMNS = (
-    "time",
-    "duration",
-    "srcdevice",
-    "dstdevice",
-    "protocol",
-    "srcport",
-    "dstport",
-    "srcpackets",
-    "dstpackets",
-    "srcbytes",
-    "dstbytes",
-)
+_LANL = "time duration srcdevice dstdevice protocol srcport dstport srcpackets dstpackets srcbytes dstbytes"
+LANL_COLUMNS = tuple(_LANL.split())
 ECAR = "OpTC eCAR events"
 
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of a file
+_LANL_SIZES = ("protocol", "packets", "bytes")
+_COMPUTERS = ("source computer", "destination computer")
+_AUTHENTICATION = (
+    "time",
+    "source user",
+    "destination user",
+    *_COMPUTERS,
+    "authentication",
+    "logon",
+    "orientation",
+    "outcome",
+)
+_LANL_2015 = ("time", "duration", _COMPUTERS[0], "source port", _COMPUTERS[1], "destination port", *_LANL_SIZES)
 _NFDUMP_SUMMARY = r"^(Summary|flows,bytes,packets|Time window:|Total flows|Sys:|No matched flows|(\d+,){5}\d+\s*$)"
 
 # The names that tools give to columns, in small letters without signs; the first that a log has is taken.
@@ -52,16 +53,8 @@ _USUAL = {
 class FlowColumns:
     """Which columns of a flow log contain what; those that are not named are recognised.
 
-    Attributes
-    ----------
-    source, destination : str, optional
-        The columns of the two nodes.
-    time : str, optional
-        The column of the time.
-    weight : str, optional
-        A column of numbers, not negative, to sum in weighted snapshots.
-    names : sequence of str, optional
-        The names of all columns of a file without header.
+    ``weight`` has non-negative numbers, to sum in weighted snapshots; ``names`` are all columns of a file without
+    header.
     """
 
     source: str | None = None
@@ -75,29 +68,10 @@ class FlowColumns:
 class Layout:
     """What a log is, and which of its columns (or JSON fields, with dots) contain what.
 
-    Attributes
-    ----------
-    kind : str
-        The kind of the log in words.
-    time, source, destination : str
-    port, protocol, weight, label, direction : str or None
-        ``port`` is that of the destination; ``direction`` has arrows, as in Argus.
-    delimiter : str
-        Between the fields of a line; empty for JSON.
-    names : tuple of str
-        All columns of a text, in order.
-    skipped : int
-        Lines before the first row.
-    quoted : bool
-        Whether a field may be in quotation marks.
-    time_format : str or None
-        How this kind of log writes times, if that cannot be seen from one.
-    no_rows : str
-        A regular expression of lines that are no rows.
-    wanted : tuple of (str, frozenset of str)
-        Fields, and the values that they have in the rows that are flows.
-    extras : tuple of str
-        Further fields that this kind needs.
+    ``port`` is that of the destination, and ``direction`` has arrows, as in Argus. The ``delimiter`` is empty for JSON;
+    ``names`` are all columns of a text, which begins after ``skipped`` lines and has lines that are ``not_rows`` (a
+    regular expression). ``time_format`` is given if one time does not tell. The fields in ``wanted`` have one of these
+    values in rows that are flows, and ``extras`` are further fields that this kind needs.
     """
 
     kind: str
@@ -114,17 +88,18 @@ class Layout:
     skipped: int = 0
     quoted: bool = True
     time_format: str | None = None
-    no_rows: str = r"^\s*#"
+    not_rows: str = r"^\s*#"
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
     extras: tuple[str, ...] = ()
 
-    @property
-    def is_json(self) -> bool:
-        """Whether each line is a JSON object."""
-        return not self.delimiter
 
-
-# Kinds without header: the first line, and what its columns are.
+_DARPA = Layout(
+    *("DARPA 1998 connections", "time", "source", "destination"),
+    label="label",
+    names=("source", "destination", "time", "label"),
+    time_format="%m/%d/%Y-%H:%M",
+)
+# Kinds without header: the shape of the first line, and what its columns are.
 _HEADLESS = (
     (
         r"\d+,\d+,[^,]+,[^,]+,\d+(,[^,]*){6}",
@@ -132,86 +107,34 @@ _HEADLESS = (
     ),
     (
         r"\d+,[^,]*@[^,]*,[^,]*@[^,]*(,[^,]*){6}",
-        Layout(
-            "LANL 2015 authentications",
-            "time",
-            "source computer",
-            "destination computer",
-            names=(
-                "time",
-                "source user",
-                "destination user",
-                "source computer",
-                "destination computer",
-                "authentication",
-                "logon",
-                "orientation",
-                "outcome",
-            ),
-        ),
+        Layout("LANL 2015 authentications", "time", *_COMPUTERS, names=_AUTHENTICATION),
     ),
     (
         r"\d+,\d+,[^,]+,[^,]*,[^,]+,[^,]*,\d+,\d+,\d+",
-        Layout(
-            "LANL 2015 flows",
-            "time",
-            "source computer",
-            "destination computer",
-            "destination port",
-            "protocol",
-            names=(
-                "time",
-                "duration",
-                "source computer",
-                "source port",
-                "destination computer",
-                "destination port",
-                "protocol",
-                "packets",
-                "bytes",
-            ),
-        ),
+        Layout("LANL 2015 flows", "time", *_COMPUTERS, "destination port", "protocol", names=_LANL_2015),
     ),
     (
         r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+",
-        Layout(
-            "LANL 2015 red team",
-            "time",
-            "source computer",
-            "destination computer",
-            names=("time", "user", "source computer", "destination computer"),
-        ),
+        Layout("LANL 2015 red team", "time", *_COMPUTERS, names=("time", "user", *_COMPUTERS)),
     ),
     (
         r"\d+,C\d+,C\d+",
         Layout("LANL 2015 DNS", "time", "source", "destination", names=("time", "source", "destination")),
     ),
-    (
-        r"[\d.]+,[\d.]+,\d\d/\d\d/\d{4}-\d\d:\d\d,[^,]*",
-        Layout(
-            "DARPA 1998 connections",
-            "time",
-            "source",
-            "destination",
-            label="label",
-            names=("source", "destination", "time", "label"),
-            time_format="%m/%d/%Y-%H:%M",
-        ),
-    ),
+    (r"[\d.]+,[\d.]+,\d\d/\d\d/\d{4}-\d\d:\d\d,[^,]*", _DARPA),
+)
+# Kinds with header: the columns that only they have, and what else is special.
+_HEADERS: tuple[tuple[str, set[str], dict[str, str]], ...] = (
+    ("Argus binetflow", {"StartTime", "SrcAddr", "DstAddr"}, {"direction": "Dir"}),
+    ("nfdump CSV", {"ts", "sa", "da"}, {"not_rows": _NFDUMP_SUMMARY}),
+    ("nfdump CSV", {"firstSeen", "srcAddr", "dstAddr"}, {"not_rows": _NFDUMP_SUMMARY}),
+    ("BETH DNS", {"DnsQuery", "SourceIP", "DestinationIP"}, {}),
 )
 
 
 def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
-    r"""Return the layout of a log that begins with ``head``; raise a FormatError if it is no log of flows.
-
-    Examples
-    --------
-    >>> recognise(b"ts,te,td,sa,da,sp,dp,pr,flg\n", FlowColumns(), where="a.csv").kind
-    'nfdump CSV'
-    >>> recognise(b"StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport\n", FlowColumns(), where="b").direction
-    'Dir'
-    """
-    lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")
+    """Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows."""
+    lines = head.removeprefix(_MARK).decode("utf-8", "replace").split("\n")
     if len(head) >= 1 << 18 and len(lines) > 1:
         lines.pop()  # cut off
     for number, line in enumerate(lines):
@@ -219,7 +142,7 @@ def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
         if text.lstrip().startswith("#fields") or "#separator" in text[:20]:
             return _zeek(lines, columns, where)
         if text.startswith("{"):
-            return _json(sample_records(lines), columns, where)
+            return _json(sample_records(head.removeprefix(_MARK)), columns, where)
         if text and not text.lstrip().startswith("#"):
             return _text(text, number, columns, where)
     raise FormatError(f"{where} has no line that is not a comment.")
@@ -230,20 +153,24 @@ def named_layout(names: Sequence[str], columns: FlowColumns, *, where: str, kind
     chosen: dict[str, str | None] = {"weight": columns.weight}
     for part in ("time", "source", "destination"):
         chosen[part] = getattr(columns, part) or _usual(part, names)
-    _check_columns([name for name in dict.fromkeys((*chosen.values(),)) if name is not None], names, where)
-    missing = [part for part in ("source", "destination", "time") if chosen[part] is None]
-    if missing:
+    required = [name for name in dict.fromkeys(chosen.values()) if name is not None]
+    repeated = [name for name in required if list(names).count(name) > 1]
+    if repeated:
+        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
+    absent = [name for name in required if name not in names]
+    unknown = [part for part in ("source", "destination", "time") if chosen[part] is None]
+    if absent or unknown:
+        missing = ", ".join(map(repr, absent)) or f"for the {' and the '.join(unknown)} that graphquilt recognises"
         raise FormatError(
-            f"{where} has no column for the {' and the '.join(missing)} that graphquilt recognises; its columns (or "
-            f"first line) are {', '.join(names)[:400]}. Name the columns of source, destination and time, and give all "
-            "column names if the file has no header."
+            f"{where} has no column {missing}; its columns (or first line) are {', '.join(names)[:400]}. Name the "
+            "columns of source, destination and time, and give all column names if the file has no header."
         )
     others = {part: _usual(part, names) for part in ("port", "protocol", "label")}
     return Layout(kind or "a table", names=tuple(names), **others, **chosen)  # type: ignore[arg-type]
 
 
 def field_of(record: Mapping[str, Any], name: str) -> Any:
-    """Return a field of a JSON object by its name, or by its path with dots; None if there is none."""
+    """Return a field of a JSON object by its name, or by its path with dots; None if it has none."""
     if name in record:
         return record[name]
     value: Any = record
@@ -252,10 +179,10 @@ def field_of(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def sample_records(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects among the first lines."""
+def sample_records(head: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects among the first lines of a log."""
     records = []
-    for line in lines[:200]:
+    for line in head.decode("utf-8", "replace").split("\n")[:200]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
@@ -265,20 +192,6 @@ def sample_records(lines: Sequence[str]) -> list[dict[str, Any]]:
     return records
 
 
-def _check_columns(required: Sequence[str], names: Sequence[str], where: str) -> None:
-    """Raise a FormatError if a required column is missing or not unique, and list the columns that exist."""
-    repeated = [name for name in required if list(names).count(name) > 1]
-    if repeated:
-        raise FormatError(f"{where} has more than one column {repeated[0]!r}; rename or remove the others.")
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise FormatError(
-            f"{where} has no column {', '.join(map(repr, missing))}; its columns (or first line) are "
-            f"{', '.join(names)[:400]}. Name the columns of source, destination and time, and give all column names "
-            "if the file has no header."
-        )
-
-
 def _usual(part: str, names: Sequence[str]) -> str | None:
     """Return the column that a part of a flow usually is in, by its name."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
@@ -286,11 +199,11 @@ def _usual(part: str, names: Sequence[str]) -> str | None:
 
 
 def _text(line: str, number: int, columns: FlowColumns, where: str) -> Layout:
-    """Return the layout of a text whose line of this number is the first that is no comment."""
+    """Return the layout of a text whose line of this number is the first that is not a comment."""
     delimiter = max(",\t; |", key=lambda mark: (line.count(mark), mark == ","))
     fields = [part.strip().strip('"') for part in line.split(delimiter)]
     if {"hostName", "processName", "eventName"} <= set(fields):
-        raise FormatError(f"{where} has BETH's process events, which are no flows: read it with read_events.")
+        raise FormatError(f"{where} has BETH's process events, which are not flows: read it with read_events.")
     if columns.names is not None:
         names = list(columns.names)
         if len(names) != len(fields):
@@ -298,24 +211,24 @@ def _text(line: str, number: int, columns: FlowColumns, where: str) -> Layout:
         layout = named_layout(names, columns, where=where)
     else:
         headless = next((layout for shape, layout in _HEADLESS if re.fullmatch(shape, line)), None)
-        names = list(headless.names) if headless else fields
-        if headless is not None and (columns.source or columns.destination or columns.time or columns.weight):
-            headless = replace(
-                named_layout(names, columns, where=where, kind=headless.kind), time_format=headless.time_format
-            )
-        layout = headless or _with_header(named_layout(fields, columns, where=where))
+        names = fields if headless is None else list(headless.names)
+        if headless is None:
+            layout = _with_header(named_layout(fields, columns, where=where))
+        elif columns.source or columns.destination or columns.time or columns.weight:
+            layout = named_layout(names, columns, where=where, kind=headless.kind)
+            layout = replace(layout, time_format=headless.time_format)
+        else:
+            layout = headless
     return replace(layout, delimiter=delimiter, skipped=number + (fields == names))
 
 
 def _with_header(layout: Layout) -> Layout:
-    """Return what is special about the kinds of logs that are recognised by their header."""
+    """Add what is special about the kinds of logs that are recognised by their header."""
     names = set(layout.names)
-    if {"StartTime", "SrcAddr", "DstAddr"} <= names:
-        return replace(layout, kind="Argus binetflow", direction="Dir" if "Dir" in names else None)
-    if {"ts", "sa", "da"} <= names or {"firstSeen", "srcAddr", "dstAddr"} <= names:
-        return replace(layout, kind="nfdump CSV", no_rows=_NFDUMP_SUMMARY)
-    if {"DnsQuery", "SourceIP", "DestinationIP"} <= names:
-        return replace(layout, kind="BETH DNS")
+    for kind, header, changes in _HEADERS:
+        if header <= names:
+            is_absent = changes.get("direction", "Dir") not in names and "direction" in changes
+            return replace(layout, kind=kind, **({} if is_absent else changes))  # type: ignore[arg-type]
     return layout
 
 
@@ -349,13 +262,8 @@ def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str
     keys = {key for record in records for key in record}
     if {"object", "action", "hostname", "properties"} <= keys:
         extras = ("hostname", "id", "properties.src_port", "properties.direction")
-        parts = (
-            "timestamp",
-            "properties.src_ip",
-            "properties.dest_ip",
-            "properties.dest_port",
-            "properties.l4protocol",
-        )
+        own = "properties."
+        parts = ("timestamp", own + "src_ip", own + "dest_ip", own + "dest_port", own + "l4protocol")
         wanted = (("object", frozenset({"FLOW"})), ("action", frozenset({"START", "OPEN"})))
         return Layout(ECAR, *parts, delimiter="", extras=extras, wanted=wanted)
     if {"timestamp", "event_type"} <= keys:

@@ -1,4 +1,4 @@
-"""Parse blocks of a log into record batches; lines that are no rows, and broken lines, are listed."""
+"""Parse a block of lines into a record batch, with the number of each line and a list of the broken ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from pyarrow import json as arrow_json
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.temporal.logs.blocks import Block
 from graphquilt.temporal.logs.formats import Layout, field_of
-
-__all__ = ["Broken", "Rows", "json_schema", "parse_json", "parse_text"]
 
 
 class Broken(NamedTuple):
@@ -37,36 +34,41 @@ class Rows(NamedTuple):
     broken: list[Broken]
 
 
-def parse_text(block: Block, layout: Layout, types: Mapping[str, pa.DataType]) -> Rows:
-    """Parse a block of delimited lines; ``types`` are the columns to read and their types.
+class Block(NamedTuple):
+    """Whole lines of a log, the number of the first, and how many there are."""
 
-    A column of numbers is read as text if one of its fields is no number.
-    """
+    data: bytes
+    first: int
+    size: int
+
+
+def parse_text(block: Block, layout: Layout, types: Mapping[str, pa.DataType]) -> Rows:
+    """Parse delimited lines into the columns ``types``; numbers are read as text if one field is not a number."""
     as_text = {name: pa.string() if pa.types.is_floating(kind) else kind for name, kind in types.items()}
-    data = _as_text(block.data)
+    data = _replace_invalid(block.data)
     error: Exception | None = None
-    for wanted, quoted in ((types, layout.quoted), (as_text, layout.quoted), (as_text, False)):
+    for columns, quoted in ((types, layout.quoted), (as_text, layout.quoted), (as_text, False)):
         try:
-            batch, invalid = _table(data, layout, wanted, quoted=quoted)
+            batch, invalid = _read_table(data, layout, columns, quoted=quoted)
             numbers = np.arange(block.first, block.first + len(batch) + len(invalid))
             if len(numbers) != block.size:  # empty lines are not numbered: take them out
                 texts = data.split(b"\n")
                 filled = [k for k, text in enumerate(texts) if text.strip()]
-                batch, invalid = _table(b"\n".join([texts[k] for k in filled]), layout, wanted, quoted=quoted)
-                if len(filled) == len(batch) + len(invalid):  # otherwise a quoted field has line ends in it
+                batch, invalid = _read_table(b"\n".join([texts[k] for k in filled]), layout, columns, quoted=quoted)
+                if len(filled) == len(batch) + len(invalid):  # otherwise a quoted field contains line breaks
                     numbers = block.first + np.array(filled, dtype=np.int64)
-            return _numbered(batch, invalid, numbers, layout)
+            return _number_rows(batch, invalid, numbers, layout)
         except pa.ArrowInvalid as problem:
             error = problem
     raise FormatError(f"lines {block.first} and after cannot be read as a table: {error}")
 
 
-def _as_text(data: bytes) -> bytes:
-    """Return lines in which every byte that is no text is replaced; Arrow refuses such bytes."""
+def _replace_invalid(data: bytes) -> bytes:
+    """Replace every byte that is not valid UTF-8; Arrow refuses such bytes."""
     return data if data.isascii() else data.decode("utf-8", "replace").encode()
 
 
-def _table(
+def _read_table(
     data: bytes, layout: Layout, types: Mapping[str, pa.DataType], *, quoted: bool
 ) -> tuple[pa.RecordBatch, list[csv.InvalidRow]]:
     invalid: list[csv.InvalidRow] = []
@@ -85,15 +87,15 @@ def _table(
         ),
         convert_options=csv.ConvertOptions(include_columns=list(types), column_types=dict(types), null_values=[]),
     )
-    return _one_batch(table), invalid
+    return _to_batch(table), invalid
 
 
-def _numbered(batch: pa.RecordBatch, invalid: list[csv.InvalidRow], numbers: Int64Array, layout: Layout) -> Rows:
+def _number_rows(batch: pa.RecordBatch, invalid: list[csv.InvalidRow], numbers: Int64Array, layout: Layout) -> Rows:
     """Give each row the number of its line, and describe the lines with another number of fields."""
     if not invalid:
         return Rows(batch, numbers, [])
     places = np.array([row.number - 1 for row in invalid])
-    no_row = re.compile(layout.no_rows)
+    not_a_row = re.compile(layout.not_rows)
     broken = [
         Broken(
             int(numbers[place]),
@@ -101,13 +103,13 @@ def _numbered(batch: pa.RecordBatch, invalid: list[csv.InvalidRow], numbers: Int
             f"{row.actual_columns} fields instead of {row.expected_columns}: {row.text[:80]}",
         )
         for place, row in zip(places.tolist(), invalid, strict=True)
-        if not no_row.match(row.text)
+        if not not_a_row.match(row.text)
     ]
     return Rows(batch, np.delete(numbers, places), broken)
 
 
 def json_schema(records: Sequence[Mapping[str, Any]], names: Sequence[str], *, number: str) -> pa.Schema:
-    """Return the types of JSON fields, as the first records have them; ``number`` is a field that may be a fraction."""
+    """Return the types of JSON fields in the first records; the field ``number`` may be a fraction."""
     tree: dict[str, Any] = {}
     for name in names:
         values = [value for record in records if (value := field_of(record, name)) is not None]
@@ -120,16 +122,18 @@ def json_schema(records: Sequence[Mapping[str, Any]], names: Sequence[str], *, n
         for part in above:
             branch = branch.setdefault(part, {})
         branch[leaf] = kind
-    return pa.schema(_fields(tree))
+    return pa.schema(_to_fields(tree))
 
 
-def _fields(tree: Mapping[str, Any]) -> list[pa.Field]:
-    return [pa.field(name, pa.struct(_fields(kind)) if isinstance(kind, dict) else kind) for name, kind in tree.items()]
+def _to_fields(tree: Mapping[str, Any]) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.struct(_to_fields(kind)) if isinstance(kind, dict) else kind) for name, kind in tree.items()
+    ]
 
 
 def parse_json(block: Block, names: Sequence[str], schema: pa.Schema) -> Rows:
-    """Parse a block of JSON lines into the fields ``names``; ``schema`` says how they are nested and typed."""
-    size, data = block.size, _as_text(block.data)
+    """Parse JSON lines into the fields ``names``; ``schema`` says how they are nested and typed."""
+    size, data = block.size, _replace_invalid(block.data)
     try:
         table = arrow_json.read_json(
             pa.BufferReader(data),
@@ -137,17 +141,17 @@ def parse_json(block: Block, names: Sequence[str], schema: pa.Schema) -> Rows:
             parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
         if len(table) == size:
-            batch = _one_batch(table)
+            batch = _to_batch(table)
             batch.validate(full=True)
-            columns = {name: _nested(batch, name) for name in names}
+            columns = {name: _nested_column(batch, name) for name in names}
             return Rows(pa.RecordBatch.from_pydict(columns), np.arange(block.first, block.first + size), [])
     except pa.ArrowException:
         pass  # a line is broken, or a field has another type: read line by line
-    return _line_by_line(block, names)
+    return _parse_line_by_line(block, names)
 
 
-def _line_by_line(block: Block, names: Sequence[str]) -> Rows:
-    values: list[list[Any]] = []
+def _parse_line_by_line(block: Block, names: Sequence[str]) -> Rows:
+    values: list[list[str | float | None]] = []
     lines: list[int] = []
     broken: list[Broken] = []
     for k, text in enumerate(block.data.split(b"\n")):
@@ -158,52 +162,42 @@ def _line_by_line(block: Block, names: Sequence[str]) -> Rows:
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
-            values.append([_plain(field_of(record, name)) for name in names])
+            values.append([_plain_value(field_of(record, name)) for name in names])
             lines.append(block.first + k)
         else:
-            shown = text[:80].decode("utf-8", "replace")
-            broken.append(Broken(block.first + k, "no JSON object", shown))
-    columns = dict(zip(names, map(list, zip(*values, strict=True)), strict=True)) if values else {n: [] for n in names}
-    batch = pa.RecordBatch.from_pydict({name: _typed(column) for name, column in columns.items()})
-    return Rows(batch, np.array(lines, dtype=np.int64), broken)
+            broken.append(Broken(block.first + k, "no JSON object", text[:80].decode("utf-8", "replace")))
+    columns = {name: _to_column([row[k] for row in values]) for k, name in enumerate(names)}
+    return Rows(pa.RecordBatch.from_pydict(columns), np.array(lines, dtype=np.int64), broken)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that is text or a number; None for lists and objects, which are neither."""
+def _plain_value(value: object) -> str | float | None:
+    """Return text or a number; None for anything else."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _typed(values: list[Any]) -> pa.Array:
+def _to_column(values: Sequence[str | float | None]) -> pa.Array:
     """Return a column of numbers if all values are numbers, and of text otherwise."""
     known = [value for value in values if value is not None]
-    if known and all(isinstance(value, int | float) for value in known):
-        return pa.array([None if value is None else _as_float(value) for value in values], pa.float64())
+    if known and not any(isinstance(value, str) for value in known):
+        return pa.array([None if value is None else _to_float(value) for value in values], pa.float64())
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _as_float(value: float) -> float:
+def _to_float(value: str | float) -> float:
     try:
         return float(value)
     except OverflowError:
         return float("inf")
 
 
-def _nested(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _nested_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a field by its name, or by its path with dots."""
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *rest = name.split(".")
-    column = batch.column(first)
-    for part in rest:
-        column = pc.struct_field(column, part)
-    return column
+    first, *rest = [name] if name in batch.schema.names else name.split(".")
+    return pc.struct_field(batch.column(first), rest) if rest else batch.column(first)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one record batch."""
+def _to_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if len(batches) == 1 else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import FormatError, InputError
 
-__all__ = ["Clock", "as_numbers", "clock_of", "read_times", "since_1970"]
-
 EPOCH, ISO, ZONED, SLASHED = "epoch times", "ISO times", "ISO times with a zone", "times with slashes"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _SHAPES = {
@@ -25,6 +23,7 @@ _SHAPES = {
     SLASHED: r"^\d{4}/\d\d/\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$",
 }
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _BEYOND = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # numbers beyond 1e11 s lie after the year 5000: they are ms, µs, ns
 
 
@@ -32,14 +31,8 @@ _BEYOND = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # numbers beyond 1e11 s lie a
 class Clock:
     """How the times of a log are written, as far as that is known.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-        The kinds of times that are possible; one once the first time has been read.
-    per_second : float or None
-        How many units of an epoch time make a second; None until the first times have been read.
-    pattern : str or None
-        A format of ``datetime.strptime``, which replaces the kinds.
+    Of several ``kinds`` the first time decides. ``per_second`` is how many units of an epoch time make a second, and
+    ``pattern`` a format of ``datetime.strptime``, which replaces the kinds.
     """
 
     kinds: tuple[str, ...] = tuple(_SHAPES)
@@ -48,13 +41,7 @@ class Clock:
 
 
 def clock_of(time_format: str | None) -> Clock:
-    """Return what a user says about the times: None, ``epoch-s`` (``-ms``, ``-us``, ``-ns``), ``iso`` or a pattern.
-
-    Examples
-    --------
-    >>> clock_of("epoch-ms").per_second, clock_of("%d.%m.%Y %H:%M").pattern
-    (1000.0, '%d.%m.%Y %H:%M')
-    """
+    """Return what a user says about the times: None, ``epoch-s`` (``-ms``, ``-us``, ``-ns``), ``iso`` or a pattern."""
     if time_format is None:
         return Clock()
     if time_format == "iso":
@@ -65,12 +52,38 @@ def clock_of(time_format: str | None) -> Clock:
         try:
             datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(time_format), time_format)
         except (ValueError, re.error, UnicodeError) as error:
-            raise InputError(f"{time_format!r} is no format of times: {error}.") from None
+            raise InputError(f"{time_format!r} is not a time format: {error}.") from None
         return Clock((), None, time_format)
     raise InputError(
-        f"{time_format!r} is no format of times: give iso, epoch-s, epoch-ms, epoch-us, epoch-ns, or a pattern such as "
+        f"{time_format!r} is not a time format: give iso, epoch-s, epoch-ms, epoch-us, epoch-ns, or a pattern such as "
         "%m/%d/%Y-%H:%M."
     )
+
+
+def parse_duration(duration: str | float) -> float:
+    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
+
+    Examples
+    --------
+    >>> parse_duration("1.5h"), parse_duration(30)
+    (5400.0, 30.0)
+    """
+    if not isinstance(duration, str):
+        return float(duration)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", duration)
+    if match is None:
+        raise InputError(f"{duration!r} is not a valid duration: give a number and s, m, h, d or w, such as 1d or 30m.")
+    return float(match[1]) * _UNITS.get(match[2], 1.0)
+
+
+def read_moment(text: str, now: float) -> float:
+    """Return a date such as 1970-01-02, a time in seconds, or a duration such as 7d before ``now``, in seconds."""
+    if text[-1:] in _UNITS and text[:-1].replace(".", "", 1).isdigit():
+        return now - parse_duration(text)
+    time, good, _ = read_times(pa.array([text]), Clock(), label="--since", place=lambda _row: "--since")
+    if not good[0]:
+        raise InputError(f"--since takes a date such as 2024-05-01, or a duration such as 7d, not {text!r}.")
+    return float(time[0])
 
 
 def read_times(
@@ -78,22 +91,16 @@ def read_times(
 ) -> tuple[Float64Array, BoolArray, Clock]:
     """Return times in seconds, which of them could be read, (n,) each, and the clock with what was learnt about it.
 
-    Parameters
-    ----------
-    column : array (n,)
-        Time stamps, dates, numbers or text. The first text that is a time decides the kind.
-    label : str
-        The column in words, for errors.
-    place : callable (int) -> str
-        Gives the place of a row in words, for errors.
+    ``column`` (n,) has time stamps, dates, numbers or text; the first text that is a time decides the kind. ``label``
+    and ``place`` name the column and a row in errors.
     """
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        return since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False), clock
+        return _since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False), clock
     if not pa.types.is_string(column.type):
         values, good = as_numbers(column, label)
-        return (*_scaled(values, good, clock),)
+        return _to_seconds(values, good, clock)
     if clock.pattern is not None:
-        return *_by_pattern(column, clock.pattern), clock
+        return *_parse_by_pattern(column, clock.pattern), clock
     if len(clock.kinds) != 1:
         kind = next((kind for kind in clock.kinds if _matches(column, kind).any()), None)
         if kind is None:
@@ -101,10 +108,10 @@ def read_times(
         clock = replace(clock, kinds=(kind,))
     kind = clock.kinds[0]
     try:
-        values, good = _parsed(column, kind), np.ones(len(column), dtype=bool)
+        values, good = _parse_all(column, kind), np.ones(len(column), dtype=bool)
     except (pa.ArrowInvalid, ValueError):  # some rows are not times of this kind
-        values, good = _parsed_where_possible(column, kind, place)
-    return _scaled(values, good, clock) if kind == EPOCH else (values, good, clock)
+        values, good = _parse_rows(column, kind, place)
+    return _to_seconds(values, good, clock) if kind == EPOCH else (values, good, clock)
 
 
 def as_numbers(column: pa.Array, label: str) -> tuple[Float64Array, BoolArray]:
@@ -123,8 +130,8 @@ def as_numbers(column: pa.Array, label: str) -> tuple[Float64Array, BoolArray]:
     return values, good & np.isfinite(values)
 
 
-def since_1970(column: pa.Array) -> Float64Array:
-    """Convert time stamps or dates to seconds since 1970, (n,); 0 where there is none."""
+def _since_1970(column: pa.Array) -> Float64Array:
+    """Convert time stamps or dates to seconds since 1970, (n,); 0 for nulls."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         per_second, whole = _PER_SECOND[kind.unit], pa.int64()
@@ -134,7 +141,7 @@ def since_1970(column: pa.Array) -> Float64Array:
     return np.asarray(counts.to_numpy(zero_copy_only=False), dtype=np.float64) / per_second
 
 
-def _scaled(values: Float64Array, good: BoolArray, clock: Clock) -> tuple[Float64Array, BoolArray, Clock]:
+def _to_seconds(values: Float64Array, good: BoolArray, clock: Clock) -> tuple[Float64Array, BoolArray, Clock]:
     """Convert numbers to seconds; the middle one of the first numbers decides the unit where none is given."""
     if clock.per_second is None and good.any():
         ordered = np.sort(values[good])
@@ -149,21 +156,21 @@ def _matches(column: pa.Array, kind: str) -> BoolArray:
     return np.array(hits.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _parsed(column: pa.Array, kind: str) -> Float64Array:
+def _parse_all(column: pa.Array, kind: str) -> Float64Array:
     """Convert times of one kind to numbers; raise an error if a row is not of that kind."""
     if column.null_count:
         raise ValueError("a time is missing")
     if kind == SLASHED:
         column = pc.replace_substring(column, "/", "-")
     if kind != EPOCH:
-        return since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
+        return _since_1970(pc.cast(column, pa.timestamp("us", tz="UTC" if kind == ZONED else None)))
     values = np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
     if not bool(np.isfinite(values).all()):
         raise ValueError("a time is not finite")
     return values
 
 
-def _parsed_where_possible(column: pa.Array, kind: str, place: Callable[[int], str]) -> tuple[Float64Array, BoolArray]:
+def _parse_rows(column: pa.Array, kind: str, place: Callable[[int], str]) -> tuple[Float64Array, BoolArray]:
     """Convert the rows that are times of one kind; a time of another kind is an error."""
     for other in _SHAPES:
         is_mixed = _matches(column, other)
@@ -181,7 +188,7 @@ def _parsed_where_possible(column: pa.Array, kind: str, place: Callable[[int], s
     while parts:  # the 31st of February has the right shape: halve until it is alone
         start, end = parts.pop()
         try:
-            values[rows[start:end]] = _parsed(shaped.slice(start, end - start), kind)
+            values[rows[start:end]] = _parse_all(shaped.slice(start, end - start), kind)
             good[rows[start:end]] = True
         except (pa.ArrowInvalid, ValueError):
             if end - start > 1:
@@ -190,7 +197,7 @@ def _parsed_where_possible(column: pa.Array, kind: str, place: Callable[[int], s
     return values, good
 
 
-def _by_pattern(column: pa.Array, pattern: str) -> tuple[Float64Array, BoolArray]:
+def _parse_by_pattern(column: pa.Array, pattern: str) -> tuple[Float64Array, BoolArray]:
     """Read times by a pattern; each distinct text is read once. Times without a zone are in UTC."""
     words = pc.dictionary_encode(column)
     texts = words.dictionary
@@ -201,7 +208,7 @@ def _by_pattern(column: pa.Array, pattern: str) -> tuple[Float64Array, BoolArray
         # Arrow takes the 31st of February for the 3rd of March: what is written again must be the same.
         same = pc.fill_null(pc.equal(pc.strftime(stamps, format=pattern), texts), False)
         good[:-1] = same.to_numpy(zero_copy_only=False)
-        seconds[:-1] = np.where(good[:-1], since_1970(stamps), 0.0)
+        seconds[:-1] = np.where(good[:-1], _since_1970(stamps), 0.0)
         todo = np.flatnonzero(~good[:-1])
     for row in todo.tolist():
         try:

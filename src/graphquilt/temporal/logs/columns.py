@@ -1,12 +1,16 @@
-"""The rows of a log: how many are good and bad, where each comes from, and their columns as arrays."""
+"""The rows of a log: how many are good, where each comes from, their columns as arrays, and lists of hosts."""
 
 from __future__ import annotations
 
 import csv
+import ipaddress
 import json
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import translate
 from pathlib import Path
 
 import numpy as np
@@ -18,40 +22,34 @@ from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal.logs.rows import Broken, Rows
 
-__all__ = ["BadRows", "FlowCounts", "place_of", "protocol_number", "with_places"]
-
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
 _LARGEST_PORT = 65_535
 _SHOWN = 80  # letters of each field of a bad row
-_UNSET = pa.array(["", "-", "(empty)"])  # names that mean that there is none
+_UNSET = pa.array(["", "-", "(empty)"])  # names that mean no name
 _LONGEST_UNSET = 7  # letters
+_log = logging.getLogger(__name__)
+
 _REMEDIES = {
     "no readable time": "Say how the times are written with time_format (--time-format), such as %m/%d/%Y-%H:%M.",
     "the wrong number of fields": "Give the names of all columns (--columns), or repair the file.",
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class BadRows:
     """How many rows could not be read for one cause, and the first of them with its place."""
 
-    count: int = 0
-    first: str = ""
+    count: int
+    first: str
 
 
 @dataclass
-class FlowCounts:
+class RowCounts:
     """How many rows one pass over the logs has read so far.
 
-    Attributes
-    ----------
-    rows, kept, filtered, other : int
-        All rows; rows that were passed on; rows of another protocol; rows that are no flows (other kinds of events, and
-        second reports of one flow).
-    causes : dict of str to BadRows
-        The rows that could not be read, by cause.
-    skipped_files : list of str
-        The files of a folder that are no logs of flows.
+    ``kept`` rows were passed on, ``filtered`` ones have another protocol, ``other`` ones are not flows (other kinds of
+    events, and second reports of one flow), and the rest could not be read, by cause. ``skipped_files`` are files of a
+    folder that are not logs of this kind.
     """
 
     rows: int = 0
@@ -73,28 +71,49 @@ class FlowCounts:
 
     def add_bad(self, cause: str, example: str, count: int = 1) -> None:
         """Count bad rows of one cause; ``example`` is the first of them with its place."""
-        known = self.causes.setdefault(cause, BadRows(0, example))
-        known.count += count
+        known = self.causes.get(cause, BadRows(0, example))
+        self.causes[cause] = BadRows(known.count + count, known.first)
 
-    def in_words(self) -> str:
-        """Return the causes with their numbers and first rows, the most frequent cause first."""
+    def facts(self) -> dict[str, object]:
+        """Return all counts by name, as a summary has them."""
+        return {
+            "rows": self.rows,
+            "kept_rows": self.kept,
+            "filtered_rows": self.filtered,
+            "bad_rows": self.bad,
+            "bad_causes": {cause: asdict(bad) for cause, bad in self.causes.items()},
+            "skipped_files": self.skipped_files,
+        }
+
+    def finish(self, unit: str) -> None:
+        """Log the bad rows of a pass with their causes; raise a FormatError if no row was good."""
+        if not self.bad:
+            return
         ordered = sorted(self.causes.items(), key=lambda item: -item[1].count)
-        return "; ".join(f"{bad.count} with {cause} (the first is {bad.first})" for cause, bad in ordered)
+        words = "; ".join(f"{bad.count} with {cause} (the first is {bad.first})" for cause, bad in ordered)
+        if not self.kept and not self.filtered:
+            remedy = _REMEDIES.get(ordered[0][0], "Check that this is the right file, and name its columns.")
+            raise FormatError(f"none of the {self.bad} rows could be read: {words}. {remedy}")
+        _log.warning("%d of %d %s could not be read and were left out: %s", self.bad, self.rows, unit, words)
 
-    def check(self) -> None:
-        """Raise a FormatError if there were bad rows and no good one."""
-        if self.bad and not self.kept and not self.filtered:
-            most = max(self.causes, key=lambda cause: self.causes[cause].count)
-            remedy = _REMEDIES.get(most, "Check that this is the right file, and name its columns.")
-            raise FormatError(f"none of the {self.bad} rows could be read: {self.in_words()}. {remedy}")
+    def skip_file(self, where: str, error: FormatError, *, level: int) -> None:
+        """Count a file that is not a log of this kind, and log why."""
+        self.skipped_files.append(where)
+        _log.log(level, "%s is left out: %s", where, error)
 
 
 def count_bad(
-    rows: Rows, causes: Mapping[str, BoolArray], shown_columns: Sequence[str], where: str, counts: FlowCounts
-) -> list[Broken]:
-    """Count the rows of a block that are not good, each for its first cause; return the first row of each cause.
+    rows: Rows,
+    causes: Mapping[str, BoolArray],
+    shown_columns: Sequence[str],
+    *,
+    where: str,
+    counts: RowCounts,
+    strict: bool,
+) -> BoolArray:
+    """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,).
 
-    ``causes`` says which rows are bad for which cause, (n,) each; ``shown_columns`` are shown of the first such row.
+    Errors show ``shown_columns`` of the first row of each cause. If ``strict``, the first bad row is an error.
     """
     bad = list(rows.broken)
     for line, cause, text in rows.broken:
@@ -104,17 +123,14 @@ def count_bad(
         places = np.flatnonzero(is_bad & ~is_counted)
         if len(places):
             first = int(places[0])
-            text = ",".join(shown(rows.batch.column(name)[first])[:_SHOWN] for name in shown_columns)
+            text = ",".join(_to_text(rows.batch.column(name)[first])[:_SHOWN] for name in shown_columns)
             bad.append(Broken(int(rows.lines[first]), cause, text))
             counts.add_bad(cause, f"{where} {rows.lines[first]}: {text}", len(places))
             is_counted |= is_bad
-    return bad
-
-
-def first_bad(bad: Sequence[Broken], where: str) -> str:
-    """Return the first of some bad rows in words."""
-    line, cause, text = min(bad)
-    return f"{where} {line}: {text} ({cause})"
+    if strict and bad:
+        line, cause, text = min(bad)
+        raise FormatError(f"{where} {line}: {text} ({cause})")
+    return ~is_counted
 
 
 def with_places(flows: pa.RecordBatch, where: str, unit: str, lines: Int64Array) -> pa.RecordBatch:
@@ -128,31 +144,19 @@ def with_places(flows: pa.RecordBatch, where: str, unit: str, lines: Int64Array)
 
 
 def place_of(flows: pa.RecordBatch, row: int) -> str | None:
-    """Return where a row of flows comes from, in words; None if that is not known.
+    """Return where a row of flows comes from, such as ``a.csv line 5``; None if unknown."""
+    places = _places_of(flows)
+    return None if places is None else f"{places[0]} {places[1]} {places[2][row]}"
 
-    Examples
-    --------
-    >>> flows = with_places(pa.record_batch({"time": [7.0, 8.0]}), "a.csv", "line", np.array([3, 5]))
-    >>> place_of(flows, 1)
-    'a.csv line 5'
-    """
+
+def _places_of(flows: pa.RecordBatch) -> tuple[str, str, Int64Array] | None:
+    """Return the file, the unit and the lines (n,) that :func:`with_places` has noted."""
     metadata = flows.schema.metadata or {}
     if not {b"file", b"unit", b"first"} <= metadata.keys():
         return None
-    if b"lines" in metadata:
-        row = int(np.frombuffer(metadata[b"lines"], dtype=np.uint32)[row])
-    return f"{os.fsdecode(metadata[b'file'])} {metadata[b'unit'].decode()} {int(metadata[b'first']) + row}"
-
-
-def keep_rows(flows: pa.RecordBatch, keep: BoolArray) -> pa.RecordBatch:
-    """Return some rows of flows, with the places that they come from."""
-    metadata = dict(flows.schema.metadata or {})
-    kept = flows.filter(pa.array(keep))
-    if b"first" not in metadata:
-        return kept
-    lines = np.frombuffer(metadata[b"lines"], dtype=np.uint32) if b"lines" in metadata else np.arange(len(flows))
-    lines = int(metadata[b"first"]) + lines.astype(np.int64)
-    return with_places(kept, os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), lines[keep])
+    steps = np.frombuffer(metadata[b"lines"], dtype=np.uint32) if b"lines" in metadata else np.arange(len(flows))
+    lines = int(metadata[b"first"]) + steps.astype(np.int64)
+    return os.fsdecode(metadata[b"file"]), metadata[b"unit"].decode(), lines
 
 
 def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
@@ -172,18 +176,13 @@ def as_dictionary(column: pa.Array, label: str) -> pa.DictionaryArray:
 
 
 def rows_where(accept: Callable[[str], bool], words: pa.DictionaryArray) -> BoolArray:
-    """Return which rows contain a word that ``accept`` accepts, (n,); null is no word."""
+    """Return which rows contain a word that ``accept`` accepts, (n,); null is not a word."""
     accepted = np.array([word is not None and accept(word) for word in words.dictionary.to_pylist()] + [False])
     return np.asarray(accepted[pc.fill_null(words.indices, -1).to_numpy(zero_copy_only=False)])
 
 
-def as_names(column: pa.Array, label: str) -> pa.Array:
-    """Return a column of names as text, or as a dictionary of text if it is one; an error begins with ``label``."""
-    return column if pa.types.is_string(column.type) else as_dictionary(column, label)
-
-
 def rows_without_name(names: pa.Array) -> BoolArray:
-    """Return which rows of text have no name, or one that means that there is none, (n,)."""
+    """Return which rows of text have no name, or one that means no name, (n,)."""
     if pa.types.is_dictionary(names.type):
         known = np.append(rows_without_name(names.dictionary), True)
         return np.asarray(known[pc.fill_null(names.indices, len(known) - 1).to_numpy(zero_copy_only=False)])
@@ -197,7 +196,7 @@ def rows_without_name(names: pa.Array) -> BoolArray:
     return is_missing
 
 
-def renamed(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
+def rename_hosts(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
     """Return names with addresses replaced by the names of their hosts."""
     words = as_dictionary(names, "a column")
     texts = words.dictionary.to_pylist()
@@ -205,7 +204,7 @@ def renamed(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
 
 
 def ports_of(column: pa.Array, label: str) -> npt.NDArray[np.int32]:
-    """Return ports as numbers, (n,); -1 where there is none, or where it is a name."""
+    """Return ports as numbers, (n,); -1 for a name or none."""
     words = as_dictionary(column, label)
     is_number = pc.fill_null(pc.match_substring_regex(words.dictionary, r"^[0-9]{1,5}(\.0)?$"), False)
     numbers = pc.cast(pc.cast(pc.if_else(is_number, words.dictionary, "-1"), pa.float64()), pa.int32())
@@ -214,7 +213,7 @@ def ports_of(column: pa.Array, label: str) -> npt.NDArray[np.int32]:
     return np.asarray(known[pc.fill_null(words.indices, len(known) - 1).to_numpy(zero_copy_only=False)])
 
 
-def plain(column: pa.Array) -> pa.Array:
+def to_plain(column: pa.Array) -> pa.Array:
     """Return a column without a dictionary, and text as ordinary strings."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -222,14 +221,8 @@ def plain(column: pa.Array) -> pa.Array:
     return pc.cast(column, pa.string()) if is_other_text else column
 
 
-def shown(value: pa.Scalar) -> str:
-    """Return the value of a cell as text; the number behind a time that no calendar has.
-
-    Examples
-    --------
-    >>> shown(pa.scalar("a")), shown(pa.scalar(10**18, pa.timestamp("us")))
-    ('a', '1000000000000000000')
-    """
+def _to_text(value: pa.Scalar) -> str:
+    """Return the value of a cell as text; the number behind a time that no calendar has."""
     try:
         return str(value)
     except (ValueError, OverflowError, LookupError):  # LookupError: of a time zone that nobody knows
@@ -250,23 +243,17 @@ def protocol_number(text: str) -> int:
 
 
 def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, value: str) -> dict[str, str]:
-    """Read a map of words: a mapping, a JSON object, or a CSV file whose header has ``key`` and ``value``.
-
-    A CSV file with other names in its header, or with none, has keys in its first column and values in its last.
-    """
+    """Read a mapping, a JSON object, or a CSV file of ``key`` and ``value``, by its header or first and last column."""
     if isinstance(given, Mapping):
         return dict(given)
-    path = Path(given)
+    path, text = given, _read_text(given)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
         if text.lstrip().startswith("{"):
             words = json.loads(text)
             if not all(isinstance(word, str) for word in words.values()):
                 raise ValueError("its values are not all text")
             return dict(words)
         rows = [row for row in csv.reader(text.splitlines()) if row]
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError, csv.Error) as error:
         raise FormatError(f"{path} is neither a JSON object nor a CSV file of {key} and {value}: {error}.") from None
     if any(len(row) < 2 for row in rows):
@@ -276,3 +263,66 @@ def read_words(given: str | os.PathLike[str] | Mapping[str, str], *, key: str, v
         k, v = first.index(key), first.index(value)
         return {row[k]: row[v] for row in rows[1:] if len(row) > max(k, v)}
     return {row[0]: row[-1] for row in rows}
+
+
+class HostList:
+    """Hosts by name, by pattern such as ``scanner-*``, by address or by network such as ``10.1.0.0/16``."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._names: set[str] = set()
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        patterns = []
+        for entry in entries:
+            if "*" in entry:
+                patterns.append(translate(entry))
+            elif "/" in entry:
+                try:
+                    self._networks.append(ipaddress.ip_network(entry, strict=False))
+                except ValueError:
+                    raise InputError(f"{entry!r} is neither a host nor a network such as 10.1.0.0/16.") from None
+            else:
+                self._names.add(entry)
+        self._pattern = re.compile("|".join(patterns)) if patterns else None
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._networks or self._pattern)
+
+    def __contains__(self, host: object) -> bool:
+        if not isinstance(host, str):
+            return False
+        if host in self._names or (self._pattern is not None and self._pattern.match(host) is not None):
+            return True
+        try:
+            return any(ipaddress.ip_address(host) in network for network in self._networks)
+        except ValueError:
+            return False
+
+
+def read_host_list(path: str | os.PathLike[str] | HostList | None) -> HostList:
+    """Read one host, pattern, address or network per line; ``#`` begins a comment. None is an empty list."""
+    if path is None or isinstance(path, HostList):
+        return path or HostList()
+    entries = [line.split("#", 1)[0].strip() for line in _read_text(path).splitlines()]
+    return HostList(filter(None, entries))
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def without_hosts(flows: Iterable[pa.RecordBatch], hosts: HostList) -> Iterator[pa.RecordBatch]:
+    """Leave out the flows from and to some hosts, which are then neither scored nor learnt."""
+    for batch in flows:
+        keep = np.ones(len(batch), dtype=bool)
+        for side in ("source", "destination") if hosts else ():
+            column = batch.column(side)
+            words = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            keep &= ~rows_where(hosts.__contains__, words)
+        if keep.all():
+            yield batch
+            continue
+        others, places = batch.filter(pa.array(keep)), _places_of(batch)
+        yield others if places is None else with_places(others, *places[:2], places[2][keep])

@@ -1,0 +1,338 @@
+"""What a tracker remembers of hosts, pairs and earlier windows, and the checked file that stores it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, IntArray
+from graphquilt.errors import FormatError
+from graphquilt.files import load_arrays, sync_folder, temporary_sibling, translate_disk_errors, write_arrays
+from graphquilt.temporal.open_window import LOW_BITS
+from graphquilt.temporal.results import MEASURED
+from graphquilt.temporal.windows import SIDES
+
+_FARTHEST = 3.0  # a value is learnt as at most this many standard deviations from what was expected
+_FEWEST = 4  # rows of each kind that every window may give to a pool
+_DIGEST = hashlib.sha256().digest_size
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class PairMemory:
+    """Pairs of earlier windows: sorted keys (m,) of source and destination, how many windows had each, and the last.
+
+    A pair absent from the last ``history`` windows is forgotten, no count exceeds ``history``, and of more than
+    ``limit`` pairs the least recent are forgotten.
+
+    Examples
+    --------
+    >>> memory = PairMemory(history=2, limit=100).learn(np.array([3, 5]), 0).learn(np.array([5]), 1)
+    >>> memory.times(np.array([3, 4, 5])).tolist()
+    [1.0, 0.0, 2.0]
+    >>> memory.learn(np.array([5]), 2).keys.tolist()
+    [5]
+    """
+
+    history: int
+    limit: int
+    keys: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    counts: Float32Array = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    last: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def _places(self, keys: Int64Array) -> tuple[Int64Array, BoolArray]:
+        """Return where sorted keys stand or would stand, and which of them are known."""
+        place = np.searchsorted(self.keys, keys)
+        inside = place < len(self.keys)
+        known = np.zeros(len(keys), dtype=bool)
+        known[inside] = self.keys[place[inside]] == keys[inside]
+        return place, known
+
+    def times(self, keys: Int64Array) -> Float64Array:
+        """Return in how many earlier windows each of the sorted keys was, (k,)."""
+        place, known = self._places(keys)
+        count = np.zeros(len(keys))
+        count[known] = self.counts[place[known]]
+        return count
+
+    def learn(self, keys: Int64Array, number: int) -> PairMemory:
+        """Return the memory with the sorted, distinct keys of window ``number``, without what exceeds the bounds."""
+        place, known = self._places(keys)
+        old, where = place[known], place[~known]
+        counts, last = self.counts.copy(), self.last.copy()
+        counts[old] = np.minimum(counts[old] + 1, self.history)
+        last[old] = np.maximum(last[old], number)
+        all_keys = np.insert(self.keys, where, keys[~known])
+        counts, last = np.insert(counts, where, 1), np.insert(last, where, number)
+        keep = np.flatnonzero(last > int(last.max(initial=number)) - self.history)
+        if len(keep) > self.limit:
+            keep = np.sort(keep[np.argpartition(last[keep], -self.limit)[-self.limit :]])
+        return replace(self, keys=all_keys[keep], counts=counts[keep], last=last[keep])
+
+    def totals(self, n_sources: int, n_destinations: int) -> tuple[Float64Array, Float64Array]:
+        """Return the sum of the counts by source and by destination."""
+        counts = self.counts.astype(np.float64)
+        source = np.bincount(self.keys >> 32, weights=counts, minlength=n_sources)
+        destination = np.bincount(self.keys & LOW_BITS, weights=counts, minlength=n_destinations)
+        return source.astype(np.float64), destination.astype(np.float64)
+
+    def partners(self, node: int, side: str) -> tuple[Int64Array, Float64Array]:
+        """Return the partners of a node of one side, and in how many windows each pair was."""
+        if side == "source":
+            rows = slice(*np.searchsorted(self.keys, [node << 32, (node + 1) << 32]))
+            return self.keys[rows] & LOW_BITS, self.counts[rows].astype(np.float64)
+        at = np.flatnonzero((self.keys & LOW_BITS) == node)
+        return self.keys[at] >> 32, self.counts[at].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class SideMemory:
+    """One row per host of a side; :meth:`learn` and :meth:`learn_positions` change the arrays in place.
+
+    ``first`` and ``last`` (n,) are windows, or -1. ``number``, ``mean`` and ``variance`` (n, measured) describe the
+    values of each component; beyond ``history`` values, older ones fade. ``positions`` (n, dim) are means of ``places``
+    (n,) positions, from which drift is measured, and ``profiles`` (n, dim) the same times the roots of the singular
+    values, in one frame for both sides.
+    """
+
+    first: IntArray
+    last: IntArray
+    number: Float32Array
+    mean: Float32Array
+    variance: Float32Array
+    positions: Float32Array
+    places: Float32Array
+    profiles: Float32Array
+
+    @classmethod
+    def empty(cls, dim: int) -> SideMemory:
+        """Return a memory without hosts."""
+        table, position = np.zeros((0, len(MEASURED)), np.float32), np.zeros((0, dim), np.float32)
+        never, count = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return cls(never, never, table, table, table, position, count, position)
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def grow(self, size: int) -> SideMemory:
+        """Return the memory with rows for at least ``size`` hosts."""
+        if size <= len(self):
+            return self
+        capacity = max(size, len(self) * 5 // 4)  # a few new hosts in each window must not copy everything each time
+        arrays = {}
+        for item in fields(self):
+            old: AnyArray = getattr(self, item.name)
+            unknown = -1 if item.name in ("first", "last") else 0
+            arrays[item.name] = np.full((capacity, *old.shape[1:]), unknown, dtype=old.dtype)
+            arrays[item.name][: len(old)] = old
+        return replace(self, **arrays)
+
+    def learn(self, nodes: IntArray, values: AnyArray, expected: tuple[AnyArray, AnyArray], history: int) -> None:
+        """Learn the values (k, measured) of hosts, except NaN; ``expected`` is the centre and spread of each.
+
+        A value is clipped at three standard deviations, lest an attack become usual in one window.
+        """
+        centre, spread = expected
+        values = np.clip(values, centre - _FARTHEST * spread, centre + _FARTHEST * spread)
+        known = ~np.isnan(values)
+        number, mean, variance = self.number[nodes], self.mean[nodes], self.variance[nodes]
+        number = np.minimum(number + known, history)
+        rate = known / np.maximum(number, 1)
+        step = np.where(known, values - mean, 0.0)
+        self.number[nodes] = number
+        self.mean[nodes] = mean + rate * step
+        self.variance[nodes] = (1 - rate) * (variance + rate * step**2)
+
+    def learn_positions(self, nodes: IntArray, positions: AnyArray, profiles: AnyArray, history: int) -> None:
+        """Add the positions and profiles of hosts, (k, dim), to their means."""
+        number = np.minimum(self.places[nodes] + 1, history)
+        rate = (1 / number)[:, None]
+        self.places[nodes] = number
+        self.positions[nodes] += rate * (positions - self.positions[nodes])
+        self.profiles[nodes] += rate * (profiles - self.profiles[nodes])
+
+
+class Pool:
+    """Values of earlier windows, to compare a window with.
+
+    A window gives at most ``cap`` rows, and of known hosts and of strangers at most twice the median of the windows
+    before: one flood does not fill the pool. Rows are kept of the later two thirds of ``history`` windows, because
+    earlier ones had less to be compared with. ``sizes`` are the numbers of known hosts and strangers of each window.
+    """
+
+    def __init__(self, cap: int, history: int, width: int) -> None:
+        self.cap, self.width = cap, width
+        self.samples: deque[Float32Array] = deque(maxlen=history)
+        self.sizes: deque[tuple[int, int]] = deque(maxlen=history)
+
+    def add(self, rows: AnyArray, are_strangers: BoolArray, seed: Iterable[int]) -> None:
+        """Remember rows of one window; which ones depends only on the seed and the numbers of rows."""
+        groups = np.flatnonzero(~are_strangers), np.flatnonzero(are_strangers)
+        rng = np.random.default_rng(list(seed))
+        usual = np.median(np.array(self.sizes), axis=0) if self.sizes else np.full(2, np.inf)
+        chosen = []
+        for group, count in zip(groups, usual, strict=True):
+            share = self.cap * len(group) / max(len(rows), 1)
+            limit = int(min(np.ceil(share), max(2 * count, _FEWEST)))
+            chosen.append(group if len(group) <= limit else rng.choice(group, limit, replace=False))
+        self.sizes.append((len(groups[0]), len(groups[1])))
+        self.samples.append(np.asarray(rows[np.sort(np.concatenate(chosen))], dtype=np.float32))
+        while len(self.samples) > self.capacity(len(self.sizes)):
+            self.samples.popleft()
+
+    @staticmethod
+    def capacity(n_windows: int) -> int:
+        """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
+        return max(2, (2 * n_windows + 1) // 3)
+
+    def columns(self, first: int = 0) -> list[Float32Array]:
+        """Return the values of each column from ``first`` on, sorted and without NaN; empty before the first window."""
+        if not self.samples:
+            return []
+        stacked = np.concatenate([sample[:, first:] for sample in self.samples])
+        return [np.sort(column[~np.isnan(column)]) for column in stacked.T]
+
+    def moments(self, size: int) -> tuple[Float64Array, Float64Array]:
+        """Return mean and variance of the first ``size`` columns, (size,), without NaN; 0 and 1 for empty columns."""
+        stacked = np.concatenate([sample[:, :size] for sample in self.samples]).astype(np.float64)
+        known = ~np.isnan(stacked)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, stacked, 0.0).sum(axis=0) / count
+        variance = np.where(known, (stacked - mean) ** 2, 0.0).sum(axis=0) / count
+        return mean, np.where(known.any(axis=0), variance, 1.0)
+
+
+@dataclass
+class Memory:
+    """The state of a tracker: windows learnt, hosts of each side, pairs, tokens by host, and pools by name."""
+
+    numbers: list[int]
+    sides: dict[str, SideMemory]
+    pairs: PairMemory
+    tokens: PairMemory
+    pools: dict[str, Pool]
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return all arrays by the names that :meth:`fill` expects."""
+        arrays: dict[str, AnyArray] = {}
+        for side, part in self.sides.items():
+            arrays |= {f"{side}.{item.name}": getattr(part, item.name) for item in fields(part)}
+        for name, pairs in (("pairs", self.pairs), ("tokens", self.tokens)):
+            arrays |= {f"{name}.{item}": getattr(pairs, item) for item in ("keys", "counts", "last")}
+        for name, pool in self.pools.items():
+            arrays |= {f"pool.{name}.{k:05d}": sample for k, sample in enumerate(pool.samples)}
+            arrays[f"pool.{name}.sizes"] = np.array(list(pool.sizes), dtype=np.int64).reshape(-1, 2)
+        return arrays
+
+    def fill(self, numbers: list[int], arrays: Mapping[str, AnyArray]) -> None:
+        """Take over the arrays of a file; raise a ValueError or LookupError if they do not fit each other."""
+        if not isinstance(numbers, list) or sorted(set(numbers)) != numbers or any(type(n) is not int for n in numbers):
+            raise ValueError("its window numbers are not integers in ascending order")
+        self.numbers = numbers
+        for side in SIDES:
+            self.sides[side] = _check_side(arrays, side, self.sides[side])
+        self.pairs = _check_pairs(self.pairs, arrays, "pairs", [len(self.sides[side]) for side in SIDES])
+        self.tokens = _check_pairs(self.tokens, arrays, "tokens", (2**31, 2**31))
+        for name, pool in self.pools.items():
+            _fill_pool(pool, arrays, name)
+
+
+def _check_side(arrays: Mapping[str, AnyArray], side: str, empty: SideMemory) -> SideMemory:
+    n = len(arrays[f"{side}.last"])
+    columns = {}
+    for item in fields(empty):
+        array, expected = arrays[f"{side}.{item.name}"], getattr(empty, item.name)
+        if array.dtype != expected.dtype or array.shape != (n, *expected.shape[1:]):
+            raise ValueError(
+                f"the array {side}.{item.name} is {array.dtype} {array.shape}, which does not fit {n} hosts"
+            )
+        if not bool(np.isfinite(array).all()):
+            raise ValueError(f"the array {side}.{item.name} has values that are not finite")
+        columns[item.name] = np.array(array)
+    if any(bool((columns[name] < 0).any()) for name in ("number", "variance", "places")):
+        raise ValueError(f"a count or a variance of a {side} is negative")
+    return SideMemory(**columns)
+
+
+def _check_pairs(empty: PairMemory, arrays: Mapping[str, AnyArray], prefix: str, shape: Sequence[int]) -> PairMemory:
+    keys, counts, last = (np.array(arrays[f"{prefix}.{name}"]) for name in ("keys", "counts", "last"))
+    if keys.dtype != np.int64 or counts.dtype != np.float32 or last.dtype != np.int64 or keys.ndim != 1:
+        raise ValueError(f"the {prefix} are not integer arrays")
+    if not keys.shape == counts.shape == last.shape or bool(np.any(np.diff(keys) <= 0)):
+        raise ValueError(f"the {prefix} are out of order, or their lengths differ")
+    inside = len(keys) == 0 or (
+        int(keys[0]) >= 0 and int(keys[-1] >> 32) < shape[0] and int((keys & LOW_BITS).max()) < shape[1]
+    )
+    if not inside or not bool(np.all((counts >= 1) & (counts <= empty.history))):
+        raise ValueError(f"an entry of the {prefix} has an unknown host or an impossible count")
+    return replace(empty, keys=keys, counts=counts, last=last)
+
+
+def _fill_pool(pool: Pool, arrays: Mapping[str, AnyArray], name: str) -> None:
+    sizes = arrays[f"pool.{name}.sizes"]
+    if sizes.dtype != np.int64 or sizes.ndim != 2 or sizes.shape[1] != 2 or bool((sizes < 0).any()):
+        raise ValueError("the sizes of its windows are not pairs of integers")
+    if pool.sizes.maxlen is None or len(sizes) > pool.sizes.maxlen:
+        raise ValueError("it has more windows than its history allows")
+    pool.sizes.extend((row[0], row[1]) for row in sizes.tolist())
+    for k in range(min(len(sizes), pool.capacity(len(sizes)))):
+        sample = arrays[f"pool.{name}.{k:05d}"]
+        fits = sample.dtype == np.float32 and sample.ndim == 2 and sample.shape[1] == pool.width
+        if not fits or bool(np.isinf(sample).any()):
+            raise ValueError(f"the {name} pool does not have {pool.width} numbers in each row")
+        pool.samples.append(np.array(sample))
+
+
+def write_state(path: Path, arrays: Mapping[str, AnyArray]) -> None:
+    """Write two or more arrays as .npz; when this returns, the file and its name are on the disk.
+
+    The archive's comment, which ends the file, is the SHA-256 of everything before it. One rename replaces an old file.
+    """
+    with translate_disk_errors(path.parent):
+        with temporary_sibling(path) as part:
+            with open(part, "w+b") as file:
+                write_arrays(file, arrays)
+                with zipfile.ZipFile(file, "a") as archive:
+                    archive.comment = bytes(_DIGEST)
+                size = file.seek(0, os.SEEK_END) - _DIGEST
+                digest = _digest(file, size)
+                file.seek(size)
+                file.write(digest)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        sync_folder(path.parent)
+
+
+def read_state(path: Path) -> dict[str, AnyArray]:
+    """Read all arrays that :func:`write_state` wrote; raise a FormatError if a single byte differs."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            is_whole = size > _DIGEST and _digest(file, size - _DIGEST) == file.read()
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
+    if not is_whole:
+        raise FormatError(
+            f"{path} ({size} bytes) does not hold a whole state: its checksum does not match. It was truncated or "
+            "changed, or another program wrote it. Restore the file from a copy, or begin with a new one."
+        )
+    return load_arrays(path)
+
+
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """Return the SHA-256 of the first ``size`` bytes of a file, and leave the file there."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (block := file.read(min(_BLOCK, size))):
+        digest.update(block)
+        size -= len(block)
+    return digest.digest()

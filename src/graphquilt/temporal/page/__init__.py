@@ -1,1 +1,0 @@
-"""What a batch leaves to look at: the page, its figures, and the files beside them."""

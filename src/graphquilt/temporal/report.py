@@ -1,0 +1,257 @@
+"""Write the results of a batch run: alerts in several formats, incidents, scores, figures, the page, a summary."""
+
+from __future__ import annotations
+
+import csv
+import io
+import ipaddress
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from graphquilt.errors import InputError
+from graphquilt.files import temporary_sibling, translate_disk_errors, write_text
+from graphquilt.report import render_page
+from graphquilt.temporal.batch import AnomalyScores, Detection
+from graphquilt.temporal.names import Names
+from graphquilt.temporal.page import Timeline, draw_figures, page_data
+from graphquilt.temporal.records import Record
+from graphquilt.temporal.results import COMPONENTS
+from graphquilt.temporal.windows import SIDES
+
+_FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv", "parquet": "alerts.parquet"}
+_COLUMNS = """id incident repeat kind window start end date side node source destination port severity pvalue reason
+components degree usual_degree n_new n_gone new gone tokens surprise flows is_new"""
+CSV_COLUMNS = tuple(_COLUMNS.split())
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate text that begins so
+_ECS_VERSION = "8.11.0"
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report contains.
+
+    ``nodes`` are sources to draw, by default those of the highest alerts; ``marked`` windows, such as the days of a
+    known attack, are shaded; ``formats`` are any of ``json``, ``csv`` and ``parquet``.
+    """
+
+    title: str = "Anomalies"
+    marked: frozenset[int] = frozenset()
+    nodes: tuple[str, ...] = ()
+    figures: bool = True
+    formats: tuple[str, ...] = ("json",)
+    ecs: bool = False
+
+
+def write_report(folder: str | Path, detection: Detection, options: ReportOptions | None = None) -> Record:
+    """Write ``scores.parquet``, alerts, ``incidents.jsonl``, figures, ``report.html`` and, last, ``summary.json``.
+
+    The folder is created if necessary. Returns the summary.
+    """
+    options = options or ReportOptions()
+    folder, scores, names = Path(folder), detection.scores, detection.names
+    nodes = [("source", names["source"].id(name)) for name in options.nodes]
+    timeline = Timeline.of(scores, options.marked)
+    summary = _summarise(detection, timeline)
+    data = {"title": options.title, **page_data(detection, timeline)}
+    page = render_page(Path(__file__).with_name("anomaly_page"), title=options.title, data=data)
+    with translate_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_scores(folder / "scores.parquet", scores, names)
+        write_alerts(folder, detection.alerts, options.formats, ecs=options.ecs)
+        _write_lines(folder / "incidents.jsonl", [json.dumps(incident) for incident in detection.incidents])
+        if options.figures:
+            draw_figures(folder, detection, timeline, nodes)
+        write_text(folder / "report.html", page)
+        write_text(folder / "summary.json", json.dumps(summary, indent=2))
+    return summary
+
+
+def _summarise(detection: Detection, timeline: Timeline) -> Record:
+    scores = detection.scores
+    drift = None if scores.drift is None else scores.drift.sides.items()
+    return {
+        "windows": len(scores.numbers),
+        "left_out": {str(number): reason for number, reason in scores.left_out.items()},
+        "node_windows_scored": {side: sum(len(w.sides[side].nodes) for w in scores.windows) for side in SIDES},
+        "outliers": {side: count.tolist() for side, count in timeline.outliers.items()},
+        "numbers": scores.numbers.tolist(),
+        "drift_missing": scores.drift_missing,
+        "median_edge_error": drift and {side: float(np.median(part.alignment.edge_errors)) for side, part in drift},
+        "alerts": len(detection.alerts),
+        "incidents": len(detection.incidents),
+        "highest_severity": max((record["severity"] for record in detection.alerts), default=None),
+        **detection.facts,
+    }
+
+
+def _write_scores(path: Path, scores: AnomalyScores, names: Mapping[str, Names]) -> None:
+    """Write one row per node and window: node, side, window, pvalue, severity, and the z-score of each component."""
+    label, number = pa.dictionary(pa.int32(), pa.string()), pa.float32()
+    fields = [("node", label), ("side", label), ("window", pa.int64()), ("pvalue", pa.float64()), ("severity", number)]
+    schema = pa.schema([*fields, *((name.replace(" ", "_"), number) for name in COMPONENTS)])
+    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
+        with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+            for side in SIDES:
+                for window in scores.windows:
+                    table = window.sides[side]
+                    columns = [
+                        pa.array([names[side][int(node)] for node in table.nodes], label),
+                        pa.array([side] * len(table.nodes), label),
+                        pa.array(np.full(len(table.nodes), window.number), pa.int64()),
+                        pa.array(table.pvalue),
+                        pa.array(table.severity, number),
+                        *(pa.array(z, number, from_pandas=True) for z in table.z.T),
+                    ]
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        os.replace(unfinished, path)
+
+
+def parse_marks(text: str) -> frozenset[int]:
+    """Read ``"49-88,90"`` as window numbers.
+
+    Examples
+    --------
+    >>> sorted(parse_marks("3-5,9"))
+    [3, 4, 5, 9]
+    """
+    marks: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        if not first.strip().isdigit() or (last and not last.strip().isdigit()):
+            raise InputError(f"{part!r} is not a window or a range of windows: write 49-88 or 3,5,9.")
+        marks |= set(range(int(first), int(last or first) + 1))
+    return frozenset(marks)
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """Read ``"json,csv"`` as formats of alerts."""
+    words = tuple(word.strip() for word in text.split(","))
+    if not set(words) <= _FORMATS.keys():
+        raise InputError(f"alerts are written as {', '.join(_FORMATS)}, not {text!r}.")
+    return words
+
+
+def json_line(record: Record, *, ecs: bool = False) -> str:
+    """Return an alert as one line of ASCII JSON: no name can send commands to a terminal, or lack an encoding."""
+    return json.dumps(ecs_record(record) if ecs else record)
+
+
+def csv_line(record: Record | None) -> str:
+    """Return an alert as one line of CSV; None is the header.
+
+    Components are ``name:z:pvalue`` with spaces between them, and so are the names of neighbours. A text that a
+    spreadsheet would evaluate begins with an apostrophe.
+    """
+    out = io.StringIO()
+    cells = CSV_COLUMNS if record is None else [_cell(record.get(name)) for name in CSV_COLUMNS]
+    csv.writer(out, lineterminator="").writerow(cells)
+    return out.getvalue()
+
+
+def write_alerts(folder: Path, records: Sequence[Record], formats: Sequence[str], *, ecs: bool = False) -> list[Path]:
+    """Write the alerts in each format to ``alerts.jsonl``, ``alerts.csv`` and ``alerts.parquet``; return the paths."""
+    for kind in formats:
+        path = folder / _FORMATS[kind]
+        if kind == "parquet":
+            _write_parquet(path, records)
+        elif kind == "csv":
+            _write_lines(path, [csv_line(record) for record in (None, *records)])
+        else:
+            _write_lines(path, [json_line(record, ecs=ecs) for record in records])
+    return [folder / _FORMATS[kind] for kind in formats]
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines to a file, which appears when it is complete."""
+    with temporary_sibling(path) as part:
+        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.replace(part, path)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        value = " ".join(
+            f"{item['name'].replace(' ', '_')}:{item['z']}:{item['pvalue']}" if isinstance(item, dict) else str(item)
+            for item in value
+        )
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return "'" + value
+    return "" if value is None else value
+
+
+def _write_parquet(path: Path, records: Sequence[Record]) -> None:
+    text, whole, number, names = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
+    component = pa.struct([("name", text), ("value", number), ("z", number), ("pvalue", number)])
+    special = {"components": pa.list_(component), "new": names, "gone": names, "tokens": names, "is_new": pa.bool_()}
+    special |= dict.fromkeys(("repeat", "window", "port", "degree", "n_new", "n_gone", "flows"), whole)
+    special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
+    schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])
+    rows = [{name: record.get(name) for name in CSV_COLUMNS} for record in records]
+    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished, compression="zstd")
+        os.replace(unfinished, path)
+
+
+def ecs_record(record: Record) -> Record:
+    """Return the record of an alert with the names of ECS; everything else is below ``graphquilt``."""
+    start, end = _stamp(record["start"]), _stamp(record["end"])
+    is_pair = record["kind"] == "pair"
+    renamed = ("id", "start", "end", "severity", "reason", "date")
+    ecs: Record = {
+        "@timestamp": start,
+        "ecs": {"version": _ECS_VERSION},
+        "event": {
+            "kind": "alert",
+            "category": ["network", "intrusion_detection"],
+            "type": ["connection", "info"] if is_pair else ["info"],
+            "module": "graphquilt",
+            "dataset": "graphquilt.anomaly",
+            "id": record["id"],
+            "start": start,
+            "end": end,
+            "severity": round(record["severity"]),
+            "risk_score": float(record["severity"]),
+            "risk_score_norm": float(record["severity"]),
+            "reason": record["reason"],
+        },
+        "rule": {"name": "unusual connection" if is_pair else "unusual host"},
+        "graphquilt": {key: value for key, value in record.items() if key not in renamed},
+    }
+    names = [record["source"], record["destination"]] if is_pair else [record["node"]]
+    if is_pair:
+        ecs["source"], ecs["destination"] = _endpoint(record["source"]), _endpoint(record["destination"])
+        if record.get("port") is not None:
+            ecs["destination"]["port"] = record["port"]
+    else:
+        ecs[record["side"]] = _endpoint(record["node"])
+        ecs["host"] = {"name": record["node"]} | ({"ip": [record["node"]]} if _is_address(record["node"]) else {})
+    addresses = [name for name in names if _is_address(name)]
+    ecs["related"] = {"hosts": names} | ({"ip": addresses} if addresses else {})
+    ecs["message"] = f"{' → '.join(names)}: {record['reason']}"
+    return ecs
+
+
+def _stamp(seconds: float) -> str:
+    stamp = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), UTC)
+    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _endpoint(name: str) -> Record:
+    return {"address": name} | ({"ip": name} if _is_address(name) else {})
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
