@@ -96,9 +96,9 @@ def open_features(given: NodeRows | None) -> Features | NodeVectors | None:
         refuse_masked(features=given)
         return np.asanyarray(given)
     path = Path(given)
+    if not path.exists():
+        raise FormatError(f"{path} cannot be read as features: it does not exist. {_TABLES}.")
     try:
-        if not path.exists():
-            raise FormatError(f"{path} does not exist")
         if path.suffix == ".npy" and not path.with_suffix(".ids.npy").exists():
             return map_array(path)
         if path.suffix == ".npz":
