@@ -88,7 +88,7 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
     sp.save_npz(tmp_path / "y.npz", sp.csr_array(np.eye(2)))
     (tmp_path / "y.csv").write_text("id,x\n0,1\n")
     for words, message in [
-        (["--columns", "0"], "--columns is source,target"),
+        (["--columns", "0"], "--columns takes source,target"),
         (["--memory", "much"], "--memory is a number"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),

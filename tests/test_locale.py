@@ -50,4 +50,4 @@ def test_names_of_files_are_refused_with_the_remedy(folder):
 def test_a_name_that_is_not_utf8_is_refused_in_every_locale(folder):
     code, _, error = graphquilt(folder, "ingest", b"k\xf6ln.csv", "g", PYTHONUTF8="1")
     assert code == 2
-    assert error == "graphquilt: the name 'k\ufffdln.csv' is not text in UTF-8. Rename the file or folder.\n"
+    assert error == "graphquilt: the name 'k\ufffdln.csv' is not valid UTF-8. Rename the file or folder.\n"
