@@ -12,8 +12,8 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.evaluate import Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.files import load_arrays, map_array
-from graphquilt.graph.reading.pickles import load_torch
 from graphquilt.graph.reading.tables import text_lines
+from studies.pickles import load_torch
 
 __all__ = ["VALIDATION", "fixed_split", "read_split", "split_by_years"]
 

@@ -13,8 +13,8 @@ from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import FormatError
 from graphquilt.graph import Graph, build_csr
 from graphquilt.graph.files import DESCRIPTION, open_array
-from graphquilt.graph.reading.pickles import load_torch
 from graphquilt.progress import ProgressCallback
+from studies.pickles import load_torch
 
 __all__ = ["Papers", "mag240m_papers", "read_mag240m"]
 

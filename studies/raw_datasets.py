@@ -1,6 +1,6 @@
 """Read data sets that other projects publish as pickles or torch files, and convert them to plain .npz files.
 
-The package itself reads only plain arrays. Nothing in a pickle is ever called: see ``graph/reading/pickles.py``.
+The package itself reads only plain arrays. Nothing in a pickle is ever called: see ``studies/pickles.py``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes, save_arrays
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_size
-from graphquilt.graph.reading.pickles import Placeholder, load_npz, load_pickle, load_torch
 from graphquilt.progress import ProgressCallback, report
+from studies.pickles import Placeholder, load_npz, load_pickle, load_torch
 
 __all__ = ["convert_dataset", "load_raw_dataset"]
 

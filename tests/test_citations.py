@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 from extras import needs
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.graph.reading.pickles import load_torch
 from studies import citations
 from studies.citations import citation_graph
 from studies.mag240m import mag240m_papers, read_mag240m
+from studies.pickles import load_torch
 
 N, M, CLASSES = 20_000, 160_000, 8
 

@@ -13,7 +13,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.datasets.catalogue import CATALOGUE
 from graphquilt.datasets.fetch import download
-from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
+from studies.pickles import load_npz, load_pickle, load_torch
 from studies.raw_datasets import SHA256, convert_dataset, load_raw_dataset
 
 # nodes, edges in both directions, features, classes of the largest component

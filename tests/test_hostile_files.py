@@ -17,9 +17,9 @@ from damage import damaged_copies
 from extras import needs
 from graphquilt.errors import FormatError, QuiltError
 from graphquilt.graph.reading.node_tables import open_features
-from graphquilt.graph.reading.pickles import load_npz, load_pickle, load_torch
 from graphquilt.jobs.source import read_array
 from studies.mag240m import read_mag240m
+from studies.pickles import load_npz, load_pickle, load_torch
 from studies.raw_datasets import load_raw_dataset
 
 COUNT = int(os.environ.get("GRAPHQUILT_DAMAGED_COPIES", "120"))  # damaged copies of each file
