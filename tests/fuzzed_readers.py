@@ -632,6 +632,7 @@ def _watch(folder, rows):
 
 def _make_watch_state(folder):
     _watch(folder, 80)
+    (folder / "lock").unlink()
 
 
 def _seal_watch_state(files):

@@ -113,7 +113,10 @@ _Events = Annotated[
     tuple[Path, ...],
     Parameter(negative="", help="Log of what ran on the hosts of the flows, or a folder; may be repeated."),
 ]
-_Flat = Parameter(name="*")
+_Scoring = Annotated[ScoringFlags, Parameter(name="*", group="Scoring")]
+_Cutting = Annotated[WindowOptions, Parameter(name="*", group="Windows")]
+_Reading = Annotated[FlowFlags, Parameter(name="*", group="Reading logs")]
+_Alerting = Annotated[AlertFlags, Parameter(name="*", group="Alerts")]
 
 
 def anomaly(
@@ -126,10 +129,10 @@ def anomaly(
     mark: Annotated[str, Parameter(help="Windows to shade in the figures: 49-88,90.")] = "",
     node: Annotated[tuple[str, ...], Parameter(negative="", help="Draw this source; may be repeated.")] = (),
     figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
-    scoring: Annotated[ScoringFlags, _Flat] = ScoringFlags(),
-    cutting: Annotated[WindowOptions, _Flat] = WindowOptions(),
-    reading: Annotated[FlowFlags, _Flat] = FlowFlags(),
-    alerting: Annotated[AlertFlags, _Flat] = AlertFlags(),
+    scoring: _Scoring = ScoringFlags(),
+    cutting: _Cutting = WindowOptions(),
+    reading: _Reading = FlowFlags(),
+    alerting: _Alerting = AlertFlags(),
     events: _Events = (),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
@@ -175,10 +178,10 @@ def watch(
         float | None,
         Parameter(help="Stop after this many seconds without a new file; 0 reads what is there. [default: never]"),
     ] = None,
-    scoring: Annotated[ScoringFlags, _Flat] = ScoringFlags(),
-    cutting: Annotated[WindowOptions, _Flat] = WindowOptions(),
-    reading: Annotated[FlowFlags, _Flat] = FlowFlags(),
-    alerting: Annotated[AlertFlags, _Flat] = AlertFlags(),
+    scoring: _Scoring = ScoringFlags(),
+    cutting: _Cutting = WindowOptions(),
+    reading: _Reading = FlowFlags(),
+    alerting: _Alerting = AlertFlags(),
     events: _Events = (),
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
