@@ -63,7 +63,7 @@ def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Outpu
     """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
     from graphquilt.alignment.verdict import grade
     from graphquilt.jobs import fit_advice
-    from graphquilt.jobs.job import short_path
+    from graphquilt.jobs.store import short_path
 
     alignment, advice, word = job.alignment, fit_advice(job), grade(job.alignment)
     errors = alignment.edge_errors

@@ -85,7 +85,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     import textwrap
 
     from graphquilt.evaluate.pairs import count_pairs
-    from graphquilt.jobs.job import short_path
+    from graphquilt.jobs.store import short_path
 
     settings, patches = job.settings, status.patches or {}
     state = (

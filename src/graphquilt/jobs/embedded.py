@@ -19,8 +19,6 @@ from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.store import Store, store_folder
 from graphquilt.patches import LazySequence, Patch
 
-__all__ = ["EmbeddedPatches"]
-
 
 class EmbeddedPatches(LazySequence[Patch]):
     """The embedded patches of a store, each opened whenever it is asked for.

@@ -14,8 +14,8 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
-from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.job_graph import node_ids
 from graphquilt.jobs.store import store_folder
 
 __all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]

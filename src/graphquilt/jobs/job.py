@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -17,34 +17,28 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import check_disk, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.directory import DirectoryStore, open_output
 from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
+from graphquilt.jobs.job_graph import open_graph, settle_graph
 from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
-from graphquilt.jobs.records import graph_fingerprint, patch_key
+from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.settings import (
     JobSettings,
     check_compatible,
-    check_matches_records,
     keep_settings,
     readable_settings,
     stored_settings,
 )
-from graphquilt.jobs.source import Source
 from graphquilt.jobs.steps import cut_graph, row_weights, stitch
-from graphquilt.jobs.store import Record, Store, combined_digest, locked, store_folder, store_name
+from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["Job", "short_path"]
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +82,8 @@ class Job:
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
         """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
-        stored, damage = readable_settings(store)
-        start = cls.create if stored is None and damage is None else cls.resume
-        return start(store, settings, graph)
+        has_job = any(found is not None for found in readable_settings(store))
+        return (cls.resume if has_job else cls.create)(store, settings, graph)
 
     @classmethod
     def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
@@ -105,89 +98,37 @@ class Job:
         graph : Graph, optional
             Without it, the graph is read from ``settings.source``. A store with patches and neither is a job without a
             graph: its patches can be embedded and stitched.
+
+        Raises
+        ------
+        JobError
+            The store has a job already.
         """
-        source = settings.source
-        if graph is None:
-            source = source.identified()
-            if source.path is not None or "patch_graph" not in store:
-                graph = source.read()
-        return cls._with_graph(store, settings, source, graph, keep=True)
+        if any(found is not None for found in readable_settings(store)):
+            raise JobError(f"{store_name(store)} has a job already; resume it, or use another folder.")
+        settings, graph = settle_graph(store, settings, graph, None)
+        job = cls(store, settings, graph)
+        job._revise(None, settings, None)
+        return job
 
     @classmethod
     def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
         """Resume the job of a store, perhaps with settings that keep what has been made.
 
-        Parameters
-        ----------
-        store : Store
-        settings : JobSettings
-        graph : Graph, optional
-            Without it, the graph is opened where the store has it, or read from ``settings.source`` if that has
-            changed.
+        Without ``graph``, the graph is opened where the store has it, or read from ``settings.source`` if that has
+        changed. Settings that are damaged are written again, if these can be those of the job.
 
         Raises
         ------
         JobError
-            The store has a job with other input, or one that was cut or embedded in another way.
+            The store has no job, one with other input, or one that was cut or embedded in another way.
         """
         stored, damage = readable_settings(store)
-        source, given = settings.source, graph is not None or settings.source.path is not None
-        if damage is not None and not given and "patch_graph" in store:
+        if stored is None and damage is None:
+            raise JobError(f"{store_name(store)} has no job to resume; create one.")
+        if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
-        keep = stored is None
-        if graph is None:
-            source = source.identified(None if stored is None else stored.source)
-            same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
-            if stored is not None and same:
-                try:
-                    graph = open_graph(store, stored.source)
-                except FormatError as error:
-                    if source.path is None or stored.source.graph != "graph":
-                        raise
-                    _log.warning("the graph is read from its source again: %s", error)
-                    keep = True
-            if graph is None and (source.path is not None or "patch_graph" not in store):
-                graph = source.read()
-        return cls._with_graph(store, settings, source, graph, keep=keep, stored=stored, damage=damage, given=given)
-
-    @classmethod
-    def _with_graph(
-        cls,
-        store: Store,
-        settings: JobSettings,
-        source: Source,
-        graph: Graph | None,
-        *,
-        keep: bool,
-        stored: JobSettings | None = None,
-        damage: FormatError | None = None,
-        given: bool = False,
-    ) -> Job:
-        """Return the job of a graph; ``keep`` writes the graph to the folder of the store, if it has one."""
-        graph = None if graph is None else with_checksums(graph)
-        source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
-        settings = replace(settings, source=source).resolved(graph)
-        if stored is not None and stored.source.fingerprint != source.fingerprint:
-            if "patch_graph" in store:
-                changes = differences(stored.source.input(), source.input()) or (
-                    f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
-                )
-                raise JobError(
-                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
-                    "first."
-                )
-            stored, keep = None, True
-        if stored is not None:
-            settings = replace(settings, source=stored.source)
-        if damage is not None:
-            check_matches_records(store, settings)
-            _log.warning("the settings are written again: %s", damage)
-        folder = store_folder(store)
-        if graph is not None and folder is not None:
-            if keep or (given and not is_kept(store, settings.source, graph)):
-                with locked(store):
-                    settings = replace(settings, source=keep_graph(store, settings.source, graph))
-            graph = with_checksums(graph, str(folder / str(settings.source.graph)))
+        settings, graph = settle_graph(store, settings, graph, stored, damage)
         job = cls(store, settings, graph)
         job._revise(stored, settings, None)
         return job
@@ -216,18 +157,9 @@ class Job:
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
-        """Return the job with other settings, which the store then keeps.
+        """Return the job with other settings, which the store then keeps, or refuse those that do not fit its records.
 
-        Parameters
-        ----------
-        settings : JobSettings
-        only : sequence of int, optional
-            The share of the patches that is going to be embedded: other shares may be at work meanwhile.
-
-        Raises
-        ------
-        JobError
-            Something has been made already that does not go with these settings.
+        ``only`` is the shard of the patches that is going to be embedded: other shards may be at work meanwhile.
         """
         job = Job(self.store, settings.resolved(self.graph), self.graph)
         job._revise(self.settings, job.settings, only)
@@ -237,7 +169,7 @@ class Job:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
         if only is not None and len(only) == 0:
-            return  # a share of no patches writes nothing, and two of them do not stop each other
+            return  # a shard of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, shard_name(only)):
             stored, _ = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
@@ -245,13 +177,7 @@ class Job:
             keep_settings(self.store, settings)
 
     def choose(self, labels: npt.ArrayLike) -> Job:
-        """Return the job with the signal that the labels choose; see :func:`graphquilt.embed`.
-
-        Parameters
-        ----------
-        labels : int array (n,)
-            The class of each node, -1 for none.
-        """
+        """Return the job with the signal that labels (n,) choose, -1 for none; see :func:`graphquilt.embed`."""
         from graphquilt.jobs.choosing import choose_signal
 
         if isinstance(self.settings.embedder, tuple):
@@ -396,7 +322,7 @@ class Job:
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:
-            check_compatible(self.store, stored, settings)  # another share may have begun with other settings meanwhile
+            check_compatible(self.store, stored, settings)  # another shard may have begun with other settings
         return patches
 
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
@@ -409,7 +335,8 @@ class Job:
             _ = self.embedding
             return self.alignment
         self._check_embedded()
-        with locked(self.store), self._open_output((patch_graph.n_nodes, settings.dim)) as out:
+        shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
+        with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
             with resource_usage() as cost:
                 alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
             self.keep(alignment, X, cost)
@@ -487,25 +414,6 @@ class Job:
                 "graph) is the job with a graph that you have."
             )
         return self.graph
-
-    @contextlib.contextmanager
-    def _open_output(self, shape: tuple[int, int]) -> Iterator[FloatArray | None]:
-        """Lend an array in a file, because the embedding of a large graph does not fit into memory."""
-        folder, kind = store_folder(self.store), np.dtype(self.settings.recipe.precision)
-        if folder is None:
-            yield None
-            return
-        check_disk(folder, shape[0] * shape[1] * kind.itemsize, "the embedding")
-        with temporary_sibling(folder / "embedding.npy") as part:
-            with translate_disk_errors(folder):
-                out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
-            yield out
-
-
-def short_path(path: str) -> str:
-    """Return a path as one would type it here: relative to the current folder where it lies inside."""
-    short = os.path.relpath(path)
-    return path if short.startswith("..") else short
 
 
 def _alignment_fingerprint(record: Record) -> str:

@@ -26,18 +26,6 @@ from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.linalg.motions import Motions
 from graphquilt.patches import is_large
 
-__all__ = [
-    "JobSettings",
-    "UnavailableEmbedder",
-    "check_compatible",
-    "check_matches_records",
-    "default_embedders",
-    "keep_settings",
-    "readable_settings",
-    "resolve_recipe",
-    "stored_settings",
-]
-
 VERSION = 1
 DIM = 64  # dimensions, unless others are asked for
 Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, or one for each

@@ -35,8 +35,6 @@ from graphquilt.patches import (
 )
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["cut", "cut_graph", "row_weights", "stitch"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from graphquilt.jobs.store import Parameters, Record, Store
 from graphquilt.kernels import settle_worker
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["PatchTask", "Start", "TaskOutcome", "embedder_of_run", "patch_seed", "perform", "thin_curve"]
-
 _CURVE = 33  # points of a loss curve that are kept
 
 
