@@ -334,7 +334,7 @@ class Job:
         with contextlib.suppress(JobError, FormatError):
             _ = self.embedding
             return self.alignment
-        self._check_embedded()
+        self.patches.check(self.settings.dim, self.settings.recipe.runs)
         shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
         with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
             with resource_usage() as cost:
@@ -376,36 +376,6 @@ class Job:
         """Return how many patches, of all or ``only`` of some, are embedded."""
         numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
-
-    def _check_embedded(self) -> None:
-        patches = self.patches
-        n_patches, done = len(patches), self.embedded()
-        if done < n_patches:
-            key = next(k for k in range(n_patches) if patch_key(k, "embedding") not in self.store)
-            raise JobError(
-                f"{n_patches - done} of {n_patches} patches are not embedded yet, the first is {key}; finish them "
-                "first (graphquilt embed-patches)."
-            )
-        if patches[0].dim != self.settings.dim:
-            raise InputError(
-                f"patch 0 has {patches[0].dim} dimensions, and the settings of {self.name} say {self.settings.dim}; "
-                "make them equal."
-            )
-        self._check_starts()
-
-    def _check_starts(self) -> None:
-        """Refuse patches of one run that were embedded from different shared starts, or some from none."""
-        n_data = self.patch_graph.n_patches
-        for run in range(self.settings.recipe.runs):
-            starts: dict[str, int] = {}
-            for k in range(run * n_data, (run + 1) * n_data):
-                starts.setdefault(repr(self.store[patch_key(k, "embedding")].parameters.get("start")), k)
-            if len(starts) > 1:
-                first, other, *_ = starts.values()
-                raise JobError(
-                    f"patches {first} and {other} of {self.name} were embedded from different shared starts; embed "
-                    "them again (graphquilt embed-patches)."
-                )
 
     def _need_graph(self) -> Graph:
         if self.graph is None:
