@@ -300,7 +300,7 @@ def test_a_transform_that_is_no_motion(federate, four, measured):
     result.transforms["bank-b"].save("t")
     assert "is for bank-b, and not for bank-a" in federate("apply", "a", "t", "--out", "x.csv")
     good.save("t")
-    assert "not a format" in federate("apply", "a", "t", "--out", "x.doc")
+    assert "not an export format" in federate("apply", "a", "t", "--out", "x.doc")
     federate("apply", "a", "t", "--out", "x.csv", code=0)
     assert len(Path("x.csv").read_text().splitlines()) == len(four[0].ids) + 1
 

@@ -188,7 +188,7 @@ def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCo
     """Refuse fractions for flags that are integers, which cyclopts would round."""
     for argument in arguments:
         kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
-        for token in argument.tokens if kinds == {int} else ():
+        for token in argument.tokens if kinds == {int} and argument.parameter.converter is None else ():
             if not re.fullmatch(r"[+-]?\d+", str(token.value)):
                 raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
 
