@@ -49,6 +49,7 @@ OWN = {
 }
 VGAE = "PyG VGAE, features"
 METHODS = [*list(OWN)[:2], *PEERS, *list(OWN)[2:], VGAE]
+REMARKS = Path(__file__).with_name("peers_remarks.md")  # on the figures of 0.6.0
 PACKAGES = ("pycleora", "scikit-network", "fastnode2vec", "torch-geometric")
 
 
@@ -243,6 +244,8 @@ def page(results):
         "Differences to the best method that sees only edges, in points of accuracy and in link AUC.",
         "",
         *against_the_best(results),
+        "",
+        REMARKS.read_text(encoding="utf-8").strip(),
     ]
     return "\n".join(lines) + "\n"
 
