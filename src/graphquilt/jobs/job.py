@@ -25,7 +25,6 @@ from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
-from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
 from graphquilt.jobs.records import graph_fingerprint, patch_key
@@ -42,7 +41,7 @@ from graphquilt.jobs.steps import cut_graph, row_weights, stitch
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback, report, resource_usage
 
 __all__ = ["Job", "short_path"]
 

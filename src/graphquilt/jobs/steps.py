@@ -17,7 +17,6 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.cutting import Cutting, check_patch_graph, stored_patch_graph, write_patch_graph
 from graphquilt.jobs.description import describe
 from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_inputs import far_clusters
 from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.records import graph_fingerprint
@@ -33,7 +32,7 @@ from graphquilt.patches import (
     patch_graph,
     smallest_cluster,
 )
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback, report, resource_usage
 
 __all__ = ["cut", "cut_graph", "row_weights", "stitch"]
 
