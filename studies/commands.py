@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from graphquilt.cli import new_app
-from graphquilt.cli.datasets import DataFolder
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.graphs import memory_bytes
+from graphquilt.cli.graphs import DataFolder, memory_bytes
 from graphquilt.cli.values import (
     POSITIVE,
     CuttingFlags,

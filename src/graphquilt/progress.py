@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+__all__ = ["Progress", "ProgressCallback", "peak_memory", "report", "resource_usage"]
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Recipe
 
-__all__ = ["changed_embedder", "named_embedder"]
-
 EMBEDDERS = {"propagation": "Propagation", "svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
 
 

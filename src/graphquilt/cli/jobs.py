@@ -61,7 +61,7 @@ def _begin(
 
 def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
     """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
-    from graphquilt.alignment.verdict import grade
+    from graphquilt.alignment import grade
     from graphquilt.jobs import fit_advice
     from graphquilt.jobs.job import short_path
 

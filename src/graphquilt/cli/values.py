@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
 
-__all__ = [
-    "ALIGNMENT",
-    "CUTTING",
-    "EMBEDDER",
-    "INPUT",
-    "MAIN",
-    "POSITIVE",
-    "RUNNING",
-    "CuttingFlags",
-    "EmbedderFlags",
-    "JobFolder",
-    "OutFolder",
-    "Output",
-    "RecipeFlags",
-    "SourceFlags",
-    "StitchingFlags",
-    "changed",
-    "job_settings",
-    "named_class",
-]
-
 MAIN = "Parameters"  # what most people use comes first; the groups below follow
 INPUT, CUTTING, EMBEDDER, ALIGNMENT, RUNNING = (
     Group(name, sort_key=place) for place, name in enumerate(("Input", "Cutting", "Embedder", "Alignment", "Running"))

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from graphquilt.errors import InputError
 
-__all__ = ["CATALOGUE", "RECORDS", "Dataset", "dataset", "dataset_files", "dataset_folder", "dataset_names"]
-
 RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that are no graphs
 
 

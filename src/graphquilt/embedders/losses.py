@@ -13,7 +13,7 @@ from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders import kernels
 from graphquilt.embedders.gcn import Context, Inputs, Weights, Workspace, finish, on_cpu, project_twice
 from graphquilt.graph import Graph
-from graphquilt.linalg.ranking import roc_auc
+from graphquilt.linalg import roc_auc
 
 MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
 SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table

@@ -12,8 +12,7 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg import DENSE_ROWS, leading_eigenpairs
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import DENSE_ROWS, Motions, leading_eigenpairs
 
 SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
 

@@ -27,7 +27,7 @@ from graphquilt.embedders.shared_encoder import (
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = ["count_pairs", "edge_blocks", "hold_out_edges", "non_edge_blocks", "sample_edges", "sample_non_edges"]
-
 _COUNTED = 1 << 22  # count loops in graphs with at most this many entries
 _LISTED = 1 << 23  # list all non-edges, instead of sampling, among at most this many pairs of nodes
 

@@ -10,8 +10,6 @@ from graphquilt.evaluate.classification import Classifier, InvariantLogistic, cl
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
 from graphquilt.graph import Graph
 
-__all__ = ["EvaluationOptions", "Quality", "quality"]
-
 
 @dataclass(frozen=True)
 class EvaluationOptions:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, FloatArray, Int64Array
-from graphquilt.embedders import Propagation, Signal
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders import Embedder, Propagation, Signal
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
@@ -18,8 +17,6 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.store import Record, Store, store_name
-
-__all__ = ["Choice", "choose_by_labels", "choose_signal", "labels_used", "signal_in_words"]
 
 KEY = "choice"
 FOLDS, REPEATS = 5, 2

@@ -18,8 +18,6 @@ from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.store import store_folder
 
-__all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
-
 Dtype = Literal["float32", "float64"]
 
 _ROWS = 65_536  # rows in memory at once, and in a row group of Parquet

@@ -16,8 +16,6 @@ from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.result import Result
 
-__all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
-
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with that of an unknown one
 
@@ -138,13 +136,7 @@ def _row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
-
-    Examples
-    --------
-    >>> nearest_spellings("ana", np.array(["anna", "bob"]))
-    "did you mean 'anna'?"
-    """
+    """Say which ids are spelt most like a word that is not among them, or what the ids look like."""
     alike = spelled_alike(word, ids)
     if alike:
         return f"did you mean {' or '.join(map(repr, alike))}?"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders import Embedder, checked_fit
 from graphquilt.errors import InputError, JobError, counted
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job

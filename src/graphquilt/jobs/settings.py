@@ -23,7 +23,7 @@ from graphquilt.jobs.recipe import Recipe, check_recipe, common_motions
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import is_large
 
 __all__ = [

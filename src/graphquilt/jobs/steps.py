@@ -22,7 +22,7 @@ from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, record_digest
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
     Patch,

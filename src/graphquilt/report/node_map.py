@@ -21,8 +21,6 @@ from graphquilt.kernels import one_blas_thread
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
 
-__all__ = ["MapOptions", "NodeMap", "Plane", "nearest_rows", "node_map", "principal_plane", "sample_rows"]
-
 NEIGHBOURS = 5
 _BYTES = 6_000_000  # of a map on a page
 _GRID = 192  # cells of the density on each side
@@ -267,13 +265,7 @@ class Plane:
 
 
 def sample_rows(n: int, limit: int, *, seed: int = 0) -> Int64Array:
-    """Return all n row numbers, or a random sample of ``limit``, ascending.
-
-    Examples
-    --------
-    >>> sample_rows(3, 5).tolist(), len(sample_rows(1000, 5))
-    ([0, 1, 2], 5)
-    """
+    """Return all n row numbers, or a random sample of ``limit``, ascending."""
     if n <= limit:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, limit, replace=False, shuffle=False)).astype(np.int64)
@@ -283,12 +275,6 @@ def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
     """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows.
 
     The largest coordinate of each axis is positive: the same embedding gives the same picture.
-
-    Examples
-    --------
-    >>> plane = principal_plane(np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [2.0, 1.0, 1.0]]))
-    >>> round(plane.share, 6)
-    1.0
     """
     rows = np.asarray(X[sample_rows(len(X), _FITTED, seed=seed)], dtype=np.float64)
     centre = rows.mean(axis=0)
@@ -318,11 +304,6 @@ def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | Non
     """Return the k other rows with the largest cosine to each row of ``X (n, d)``, most similar first, (n, k).
 
     The maximum of every group of rows comes first; the k largest cosines lie in the k groups with the largest maxima.
-
-    Examples
-    --------
-    >>> nearest_rows(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1).ravel().tolist()
-    [1, 0, 1]
     """
     n = len(X)
     lengths = np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(np.float64).tiny)

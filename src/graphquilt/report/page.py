@@ -14,8 +14,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 
-__all__ = ["render_page"]
-
 _FOLDER = Path(__file__).parent
 _TYPES = {"|u1": "u1", "<u2": "u2", "<u4": "u4", "<i4": "i4", "<f4": "f4"}  # what the page can decode
 

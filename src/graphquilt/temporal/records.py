@@ -179,13 +179,7 @@ def alert_id(record: Record, settings: Mapping[str, object]) -> str:
 
 
 def date_of(seconds: float) -> str | None:
-    """Return a time since 1970 as ISO text in UTC; None if it can hardly be one.
-
-    Examples
-    --------
-    >>> date_of(1_700_000_000.0), date_of(86400.0)
-    ('2023-11-14T22:13:20Z', None)
-    """
+    """Return a time since 1970 as ISO text in UTC; None if it can hardly be one."""
     if not _FIRST_DATE <= seconds <= _LAST_DATE:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -230,13 +230,7 @@ def _to_text(value: pa.Scalar) -> str:
 
 
 def protocol_number(text: str) -> int:
-    """Return the number of a protocol given by name or number; -1 if it is unknown.
-
-    Examples
-    --------
-    >>> protocol_number("TCP"), protocol_number("17.0"), protocol_number("smoke")
-    (6, 17, -1)
-    """
+    """Return the number of a protocol given by name or number; -1 if it is unknown."""
     digits = text.removesuffix(".0")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 9
     return PROTOCOLS.get(text.lower(), int(digits) if is_number else -1)

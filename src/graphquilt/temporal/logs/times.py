@@ -61,13 +61,7 @@ def clock_of(time_format: str | None) -> Clock:
 
 
 def parse_duration(duration: str | float) -> float:
-    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
-
-    Examples
-    --------
-    >>> parse_duration("1.5h"), parse_duration(30)
-    (5400.0, 30.0)
-    """
+    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds."""
     if not isinstance(duration, str):
         return float(duration)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", duration)
