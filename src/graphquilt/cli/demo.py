@@ -202,10 +202,8 @@ def digits_demo(
     ----------
     out : path
         Folder; the job is in ``out/job`` and is resumed if it is there.
-    seed : int
     executor : Executor, optional
         Embeds the patches.
-    progress : callable, optional
 
     Returns
     -------

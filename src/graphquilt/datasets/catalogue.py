@@ -17,7 +17,6 @@ class Dataset:
 
     Attributes
     ----------
-    name : str
     forms : tuple of (form, tuple of paths)
         The file formats that can be read; the first one whose files all exist is used. A path may contain ``*``.
     folders : tuple of str

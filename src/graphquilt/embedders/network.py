@@ -57,7 +57,6 @@ class Network:
         The substitute for the features of a graph that has none: one free vector per node, or a code of the degree.
     device : str
         "cpu", "cuda", "cuda:1", "mps".
-    dtype : {"float32", "float64"}
     threads : int or None
         CPU threads of torch. The default is 1: patches are embedded in parallel, and the result does not depend on
         the number of cores. None does not change the setting of torch.

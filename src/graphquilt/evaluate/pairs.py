@@ -26,7 +26,6 @@ def hold_out_edges(
         Undirected.
     fraction : float
         Share of the edges to hold out.
-    seed : int
     connected : bool
         Keep a random spanning forest, which preserves the components. False keeps only one random edge of every node,
         for graphs that are almost trees.

@@ -21,7 +21,6 @@ class EvaluationOptions:
         Seed of the non-edges, the sample of edges and the splits.
     splits : int
         Number of random splits of the classification.
-    max_edges : int, optional
     score : callable
         See :func:`reconstruction_auc` for both.
     classifier : callable or None

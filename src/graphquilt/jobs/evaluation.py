@@ -58,7 +58,6 @@ def evaluate_job(
 
     Parameters
     ----------
-    job : Job
     labels : array (n,), optional
         A class for each node; by default those of the graph.
     full : array (n, d), optional
@@ -66,7 +65,6 @@ def evaluate_job(
     diagnosis : bool
         Also measure what local training, averaging and alignment lose, and what the encoder of one patch gives on the
         whole graph. This trains the largest patch once more.
-    options : EvaluationOptions
     """
     X, graph = job.embedding, _job_graph(job)
     if labels is not None:
@@ -116,7 +114,6 @@ def compare_job(
         With labels, accuracy is measured too; by default the graph of the job.
     full : array (n, d), optional
         An embedding of the whole graph.
-    options : EvaluationOptions
     """
     graph = _job_graph(job) if graph is None else graph
     if job.patch_graph.n_nodes != graph.n_nodes:
@@ -194,8 +191,6 @@ def compare(
     ----------
     graph : Graph
         With labels, accuracy is measured too.
-    patches : sequence of Patch or (nodes, coordinates) pairs
-    alignment : Alignment
     weights : sequence of p arrays (k_i,), optional
         Weights of the rows in the centroid, for aligned and unaligned patches.
     full : array (n, d), optional

@@ -48,7 +48,6 @@ class Recipe:
 
     Attributes
     ----------
-    name : str
     runs : int
         How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
     start : bool

@@ -62,11 +62,8 @@ def write_job_report(
 
     Parameters
     ----------
-    job : Job
     path : path, optional
         By default ``report.html`` in the job's folder.
-    options : MapOptions
-    progress : callable, optional
     """
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)

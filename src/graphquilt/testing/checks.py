@@ -41,7 +41,6 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
 
     Parameters
     ----------
-    embedder : Embedder
     n_nodes : int, optional
         Size of the graphs; None means 4 ``dim``, and at least 40.
     width : int
