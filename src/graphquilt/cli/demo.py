@@ -135,12 +135,7 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
 def draw_stages(
     patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
 ) -> None:
-    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending).
-
-    The panels show the patches as given, with rotations synchronised, with translations synchronised, and the centroid.
-
-    ``colours (n, 3)`` are those of the nodes in all panels; by default they follow from the final positions.
-    """
+    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending)."""
     dim = alignment.dim
     if dim != 2:
         raise InputError(f"only alignments in 2 dimensions can be drawn; this alignment has {dim} dimensions.")
@@ -196,20 +191,7 @@ def digits_graph() -> Graph:
 def digits_demo(
     out: str | Path, *, seed: int = 0, executor: Executor | None = None, progress: ProgressCallback | None = None
 ) -> dict[str, Any]:
-    """Embed the digits from patches, beside full training and patches apart; write ``digits.json`` and a picture.
-
-    Parameters
-    ----------
-    out : path
-        Folder; the job is in ``out/job`` and is resumed if it is there.
-    executor : Executor, optional
-        Embeds the patches.
-
-    Returns
-    -------
-    dict
-        AUC and accuracy of ``full``, ``stitched`` and ``no-trans``, the seconds of each stage, and file names.
-    """
+    """Embed the digits from patches, beside full training and patches apart; write ``digits.json`` and a picture."""
     folder, graph = Path(out), digits_graph()
     model = VGAE(DIM, lr=0.01, max_epochs=300)
     settings = JobSettings(

@@ -40,10 +40,7 @@ def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, 
 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
-    """Import a module, also from the current folder, and call its factory.
-
-    A function that cannot be called with the dimension alone is the embedder itself.
-    """
+    """Import a module, also from the current folder, and call its factory, or take its function as the embedder."""
     from graphquilt.embedders import as_embedder
 
     module, _, name = word.partition(":")

@@ -155,10 +155,7 @@ class CuttingFlags:
 def _partitioner(
     word: str | None, current: object, n_patches: int | None, seed: int, streaming: Mapping[str, object]
 ) -> object:
-    """Return the named or the current partitioner; its class if the number of patches follows from the graph.
-
-    ``streaming`` are settings of Fennel.
-    """
+    """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
     if streaming and (word != "fennel" or n_patches is None):
         flags = " and ".join(f"--{name}" for name in streaming)

@@ -120,11 +120,7 @@ def _csr(arrays: Mapping[str, Any], prefix: str) -> sp.csr_array:
 
 
 def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Graph:
-    """Generate a connected graph with classes: most edges join nodes of one class, and each class prefers some words.
-
-    Each node gets edges to three nodes of its own class and to two of any class, and 24 words, of which six are among
-    the 20 that its class prefers: classes can be separated, but not without error.
-    """
+    """Generate a connected graph in which most edges join nodes of one class, and each class prefers some words."""
     rng = np.random.default_rng(seed)
     y = np.arange(n_nodes) % n_classes
     own = (rng.integers(0, n_nodes // n_classes, size=(n_nodes, 2)) * n_classes + y[:, None]).ravel()

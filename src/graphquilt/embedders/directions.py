@@ -57,10 +57,7 @@ def _round_to_grid(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
 
 
 def leading(M: Float64Array, count: int) -> tuple[Float64Array, Float64Array]:
-    """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors, (w, count).
-
-    Vectors beyond the rank are zero. The entry of largest magnitude of each vector is positive.
-    """
+    """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors; 0 beyond the rank."""
     from scipy.linalg import eigh
 
     w, k = len(M), min(count, len(M))

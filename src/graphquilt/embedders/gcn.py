@@ -198,11 +198,7 @@ product: Callable[[Workspace, object, Tensor, Tensor], Tensor] = _Product.apply
 
 
 class _Propagate(torch.autograd.Function):
-    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing.
-
-    Â is symmetric, so the gradient is multiplied by Â itself. P of the first layer already includes Â if the inputs
-    are ``smoothed``.
-    """
+    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing."""
 
     @staticmethod
     def forward(  # noqa: PLR0917
@@ -298,10 +294,7 @@ def inputs_of(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Inputs:
-    """Put Â and the features, (n, f) dense or sparse or None for the identity, on the device.
-
-    ``smooth`` allows Â X to be computed once if X is dense; a loss that needs X W itself must forbid it.
-    """
+    """Put Â and the features (None for the identity) on the device; ``smooth`` allows Â X instead of dense X."""
     n = A.shape[0]
     space = Workspace(device=device, dtype=dtype)
     adjacency = sparse_tensor(A, device=device, dtype=dtype)

@@ -102,10 +102,7 @@ class Network:
         return self.fit(graph, seed).embedding
 
     def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
-        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder.
-
-        ``progress`` is called after every epoch with its loss; an exception that it raises ends the training.
-        """
+        """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder."""
         name = type(self).__name__
         with needs_extra(name, "torch"):
             import torch  # noqa: F401

@@ -25,10 +25,7 @@ _LEAST = 24  # sampled nodes of a patch, where it has as many
 
 
 def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
-    """Return some nodes of a patch with at most 4 neighbours of each, in ascending order.
-
-    With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
-    """
+    """Return some nodes of a patch with at most 4 neighbours of each, in ascending order."""
     rng, n = np.random.default_rng(seed), graph.n_nodes
     count = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
     chosen: set[int] = set()
@@ -101,10 +98,7 @@ def feature_counts(features: Features) -> FloatArray:
 
 
 def weight_sums(encoder: Arrays, names: Sequence[str]) -> dict[str, AnyArray]:
-    """Return what the encoder of one patch adds to the average, as whole multiples of 2^-24.
-
-    Row f of ``weight0`` counts as often as the patch has feature f: a patch without it has learned nothing about it.
-    """
+    """Return what the encoder of one patch adds to the average, as whole multiples of 2^-24."""
     counts = np.asarray(encoder["counts"], dtype=np.float64)
     sums: dict[str, AnyArray] = {"counts": counts.astype(np.int64), "encoders": np.array(1, dtype=np.int64)}
     for name in names:
@@ -147,10 +141,7 @@ def far_clusters(A: sp.csr_array, degree: Float64Array, X: Features, clusters: I
 
 
 def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_array, Features]:
-    """Return the normalised adjacency and the features of a patch with the far clusters as further nodes.
-
-    Edges that leave the patch lead to clusters; clusters are joined with clusters only, so the matrix is not symmetric.
-    """
+    """Return the normalised adjacency and the features of a patch with the far clusters as further nodes."""
     from graphquilt.embedders.gcn import adjacency_with_loops
 
     own = np.asarray(far.nodes["degree"], dtype=np.float64)

@@ -43,10 +43,7 @@ ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one add
 
 
 def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | None, *, cut: bool) -> Survey:
-    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`.
-
-    Tables are made if the graph is ``cut``; the main directions of wide features need far clusters in any case.
-    """
+    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`."""
     width = feature_width(graph)
     weights = embedder.signal.weights(features=width > 0, share=0.0)  # of all parts that may be needed
     has_features = any(part in weights for part in FEATURE_PARTS)
@@ -101,10 +98,7 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
 
 
 def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tuple[AnyArray, Float32Array]:
-    """Return the column of each node, int32 (n,), and the share of the nodes in each column, (c,).
-
-    Nodes without edges are in no column, -1, and do not count.
-    """
+    """Return the column of each node, int32 (n,), and the share of the nodes in each column, (c,)."""
     linked = np.flatnonzero(graph.degrees > 0)
     column = np.full(graph.n_nodes, -1, dtype=np.int32)
     if not len(linked):
@@ -170,10 +164,7 @@ class FarTables:
         return tables
 
     def averages(self, X: Features, scale: Float32Array) -> Features:
-        """Return the averages of D^-1/2 X over far clusters, weighted by degree, (k, w), dense or sparse as X is.
-
-        Each row of X is multiplied by its ``scale``.
-        """
+        """Return the averages of D^-1/2 X over far clusters, weighted by degree, (k, w), dense or sparse as X is."""
         n = X.shape[0]
         weight = (np.sqrt(self.degree) / self.volume[self.clusters] * scale * self.linked).astype(np.float32)
 

@@ -240,10 +240,7 @@ class GAE(Network):
     def _resume(
         self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
-        """Train on a patch from the seed encoder; return the weights and the losses.
-
-        Edges that leave the patch end at far clusters, which stay where the seed encoder puts them.
-        """
+        """Train on a patch from the seed encoder; return the weights and the losses."""
         import torch
 
         from graphquilt.embedders.losses import Background

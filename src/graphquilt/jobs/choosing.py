@@ -92,18 +92,7 @@ def _candidates() -> dict[str, Signal]:
 
 
 def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.ArrayLike, *, seed: int) -> Propagation:
-    """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes.
-
-    The whole graph is embedded once with each signal. The store keeps the choice and which nodes have labels. A choice
-    that was made before with the same labels is used again.
-
-    Raises
-    ------
-    InputError
-        The embedder is not a Propagation with its default signal, or there are too few labels.
-    JobError
-        The store has a choice made with other labels.
-    """
+    """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes."""
     chosen = KEY in store
     if not isinstance(embedder, Propagation) or not (chosen or embedder.signal == Signal()):
         raise InputError(

@@ -40,10 +40,7 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
 
 
 def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
-    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features.
-
-    With ``far`` it also has the edges that leave the patch, and the rows of the survey.
-    """
+    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
     arrays: dict[str, AnyArray] = {
         "nodes": np.asarray(nodes, dtype=np.int64),
         "indptr": np.asarray(graph.indptr),

@@ -64,10 +64,7 @@ class Colouring:
 
 
 def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
-    """Return a colouring by classes; the most frequent come first, unless few whole numbers are ordered by themselves.
-
-    ``labels (k,)`` are text, "" for no class, or integers, negative for no class.
-    """
+    """Return a colouring by classes (k,), "" or negative for none; the most frequent first, or few numbers in order."""
     values, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     numeric = values.dtype.kind in "iu"
     known = np.flatnonzero(values >= 0 if numeric else values != "")

@@ -291,12 +291,7 @@ def viewed_edges(errors: Float64Array, limit: int = _VIEWS) -> Int64Array:
 def overlap_view(
     patches: tuple[Patch, Patch], alignment: Alignment, edge: tuple[int, int], ids: AnyArray
 ) -> dict[str, object]:
-    """Return the positions of some shared nodes in both patches, before and after alignment.
-
-    Each of ``before`` and ``after`` is a 16-bit array with x and y of every node in the first patch and then in the
-    second, in the plane of the two leading principal components of all these points. ``gap_before`` and ``gap_after``
-    are the root mean square distance between the two positions of a node, relative to the spread of the points.
-    """
+    """Return the positions of some shared nodes in both patches, before and after alignment."""
     first, second = patches
     shared, rows_i, rows_j = np.intersect1d(first.nodes, second.nodes, assume_unique=True, return_indices=True)
     chosen = np.unique(np.linspace(0, len(shared) - 1, min(len(shared), _POINTS)).astype(np.int64))

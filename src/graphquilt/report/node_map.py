@@ -217,10 +217,7 @@ def _common_places(rows: Int64Array, nodes: Int64Array) -> tuple[Int64Array, Int
 
 
 def _alignment_errors(job: Job, rows: Int64Array, X: Float64Array, progress: ProgressCallback | None) -> Float64Array:
-    """Return the root mean square distance of each node's aligned patches from its position, relative to the spread.
-
-    NaN for nodes in one patch only.
-    """
+    """Return the root mean square distance of each node's aligned patches from its position, relative to the spread."""
     patches, alignment = job.patches, job.alignment
     squares, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     for k in range(len(patches)):
@@ -249,10 +246,7 @@ def _density(X: FloatArray, plane: Plane, square: tuple[Float64Array, float]) ->
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The plane of two principal components: its centre (d,), orthonormal axes (d, 2) and share of the variance.
-
-    In one dimension the second axis is 0.
-    """
+    """The plane of two principal components: its centre (d,), orthonormal axes (d, 2) and share of the variance."""
 
     centre: Float64Array
     axes: Float64Array
@@ -272,10 +266,7 @@ def sample_rows(n: int, limit: int, *, seed: int = 0) -> Int64Array:
 
 
 def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
-    """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows.
-
-    The largest coordinate of each axis is positive: the same embedding gives the same picture.
-    """
+    """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows."""
     rows = np.asarray(X[sample_rows(len(X), _FITTED, seed=seed)], dtype=np.float64)
     centre = rows.mean(axis=0)
     with one_blas_thread():

@@ -98,10 +98,7 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | os.PathLike[str] | Non
 
 
 def layout(patch_graph: PatchGraph, *, seed: int = 0) -> Float64Array:
-    """Place the patches in the unit square, (p, 2): springs along edges, repulsion between all; components lie apart.
-
-    After Fruchterman and Reingold (1991).
-    """
+    """Place patches in the unit square, (p, 2): springs along edges, repulsion (Fruchterman and Reingold 1991)."""
     rng = np.random.default_rng(seed)
     p = patch_graph.n_patches
     X = rng.uniform(-0.5, 0.5, (p, 2))

@@ -82,10 +82,7 @@ def report_alerts(
     *,
     settings: Mapping[str, object],
 ) -> list[Record]:
-    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours.
-
-    The ids of alerts depend on ``settings``.
-    """
+    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours."""
     options = options or AlertOptions()
     incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
     records = [
@@ -111,12 +108,7 @@ def window_records(
     since: float = -math.inf,
     explain: Explain | None = None,
 ) -> list[Record]:
-    """Return the alerts of one window as records, hosts before connections, the smallest p-value first.
-
-    The ids depend on ``settings``, with which windows and scores were made. ``incidents`` learns these alerts. Only
-    windows that end after ``since``, in seconds, give alerts. ``explain`` adds the new and gone neighbours of each
-    host.
-    """
+    """Return the alerts of one window as records, hosts before connections, the smallest p-value first."""
     if scores.end <= since:
         return []
 

@@ -279,10 +279,7 @@ def _started_in_words(error: float) -> str:
 
 
 def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
-    """Embed two overlapping halves of a graph of communities, align them, and return what is left.
-
-    An AssertionError says where the embedder, its sums or its shared start break the contract.
-    """
+    """Embed two overlapping halves of a graph of communities, align them, and return what is left."""
     shared = max(60, 4 * (embedder.dim + 1))
     graph, halves = _communities(shared, width)
     motions = free_motions(embedder)

@@ -111,10 +111,7 @@ def count_bad(
     counts: RowCounts,
     strict: bool,
 ) -> BoolArray:
-    """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,).
-
-    Errors show ``shown_columns`` of the first row of each cause. If ``strict``, the first bad row is an error.
-    """
+    """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,)."""
     bad = list(rows.broken)
     for line, cause, text in rows.broken:
         counts.add_bad(cause, f"{where} {line}: {text}")
