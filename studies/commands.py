@@ -24,8 +24,8 @@ from graphquilt.cli.values import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
-    changed,
     job_settings,
+    replace_fields,
 )
 from graphquilt.cli.workers import Workers
 from studies.classifying import GridFlags, SplitFlags, classify_file, classify_job, numbers, words
@@ -256,7 +256,7 @@ def large(
 
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
-    return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+    return replace_fields(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
 
 
 @app.command

@@ -60,7 +60,7 @@ def ingest(
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
-    origin = source.applied(Source(), edges)
+    origin = source.apply_to(Source(), edges)
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
     else:

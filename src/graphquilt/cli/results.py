@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, changed, job_settings
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings, replace_fields
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class MapFlags:
         """Return the options of the library, with its defaults."""
         from graphquilt.report import MapOptions
 
-        return changed(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
+        return replace_fields(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
 
 
 @app.command(help_epilogue="Example: graphquilt report job")

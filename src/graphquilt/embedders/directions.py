@@ -121,7 +121,7 @@ class Basis:
             return 1.0
         return self.kept[-1] / max(self.kept[-2], 1e-300) - 1
 
-    def settled(self, growth: float) -> bool:
+    def is_settled(self, growth: float) -> bool:
         """Return whether the last round added less than this share, or there is nothing left to add."""
         return self.block.shape[1] == 0 or self.growth <= growth
 
@@ -142,7 +142,7 @@ class Basis:
         basis = cls(first)
         for _ in range(rounds):
             basis.take(times(basis.block), count)
-            if basis.settled(growth):
+            if basis.is_settled(growth):
                 break
         return basis
 

@@ -152,7 +152,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.inputs.transposed(g)
+        return None, ctx.inputs.multiply_transposed(g)
 
 
 project: Callable[[Inputs, Tensor], Tensor] = _Project.apply
@@ -173,7 +173,7 @@ class _ProjectTwice(torch.autograd.Function):
         inverse = torch.empty_like(ctx.order)
         inverse[ctx.order] = torch.arange(len(inverse), device=inverse.device)
         total = torch.index_select(g_shuffled, 0, inverse, out=ctx.inputs.space(("unshuffled",), *g.shape)).add_(g)
-        return None, total if ctx.inputs.featureless else ctx.inputs.transposed(total), None
+        return None, total if ctx.inputs.featureless else ctx.inputs.multiply_transposed(total), None
 
 
 project_twice: Callable[[Inputs, Tensor, Tensor], tuple[Tensor, Tensor]] = _ProjectTwice.apply
@@ -275,7 +275,7 @@ class Inputs:
         """Return X W (Â X W where it is ``smoothed``), (n, columns of W)."""
         return W if self.featureless else project(self, W)
 
-    def transposed(self, g: Tensor) -> Tensor:
+    def multiply_transposed(self, g: Tensor) -> Tensor:
         """Return X^T g, (f, columns of g), block by block of rows of X."""
         total = self.space(("to features",), self.width, g.shape[1])
         if self.dense is not None:

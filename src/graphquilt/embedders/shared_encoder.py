@@ -147,7 +147,7 @@ def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_
     own = np.asarray(far.nodes["degree"], dtype=np.float64)
     A = adjacency_with_loops(graph)
     if "degree" not in far.shared:
-        return _normalized(A, own), X
+        return _normalise(A, own), X
     shared, n, k = far.shared, graph.n_nodes, len(far.shared["degree"])
     check_far_clusters(far, k)  # compiled products do not look at what they are given
     weights = np.ones(len(far.clusters)) if far.weights is None else np.asarray(far.weights)
@@ -156,10 +156,10 @@ def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_
     whole = sp.csr_array(sp.block_array([[A, out], [None, between]], format="csr"))
     means = _matrix(shared, "features", (k, X.shape[1]))
     both = sp.vstack([X, means], format="csr") if sp.issparse(X) else np.vstack([X, means.toarray()]).astype(X.dtype)
-    return _normalized(whole, np.concatenate([own, shared["degree"]])), both
+    return _normalise(whole, np.concatenate([own, shared["degree"]])), both
 
 
-def _normalized(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
+def _normalise(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
     scale = 1 / np.sqrt(degree)
     return sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
 

@@ -291,7 +291,7 @@ def after_round(start: Arrays | None, product: AnyArray, count: int) -> dict[str
     else:
         basis = _basis(start)
         basis.take(product, count)
-    if basis.settled(GROWTH) or len(basis.kept) >= ROUNDS:
+    if basis.is_settled(GROWTH) or len(basis.kept) >= ROUNDS:
         return {"basis": basis.directions(count)}
     return {"blocks": basis.blocks, "products": basis.products, "kept": np.array(basis.kept)}
 

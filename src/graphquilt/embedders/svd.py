@@ -94,7 +94,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     trivial = trivial.astype(dtype)
     trivial_t = sp.csr_array(trivial.T)
 
-    def squared(x: AnyArray) -> AnyArray:
+    def square(x: AnyArray) -> AnyArray:
         if small:
             return np.asarray(M @ (M @ x))
         from graphquilt.embedders.kernels import multiply_rows
@@ -107,7 +107,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     def project(x: AnyArray) -> AnyArray:
         return np.asarray(x - trivial @ (trivial_t @ x))
 
-    return leading_eigenpairs(squared, n, k, tol=tol, project=project, dtype=dtype)
+    return leading_eigenpairs(square, n, k, tol=tol, project=project, dtype=dtype)
 
 
 def _trivial(A: sp.csr_array, degree: AnyArray) -> sp.csr_array:

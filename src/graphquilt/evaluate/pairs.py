@@ -133,7 +133,7 @@ def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator)
         i, j = np.minimum(i, j), np.maximum(i, j)
     keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order: memory is then read in order
     pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
-    return np.asarray(pairs[~_joined(graph, pairs)])
+    return np.asarray(pairs[~_are_joined(graph, pairs)])
 
 
 def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
@@ -146,7 +146,7 @@ def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Itera
         yield block
 
 
-def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
+def _are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     """Return which pairs are edges, (k,), by one binary search in all rows at once."""
     if graph.n_entries == 0:
         return np.zeros(len(pairs), dtype=np.bool_)

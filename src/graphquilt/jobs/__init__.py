@@ -7,7 +7,7 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
 from graphquilt.jobs.cutting import Cutting, stored_patch_graph
-from graphquilt.jobs.description import describe, differences, restored
+from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.embedding import embed
@@ -87,7 +87,7 @@ __all__ = [
     "plan_job",
     "plan_sizes",
     "record_evaluation",
-    "restored",
+    "restore",
     "stitch",
     "stored_patch_graph",
     "write_embedding",

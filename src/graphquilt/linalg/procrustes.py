@@ -128,14 +128,14 @@ def polar_factors(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     with np.errstate(all="ignore"):  # what is not finite is not sound
         for start in range(0, m, size):
             here = slice(start, start + size)
-            rotations[here], sound[here] = _iterated(matrices[here])
+            rotations[here], sound[here] = _iterate(matrices[here])
     return rotations, sound
 
 
-def _iterated(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
+def _iterate(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     close = 4e-5 if matrices.dtype == np.float64 else 4e-3  # so near to I, one more step reaches the precision
     diagonal = np.arange(matrices.shape[1])
-    X, E = _started(matrices, diagonal)
+    X, E = _bring_near_one(matrices, diagonal)
     result, sound = np.full_like(X, np.nan), np.zeros(len(X), dtype=np.bool_)
     active = np.arange(len(X))
     for _ in range(MAX_STEPS):
@@ -158,7 +158,7 @@ def _iterated(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     return result, sound
 
 
-def _started(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, FloatArray]:
+def _bring_near_one(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return matrices with the same polar factors and singular values near 1, and ``E = X^T X - I`` of them."""
     A = _gram(matrices)
     scale = A[:, diagonal, diagonal].mean(axis=1)[:, None, None]

@@ -83,7 +83,7 @@ def by_number(name: str, numbers: Float64Array, *, absent: str) -> Colouring:
     return Colouring(name, numbers=numbers, absent=absent)
 
 
-def coloured(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
     if labels.dtype.kind == "f":
         return by_number(name, labels.astype(np.float64), absent=absent)

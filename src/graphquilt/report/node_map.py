@@ -19,7 +19,7 @@ from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
 from graphquilt.kernels import one_blas_thread
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
+from graphquilt.report.colouring import Colouring, by_class, by_number, choose_colouring
 
 NEIGHBOURS = 5
 _BYTES = 6_000_000  # of a map on a page
@@ -160,7 +160,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         points = plane(drawn)
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
-    colourings = [] if labels is None else [coloured(labels.name, labels.values[rows], absent=f"no {labels.name}")]
+    colourings = (
+        [] if labels is None else [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
+    )
     if job.graph is not None and job.graph.labels is not None:
         colourings.append(by_class("class", np.asarray(job.graph.labels)[rows], absent="no class"))
     n_patches = int(home.max(initial=-1)) + 1

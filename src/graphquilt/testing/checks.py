@@ -284,7 +284,7 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     graph, halves = _communities(shared, width)
     motions = free_motions(embedder)
     parts = [graph.subgraph(nodes) for nodes in halves]
-    a, b = (X[rows] for X, rows in zip(_embedded(embedder, parts), _shared_rows(halves), strict=True))
+    a, b = (X[rows] for X, rows in zip(_embed_parts(embedder, parts), _shared_rows(halves), strict=True))
     if not shares_start(embedder, graph):
         return EmbedderReport(motions, _error_after(a, b, motions))
     survey = embedder.survey(graph, 1, clusters=coarse_graph(graph, fine_clusters(graph)))
@@ -295,11 +295,11 @@ def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
     for _ in range(_MOST_ROUNDS):
         if embedder.complete:
             break
-        kept = [_prepared(embedder, *part) for part in zip(parts, far, strict=True)]
-        embedder = _combined(embedder, kept)
+        kept = [_prepare(embedder, *part) for part in zip(parts, far, strict=True)]
+        embedder = _combine(embedder, kept)
     assert embedder.complete, f"the shared start is not complete after {_MOST_ROUNDS} rounds"
     options = [{"far": around, "kept": own} for around, own in zip(far, kept, strict=True)]
-    c, d = (X[rows] for X, rows in zip(_embedded(embedder, parts, options), _shared_rows(halves), strict=True))
+    c, d = (X[rows] for X, rows in zip(_embed_parts(embedder, parts, options), _shared_rows(halves), strict=True))
     left = embedder.motions_started
     moved = _error_after(c, d, left) if left.free else _error(c, d)
     return EmbedderReport(motions, _error_after(a, b, motions), moved)
@@ -324,7 +324,7 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
     return Graph(A, features.astype(np.float32)), [np.flatnonzero(home < 4), np.flatnonzero(home >= 2)]
 
 
-def _embedded(
+def _embed_parts(
     embedder: Embedder, parts: Sequence[Graph], options: Sequence[Mapping[str, object]] = ({}, {})
 ) -> list[Float64Array]:
     try:
@@ -361,7 +361,7 @@ def _error_after(a: Float64Array, b: Float64Array, motions: Motions) -> float | 
     return _error(fit.apply(0, a[tested]), b[tested])
 
 
-def _prepared(embedder: SharedStart, graph: Graph, far: FarField) -> Arrays:
+def _prepare(embedder: SharedStart, graph: Graph, far: FarField) -> Arrays:
     """Return what a part prepares, named arrays that are the same for the same seed."""
     first, second = (embedder.prepare(graph, 1, far=far) for _ in range(2))
     for made in (first, second):
@@ -374,7 +374,7 @@ def _prepared(embedder: SharedStart, graph: Graph, far: FarField) -> Arrays:
     return first
 
 
-def _combined(embedder: SharedStart, kept: Sequence[Arrays]) -> SharedStart:
+def _combine(embedder: SharedStart, kept: Sequence[Arrays]) -> SharedStart:
     """Return the embedder after one round, which has the same dim and a ``start``."""
     before, total = embedder.start, None
     for own in kept:
