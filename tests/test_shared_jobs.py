@@ -20,7 +20,7 @@ from graphquilt.files import write_arrays
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, job_status
 from graphquilt.jobs.settings import keep_settings
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]

@@ -30,7 +30,7 @@ from cyclopts.config import Toml
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
 from graphquilt.cli.embedder import named_embedder
-from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, changed
+from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, replace_fields
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError, QuiltError
 
@@ -40,10 +40,10 @@ __all__ = [
     "SourceFlags",
     "Workers",
     "app",
-    "changed",
     "main",
     "named_embedder",
     "new_app",
+    "replace_fields",
     "run",
     "show",
     "watching",
@@ -245,7 +245,7 @@ def _toml_value(value: object) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import datasets, evaluation, graphs, jobs, results  # noqa: E402, F401
+from graphquilt.cli import graphs, jobs, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

@@ -23,7 +23,6 @@ from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore, open_output
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.job_graph import open_graph, settle_graph
-from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
 from graphquilt.jobs.records import patch_key
@@ -38,7 +37,7 @@ from graphquilt.jobs.steps import cut_graph, row_weights, stitch
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback, report, resource_usage
 
 _log = logging.getLogger(__name__)
 
