@@ -164,21 +164,21 @@ def test_keys_stay_inside_the_job(store, key):
 
 def test_a_newer_job_is_refused_untouched(store):
     head = store.folder / "quilt.json"
-    head.write_text('{"format": "graphquilt job", "version": 3}')
-    with pytest.raises(JobError, match="job format 3"):
+    head.write_text('{"format": "graphquilt job", "version": 4}')
+    with pytest.raises(JobError, match="job format 4"):
         DirectoryStore(store.folder)
-    assert "3" in head.read_text()
+    assert "4" in head.read_text()
 
 
 def test_an_older_job_is_refused_with_what_to_do(store):
     (store.folder / "quilt.json").write_text('{"format": "graphquilt job", "version": 1}')
-    with pytest.raises(JobError, match=r"job format 1, .* Make the job again in another folder, or go on with"):
+    with pytest.raises(JobError, match=r"job format 1, .* Make the job again in another folder, or use the release"):
         DirectoryStore(store.folder)
 
 
 def test_a_newer_marker_is_refused_not_redone(store):
     path = store.folder / "embedding.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 7'))
+    path.write_text(path.read_text().replace('"format": 3', '"format": 7'))
     with pytest.raises(JobError, match="job format 7"):
         store["embedding"]
     with pytest.raises(JobError, match="job format 7"):

@@ -7,6 +7,6 @@ would put it in the function's place.
 
 import lazy_loader
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

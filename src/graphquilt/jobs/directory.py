@@ -1,4 +1,4 @@
-"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 2).
+"""A job on disk: records of arrays under keys, each with a marker that is written last (job format 3).
 
 The whole format is described in ``docs/job-format.md``. In short, the record under the key ``patches/00017/graph`` is
 the data file ``patches/00017/graph.npz`` (``.npy`` where the record is one array) and the marker
@@ -45,14 +45,14 @@ from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record, Store, store_folder
 
 FORMAT = "graphquilt job"
-VERSION = 2
+VERSION = 3
 _NAMES = ("quilt",)  # of files that are no records
 JOB = "quilt.json"  # the file that makes a folder a job
 _HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
 
 class DirectoryStore:
-    """Records in a folder, in job format 2.
+    """Records in a folder, in job format 3.
 
     Parameters
     ----------
@@ -228,8 +228,8 @@ class DirectoryStore:
         _refuse_newer(path, version)
         if version < VERSION:
             raise FormatError(
-                f"{path} is not a marker of job format {VERSION} but of {version}, and has no checksum of its own; its "
-                "record has to be made again. docs/job-format.md says what a marker has."
+                f"{path} is not a marker of job format {VERSION} but of {version}; its record has to be made again. "
+                " docs/job-format.md says what a marker has."
             )
         if marker.get("file") is not None:
             self._check_data_entries(path, marker)
@@ -285,9 +285,9 @@ class DirectoryStore:
             _refuse_newer(path, version)
             if version < VERSION:
                 raise JobError(
-                    f"{path} was written in job format {version}, in which settings, node ids and graph have no "
-                    f"checksums; graphquilt {graphquilt.__version__} reads format {VERSION}. Make the job again in "
-                    "another folder, or go on with the release that made it; nothing was changed."
+                    f"{path} was written in job format {version}, whose records do not say what they were made "
+                    f"from; graphquilt {graphquilt.__version__} reads format {VERSION}. Make the job again in "
+                    "another folder, or use the release that made it; nothing was changed."
                 )
         if head.get("format") != FORMAT or version != VERSION or not whole:
             raise JobError(
