@@ -1,4 +1,4 @@
-"""The graph of a job in a folder: its copy, or where it lies, and the ids that its nodes have outside."""
+"""The graph of a job in a folder: its copy or its path, and the original ids of its nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
-    """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
+    """Store a graph, unless it is already in a graph folder, and its node ids; return the source that says where."""
     job = store_folder(store)
     assert job is not None
     DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
@@ -69,7 +69,7 @@ def is_kept(store: Store, source: Source, graph: Graph) -> bool:
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
-    """Open the graph that a job was begun with, or return None where the store does not have it.
+    """Open the graph that a job was begun with, or return None if the store does not have it.
 
     Raises
     ------
