@@ -1,6 +1,6 @@
 """Many patches against one at a million nodes: CPU seconds, peak memory, held-out links; and two threads against one.
 
-    python benchmarks/far_field.py
+    PYTHONPATH=. python benchmarks/far_field.py
 
 Each row runs in a fresh process. ``communities`` is the graph of benchmarks/peers.py with 1M nodes and 10M edges;
 ``weighted`` gives its edges random weights; ``rmat`` has as many nodes and edges and no communities. Compilation is not

@@ -40,7 +40,7 @@ from studies.perceptrons import Grid, mlp_grid
 STAGES = ("generate", "ingest", "fennel", "largest component", "patches", "centroid")
 WITH_TRAINING = (  # only where they are named
     "propagation",
-    "propagation without surroundings",
+    "propagation without far field",
     "propagation alone",
     "vgae",
     "peers",
@@ -195,23 +195,25 @@ def cutting(n_patches, overlap=(512, 2048)):
 
 
 def propagation(row, folder):
-    return end_to_end(row, folder / "job propagation", gq.Propagation(DIM), gq.Recipe.shared())
+    default = gq.Cutting(row["patches"])
+    return end_to_end(row, folder / "job propagation", gq.Propagation(DIM), gq.Recipe.shared(), default)
 
 
 def propagation_without_far_field(row, folder):
     embedder = gq.Propagation(DIM, far_field=False)
-    return end_to_end(row, folder / "job without far field", embedder, gq.Recipe.shared())
+    return end_to_end(row, folder / "job without far field", embedder, gq.Recipe.shared(), cutting(row["patches"]))
 
 
 def propagation_alone(row, folder):
-    return end_to_end(row, folder / "job alone", gq.Propagation(DIM), gq.Recipe.paper())
+    return end_to_end(row, folder / "job alone", gq.Propagation(DIM), gq.Recipe.paper(), cutting(row["patches"]))
 
 
 def vgae(row, folder):
-    return end_to_end(row, folder / "job vgae", gq.VGAE(DIM, max_epochs=row["epochs"]), gq.Recipe.paper())
+    embedder = gq.VGAE(DIM, max_epochs=row["epochs"])
+    return end_to_end(row, folder / "job vgae", embedder, gq.Recipe.paper(), cutting(row["patches"]))
 
 
-def end_to_end(row, place, embedder, recipe):
+def end_to_end(row, place, embedder, recipe, cut):
     """A job from the graph folder to figures of its embedding; a job that was stopped goes on."""
     folder = place.parent
     if gq.Graph.open(folder / "graph").features is None:
@@ -219,12 +221,12 @@ def end_to_end(row, place, embedder, recipe):
         attach(folder / "graph", features=files / "node_feat.npy", labels=read_mag240m(folder, folder / "graph").labels)
     source = Source(path=str(folder / "graph"))
     recipe = recipe.replace(precision="float32")
-    settings = gq.JobSettings(embedder=embedder, cutting=cutting(row["patches"]), recipe=recipe, source=source)
+    settings = gq.JobSettings(embedder=embedder, cutting=cut, recipe=recipe, source=source)
     figures = {"embedder": str(embedder), "recipe": recipe.name}
     with Timed() as timed:
         job = gq.Job.begin(gq.DirectoryStore(place), settings)
         job.cut()
-    figures["cut"] = timed.figures
+    figures["cut"] = timed.figures | {"node_oversampling": job.patch_graph.summary()["node_oversampling"]}
     with Timed() as timed:
         job.embed()
     costs = [job.store[f"patches/{k:05d}/embedding"].parameters for k in range(row["patches"])]
@@ -283,7 +285,7 @@ def peer(row, folder):
 
     def embedded(graph, n_patches):
         if method in OWN:
-            return gq.embed(graph, DIM, cutting=cutting(n_patches)).embedding
+            return gq.embed(graph, DIM, n_patches=n_patches).embedding
         return PEERS[method](graph.adjacency.astype(np.float32), DIM, 0)
 
     if method == "graphquilt, features":

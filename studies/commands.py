@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from graphquilt.cli import new_app
-from graphquilt.cli.datasets import DataFolder
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.graphs import memory_bytes
+from graphquilt.cli.graphs import DataFolder, memory_bytes
 from graphquilt.cli.values import (
     POSITIVE,
     CuttingFlags,
@@ -25,8 +24,8 @@ from graphquilt.cli.values import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
-    changed,
     job_settings,
+    replace_fields,
 )
 from graphquilt.cli.workers import Workers
 from studies.classifying import GridFlags, SplitFlags, classify_file, classify_job, numbers, words
@@ -257,7 +256,7 @@ def large(
 
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
-    return changed(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+    return replace_fields(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
 
 
 @app.command

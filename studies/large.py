@@ -14,12 +14,12 @@ import numpy as np
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError
 from graphquilt.evaluate import reconstruction_auc
 from graphquilt.files import check_disk, map_array, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph, attach
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source
-from graphquilt.jobs.plan import graph_plans, stitching_plans
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source, plan_sizes
 from graphquilt.progress import ProgressCallback
 from studies.cells import Row, run_cells
 from studies.fixed_splits import fixed_split, split_by_years
@@ -175,7 +175,8 @@ class _Work:
             n_patches=cutting.n_patches or 1,
             dim=self.study.settings.dim,
         )
-        check_disk(self.study.out, int(sum(stage.disk for stage in graph_plans(sizes)[1:])), "cutting into patches")
+        stages = plan_sizes(sizes, Propagation(sizes.dim)).stages
+        check_disk(self.study.out, int(sum(stage.disk for stage in stages[1:3])), "cutting into patches")
         settings = replace(self.study.settings, source=Source(path=str(folder)))
         job = Job.begin(DirectoryStore(self.study.out / "job"), settings)
         facts = job.cut(progress=self.progress).summary()
@@ -209,10 +210,9 @@ class _Work:
     def alignment(self) -> Row:
         """Align all patches, and average them into the embedding."""
         job = self._job()
-        recipe = job.settings.recipe
-        kind = np.dtype(recipe.precision).itemsize
-        plans = stitching_plans(self._sizes(job), precision=kind, branching=recipe.branching)
-        check_disk(self.study.out, int(sum(stage.disk for stage in plans)), "aligning the patches")
+        sizes, recipe = self._sizes(job), replace(job.settings.recipe, runs=1)  # the sizes are those of all runs
+        stages = plan_sizes(sizes, Propagation(sizes.dim), recipe=recipe).stages
+        check_disk(self.study.out, int(sum(stage.disk for stage in stages[-2:])), "aligning the patches")
         with self.workers(len(job.patch_graph.edges)) as pool:
             alignment = job.stitch(executor=pool, progress=self.progress)
         errors = alignment.edge_errors

@@ -16,8 +16,14 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import Int64Array
 from graphquilt.datasets import dataset_folder
-from graphquilt.datasets.fetch import download
-from graphquilt.datasets.loading import class_numbers, feature_matrix, npz_graph, number_array, undirected_adjacency
+from graphquilt.datasets.loading import (
+    class_numbers,
+    download,
+    feature_matrix,
+    npz_graph,
+    number_array,
+    undirected_adjacency,
+)
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import read_bytes, save_arrays
 from graphquilt.graph import Graph

@@ -16,7 +16,7 @@ from graphquilt.evaluate import Classifier, EvaluationOptions, negative_distance
 from graphquilt.graph import Graph
 from graphquilt.jobs import Recipe, Record, stitch
 from graphquilt.jobs.description import plain
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from studies.adam import AdamLogistic
 from studies.cells import Row, cell_seed, check_names
 from studies.trainings import MODELS, PROTOCOL, study_graph, study_patches, trained, training_fact

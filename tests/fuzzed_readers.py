@@ -242,11 +242,11 @@ def _make_map_labels(folder):
 
 def _read_map_labels(folder, path):
     from graphquilt.graph.reading.node_tables import read_labels
-    from graphquilt.report.colouring import coloured
+    from graphquilt.report.colouring import choose_colouring
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
     assert labels.values.shape == (24,)
-    page = coloured(labels.name, labels.values, absent="none").for_page()
+    page = choose_colouring(labels.name, labels.values, absent="none").for_page()
     assert len(page["values"]) == 24
 
 

@@ -34,7 +34,7 @@ def test_one_worker_is_a_plain_loop_and_more_are_processes(monkeypatch):
 
 def embedder(word, *settings, dim=8, recipe=gq.Recipe(), current=gq.SVD(64)):
     flags = EmbedderFlags(embedder=word, dim=dim, set=settings)
-    return flags.applied(JobSettings(embedder=current), recipe)
+    return flags.apply_to(JobSettings(embedder=current), recipe)
 
 
 @pytest.mark.parametrize("setting", ["max_epochs=abc", "hidden=16.5", "lr", "init_seed=x", "lr=true", "lr="])
@@ -77,28 +77,28 @@ def test_settings_change_the_embedder_that_a_job_has():
 
 def test_flags_of_a_cutting_change_what_they_name_and_nothing_else():
     before = gq.Cutting(10, partitioner=gq.Fennel(10, seed=0, passes=3), degree=3, overlap=(20, 80))
-    assert CuttingFlags().applied(before, 0) == before
-    assert CuttingFlags(patches=10, seed=0).applied(before, 0) == before
-    changed = CuttingFlags(seed=4).applied(before, 4)
+    assert CuttingFlags().apply_to(before, 0) == before
+    assert CuttingFlags(patches=10, seed=0).apply_to(before, 0) == before
+    changed = CuttingFlags(seed=4).apply_to(before, 4)
     assert changed == gq.Cutting(10, partitioner=gq.Fennel(10, seed=4, passes=3), degree=3, overlap=(20, 80))
-    changed = CuttingFlags(patches=5).applied(before, 0)
+    changed = CuttingFlags(patches=5).apply_to(before, 0)
     assert (changed.partitioner.n_patches, changed.degree, changed.overlap) == (5, None, None)
-    assert CuttingFlags(partition="louvain").applied(before, 7).partitioner == gq.Louvain(seed=7)
-    streamed = CuttingFlags(passes=1, balance=1.3, order="random").applied(before, 0).partitioner
+    assert CuttingFlags(partition="louvain").apply_to(before, 7).partitioner == gq.Louvain(seed=7)
+    streamed = CuttingFlags(passes=1, balance=1.3, order="random").apply_to(before, 0).partitioner
     assert streamed == gq.Fennel(10, seed=0, passes=1, balance=1.3, order="random")
-    limited = CuttingFlags(degree_limit=7).applied(CuttingFlags(growth=4).applied(before, 0), 0)
+    limited = CuttingFlags(degree_limit=7).apply_to(CuttingFlags(growth=4).apply_to(before, 0), 0)
     assert limited.limits == gq.Limits(growth=4, degree=7)
     with pytest.raises(InputError, match=r"--passes needs Fennel .* add --partition fennel"):
-        CuttingFlags(passes=3).applied(gq.Cutting(10), 0)
+        CuttingFlags(passes=3).apply_to(gq.Cutting(10), 0)
 
 
 def test_flags_of_a_source_change_what_they_name_and_nothing_else():
     before = Source(path="a.csv", columns=(1, 0), features="x.npy", directed=True)
-    assert SourceFlags().applied(before, Path("b.csv")) == Source(
+    assert SourceFlags().apply_to(before, Path("b.csv")) == Source(
         path="b.csv", columns=(1, 0), features="x.npy", directed=True
     )
     flags = SourceFlags(columns="u,v", features=Path("y.npy"), directed=False)
-    assert flags.applied(before, Path("a.csv")) == Source(path="a.csv", columns=("u", "v"), features="y.npy")
+    assert flags.apply_to(before, Path("a.csv")) == Source(path="a.csv", columns=("u", "v"), features="y.npy")
 
 
 def test_settings_come_from_the_job_and_then_from_the_flags():

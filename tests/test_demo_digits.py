@@ -5,7 +5,7 @@ import json
 import pytest
 
 from extras import needs
-from graphquilt.cli.demo.digits import digits_demo, digits_graph
+from graphquilt.cli.demo import digits_demo, digits_graph
 
 needs("sklearn")
 

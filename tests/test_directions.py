@@ -142,7 +142,7 @@ def test_few_rounds_keep_the_share_of_a_dense_decomposition_of_a_flat_spectrum(f
 def test_rounds_end_when_nothing_is_left():
     H = with_spectrum(np.ones(6), 20)
     basis = Basis.solve(lambda V: H.T @ (H @ V), orthonormal(np.eye(6)[:, :3]), 3, growth=-1.0, rounds=50)
-    assert basis.settled(-1.0)
+    assert basis.is_settled(-1.0)
     assert basis.blocks.shape[1] <= 6
 
 

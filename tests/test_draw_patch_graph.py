@@ -6,7 +6,7 @@ import pytest
 from extras import needs
 from graphquilt import PatchGraph
 from graphquilt.report import draw_patch_graph
-from graphquilt.report.quilt import layout
+from graphquilt.report.pictures import layout
 
 
 def ring_of_patches(p, size=20, shared=5):

@@ -22,7 +22,7 @@ from graphquilt.jobs import (
     job_status,
 )
 from graphquilt.jobs.records import patch_key
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import PatchGraph
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 

@@ -131,7 +131,7 @@ def test_a_description_that_is_too_deep_or_too_long_is_refused(folder, text):
 
 
 def test_a_folder_without_a_graph_is_called_what_it_is(tmp_path):
-    with pytest.raises(FormatError, match=r"is empty\. Give a file of edges, or a folder"):
+    with pytest.raises(FormatError, match=r"is empty\. Give an edge list, or a folder"):
         Graph.open(tmp_path)
     DirectoryStore(tmp_path / "job")["x"] = Record({})
     with pytest.raises(InputError, match=r'is a job\. Open it with gq\.Job\.open\(".*job"\)'):

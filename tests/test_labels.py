@@ -5,7 +5,7 @@ import pytest
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.reading.node_tables import read_labels
-from graphquilt.report.colouring import coloured
+from graphquilt.report.colouring import choose_colouring
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,10 @@ def test_labels_of_other_files(tmp_path):
     pq.write_table(pa.table({"id": [7, 9], "label": [1.5, 2.5]}), tmp_path / "labels.parquet")
     assert read_labels(tmp_path / "labels.parquet", np.array([9, 8, 7])).values.tolist() == ["2.5", "", "1.5"]
     np.save(tmp_path / "labels.npy", np.array([2, -1, 5], dtype=np.int16))
-    assert coloured("x", read_labels(tmp_path / "labels.npy", np.arange(3)).values, absent="").names == ("2", "5")
+    assert choose_colouring("x", read_labels(tmp_path / "labels.npy", np.arange(3)).values, absent="").names == (
+        "2",
+        "5",
+    )
 
 
 def test_bad_labels_get_one_sentence(tmp_path):

@@ -182,9 +182,9 @@ def test_recipe_embedder_and_seed_are_those_of_the_job(tmp_path, probed, monkeyp
     monkeypatch.undo()
     calls = []
 
-    def embed_once(graph, patch, embedder, seed, *, twice):
+    def embed_once(graph, patch, embedder, seed):
         calls.append((patch, embedder, seed))
-        return 1.0, 1.0, 1.0, 8
+        return 1.0, 1 << 30, 8
 
     class Pool:
         """Calls at once, and here."""

@@ -10,7 +10,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.errors import InputError, JobError
 from graphquilt.report import MapOptions, job_page, node_map, render_page, write_job_report, write_map
-from graphquilt.report.colouring import coloured
+from graphquilt.report.colouring import choose_colouring
 from graphquilt.report.node_map import nearest_rows, principal_plane
 
 
@@ -169,10 +169,10 @@ def test_a_map_by_umap(job, tmp_path):
 
 
 def test_many_numbers_are_a_scale_and_few_are_classes():
-    assert coloured("x", np.array(["1", "2", "1"]), absent="").names == ("1", "2")
-    assert coloured("x", np.arange(100).astype(str), absent="").numbers is not None
-    assert coloured("x", np.array(["0.5", "2"]), absent="").numbers is not None
-    assert coloured("x", np.array(["b", "c", "c"]), absent="").names == ("c", "b")
+    assert choose_colouring("x", np.array(["1", "2", "1"]), absent="").names == ("1", "2")
+    assert choose_colouring("x", np.arange(100).astype(str), absent="").numbers is not None
+    assert choose_colouring("x", np.array(["0.5", "2"]), absent="").numbers is not None
+    assert choose_colouring("x", np.array(["b", "c", "c"]), absent="").names == ("c", "b")
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (7, 5), (300, 5), (1000, 3)])

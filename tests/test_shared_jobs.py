@@ -20,7 +20,7 @@ from graphquilt.files import write_arrays
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, job_status
 from graphquilt.jobs.settings import keep_settings
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
@@ -419,7 +419,7 @@ def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_p
     job.stitch()
     code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
-    assert "has an embedding but no graph" in err
+    assert "has no graph to measure its embedding with" in err
     assert command(capsys, monkeypatch, "export", store.folder, tmp_path / "x.csv")[0] == 0
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from graphquilt.embedders import Fit, Survey
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import PatchGraph
 
 

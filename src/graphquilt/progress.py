@@ -1,4 +1,4 @@
-"""The progress event, and the callback that receives it.
+"""The progress event and the callback that receives it; and what a stage took.
 
 Long work calls ``report(progress, stage, done, total, ...)``; a caller who wants to see it passes a
 function of one :class:`Progress`. The library itself never prints.
@@ -6,10 +6,14 @@ function of one :class:`Progress`. The library itself never prints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Progress", "ProgressCallback", "report"]
+__all__ = ["Progress", "ProgressCallback", "peak_memory", "report", "resource_usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,20 @@ def report(
     """
     if progress is not None:
         progress(Progress(stage, done, total, values or {}))
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process has had so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextlib.contextmanager
+def resource_usage() -> Iterator[dict[str, float]]:
+    """Measure the block: its ``seconds`` and ``cpu_seconds``, and the ``peak_memory`` of the process at its end."""
+    cost: dict[str, float] = {}
+    begin, cpu = time.perf_counter(), time.process_time()
+    yield cost
+    cost["seconds"] = round(time.perf_counter() - begin, 6)
+    cost["cpu_seconds"] = round(time.process_time() - cpu, 6)
+    cost["peak_memory"] = peak_memory()

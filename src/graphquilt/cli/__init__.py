@@ -30,7 +30,7 @@ from cyclopts.config import Toml
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
 from graphquilt.cli.embedder import named_embedder
-from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, changed
+from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, replace_fields
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError, QuiltError
 
@@ -40,10 +40,10 @@ __all__ = [
     "SourceFlags",
     "Workers",
     "app",
-    "changed",
     "main",
     "named_embedder",
     "new_app",
+    "replace_fields",
     "run",
     "show",
     "watching",
@@ -188,7 +188,7 @@ def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCo
     """Refuse fractions for flags that are integers, which cyclopts would round."""
     for argument in arguments:
         kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
-        for token in argument.tokens if kinds == {int} else ():
+        for token in argument.tokens if kinds == {int} and argument.parameter.converter is None else ():
             if not re.fullmatch(r"[+-]?\d+", str(token.value)):
                 raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
 
@@ -245,7 +245,7 @@ def _toml_value(value: object) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import datasets, evaluation, graphs, jobs, results  # noqa: E402, F401
+from graphquilt.cli import graphs, jobs, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

@@ -66,13 +66,7 @@ class LogLines:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> duration(5400), duration(30)
-    ('1.5 h', '30.0 s')
-    """
+    """Return a time in words."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

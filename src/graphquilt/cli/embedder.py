@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Recipe
 
-__all__ = ["changed_embedder", "named_embedder"]
-
 EMBEDDERS = {"propagation": "Propagation", "svd": "SVD", "vgae": "VGAE", "gae": "GAE", "dgi": "DGI"}
 
 
@@ -42,10 +40,7 @@ def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, 
 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
-    """Import a module, also from the current folder, and call its factory.
-
-    A function that cannot be called with the dimension alone is the embedder itself.
-    """
+    """Import a module, also from the current folder, and call its factory, or take its function as the embedder."""
     from graphquilt.embedders import as_embedder
 
     module, _, name = word.partition(":")

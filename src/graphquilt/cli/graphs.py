@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import sys
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, watching
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from graphquilt.jobs import Source
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+datasets_app = App(name="datasets", help="List, read and download data sets.")
 
 
 @Parameter(name="*")
@@ -58,7 +60,7 @@ def ingest(
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
-    origin = source.applied(Source(), edges)
+    origin = source.apply_to(Source(), edges)
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
     else:
@@ -130,3 +132,55 @@ def _summary(graph: Graph) -> dict[str, object]:
         "largest_component": int(sizes.max()) if len(sizes) else 0,
         "isolated_nodes": int((sizes == 1).sum()),
     }
+
+
+app.command(datasets_app)
+
+
+DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="The folder of data sets.")]
+
+
+@datasets_app.command(name="list")
+def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
+    """List the named data sets, and which of them are in the folder."""
+    from graphquilt.datasets import dataset_files, dataset_names
+    from graphquilt.errors import InputError
+
+    forms: dict[str, str | None] = {}
+    for name in dataset_names():
+        try:
+            forms[name] = "generated" if name == "blocks" else dataset_files(name, data)[0]
+        except InputError:
+            forms[name] = None
+    if output.json:
+        print(json.dumps(forms))
+        return
+    for name, form in forms.items():
+        print(f"{name:14} {form or '–'}")
+
+
+@datasets_app.command(name="show")
+def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
+    """Read a data set and print its counts."""
+    from graphquilt.datasets import load_dataset
+    from graphquilt.evaluate.pairs import count_pairs
+
+    graph = load_dataset(name, data=data)
+    counts = {
+        "nodes": graph.n_nodes,
+        "edges": count_pairs(graph, exact=False),
+        "features": 0 if graph.features is None else graph.features.shape[1],
+        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
+    }
+    words = ", ".join(f"{count} {content}" for content, count in counts.items())
+    print(json.dumps(counts) if output.json else f"{name}: {words}")
+
+
+@datasets_app.command
+def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
+    """Download a data set into the folder and verify it."""
+    from graphquilt.datasets import fetch_dataset
+
+    with watching() as progress:
+        paths = [str(path) for path in fetch_dataset(name, data=data, progress=progress)]
+    print(json.dumps(paths) if output.json else "\n".join(paths))

@@ -61,9 +61,9 @@ def _begin(
 
 def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
     """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
-    from graphquilt.alignment.verdict import grade
+    from graphquilt.alignment import grade
     from graphquilt.jobs import fit_advice
-    from graphquilt.jobs.job import short_path
+    from graphquilt.jobs.store import short_path
 
     alignment, advice, word = job.alignment, fit_advice(job), grade(job.alignment)
     errors = alignment.edge_errors
@@ -189,7 +189,7 @@ def stitch(
     from graphquilt.jobs import Job
 
     opened = Job.open(job)
-    opened = opened.revise(stitching.applied(opened.settings))
+    opened = opened.revise(stitching.apply_to(opened.settings))
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     _show_fit({"job": str(job)}, opened, strict=strict, output=output)
@@ -220,7 +220,9 @@ def align(
 
     if not files:
         raise InputError("FILES are missing; see graphquilt align --help.")
-    settings = stitching.applied(JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=ALIGN_DEFAULTS))
+    settings = stitching.apply_to(
+        JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=ALIGN_DEFAULTS)
+    )
     job = import_patches(DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:
         job.stitch(executor=pool, progress=progress)

@@ -12,10 +12,11 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, changed, job_settings
+from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings, replace_fields
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
+    from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job, JobStatus
     from graphquilt.report import MapOptions
 
@@ -85,7 +86,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     import textwrap
 
     from graphquilt.evaluate.pairs import count_pairs
-    from graphquilt.jobs.job import short_path
+    from graphquilt.jobs.store import short_path
 
     settings, patches = job.settings, status.patches or {}
     state = (
@@ -196,7 +197,7 @@ class MapFlags:
         """Return the options of the library, with its defaults."""
         from graphquilt.report import MapOptions
 
-        return changed(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
+        return replace_fields(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
 
 
 @app.command(help_epilogue="Example: graphquilt report job")
@@ -223,8 +224,7 @@ def draw_map(
     job: JobFolder,
     *,
     out: Annotated[
-        Path,
-        Parameter(name=["--out", "-o"], help="Where to write: an .html page, or a .png, .svg or .pdf picture."),
+        Path, Parameter(name=["--out", "-o"], help="Where to write: an .html page, or a .png, .svg or .pdf picture.")
     ] = Path("map.png"),
     flags: MapFlags = MapFlags(),
     output: Output = Output(),
@@ -306,3 +306,64 @@ def plan(
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MeasuringFlags:
+    """How an embedding is measured."""
+
+    max_edges: int | None = None
+    """Look at this many edges at most. [default: all]"""
+    splits: int = 50
+    """Random splits for the classification."""
+    seed: int = 0
+    """Seed of all random choices."""
+
+    def options(self) -> EvaluationOptions:
+        """Return the options of the library."""
+        from graphquilt.evaluate import EvaluationOptions
+
+        return EvaluationOptions(seed=self.seed, splits=self.splits, max_edges=self.max_edges)
+
+
+@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
+def evaluate(
+    job: Annotated[Path, Parameter(help="The folder of the job.")],
+    *,
+    labels: Annotated[
+        Path | None,
+        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
+    ] = None,
+    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
+    compare: Annotated[
+        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
+    ] = False,
+    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
+    measuring: MeasuringFlags = MeasuringFlags(),
+    output: Output = Output(),
+) -> None:
+    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.graph.reading.node_tables import read_classes
+    from graphquilt.jobs import Job, compare_job, evaluate_job
+    from graphquilt.jobs.export import job_ids
+    from graphquilt.jobs.source import read_array
+
+    opened, whole = Job.open(job), read_array(full, "an embedding")
+    classes = None if labels is None else read_classes(labels, job_ids(opened, opened.n_nodes))
+    options = measuring.options()
+    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
+    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
+    if evaluation.diagnosis is not None:
+        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
+        if output.json:  # the sentences hold these figures too
+            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
+            if evaluation.diagnosis.shared is not None:
+                figures["shared"] = asdict(evaluation.diagnosis.shared)
+    if compare:
+        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
+        figures["routes"] = {
+            route: {name: value for name, value in asdict(measured).items() if value is not None}
+            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
+        }
+    show({"job": str(job), **figures}, as_json=output.json)

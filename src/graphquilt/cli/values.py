@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
 
-__all__ = [
-    "ALIGNMENT",
-    "CUTTING",
-    "EMBEDDER",
-    "INPUT",
-    "MAIN",
-    "POSITIVE",
-    "RUNNING",
-    "CuttingFlags",
-    "EmbedderFlags",
-    "JobFolder",
-    "OutFolder",
-    "Output",
-    "RecipeFlags",
-    "SourceFlags",
-    "StitchingFlags",
-    "changed",
-    "job_settings",
-    "named_class",
-]
-
 MAIN = "Parameters"  # what most people use comes first; the groups below follow
 INPUT, CUTTING, EMBEDDER, ALIGNMENT, RUNNING = (
     Group(name, sort_key=place) for place, name in enumerate(("Input", "Cutting", "Embedder", "Alignment", "Running"))
@@ -73,7 +52,7 @@ def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
     return named
 
 
-def changed(value: T, changes: Mapping[str, object]) -> T:
+def replace_fields(value: T, changes: Mapping[str, object]) -> T:
     """Return a dataclass with some fields changed."""
     return dataclasses.replace(value, **changes)
 
@@ -112,14 +91,14 @@ class SourceFlags:
     largest_component: bool | None = None
     """Keep only the largest connected component."""
 
-    def applied(self, source: Source, path: Path) -> Source:
+    def apply_to(self, source: Source, path: Path) -> Source:
         """Return the source with this path and what the flags change."""
         from graphquilt.jobs import Source
 
         files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
         columns = {} if self.columns is None else {"columns": _columns(self.columns)}
         before = {name: getattr(source, name) for name in ("columns", "features", "labels", *_READING)}
-        return changed(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
+        return replace_fields(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
 
 
 @Parameter(name="*", group=CUTTING)
@@ -152,7 +131,7 @@ class CuttingFlags:
     seed: Annotated[int | None, Parameter(group=MAIN)] = None
     """Random seed. [default: 0]"""
 
-    def applied(self, cutting: Cutting, seed: int) -> Cutting:
+    def apply_to(self, cutting: Cutting, seed: int) -> Cutting:
         """Return the cutting with what the flags change."""
         changes: dict[str, object] = {}
         streaming = _values(self, "passes", "balance", "order")
@@ -170,16 +149,13 @@ class CuttingFlags:
         if self.each_component is not None:
             changes["components"] = "each" if self.each_component else None
         limits = _values(self, "growth") | ({} if self.degree_limit is None else {"degree": self.degree_limit})
-        return changed(cutting, changes | {"limits": changed(cutting.limits, limits)})
+        return replace_fields(cutting, changes | {"limits": replace_fields(cutting.limits, limits)})
 
 
 def _partitioner(
     word: str | None, current: object, n_patches: int | None, seed: int, streaming: Mapping[str, object]
 ) -> object:
-    """Return the named or the current partitioner; its class if the number of patches follows from the graph.
-
-    ``streaming`` are settings of Fennel.
-    """
+    """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
     word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
     if streaming and (word != "fennel" or n_patches is None):
         flags = " and ".join(f"--{name}" for name in streaming)
@@ -215,7 +191,7 @@ class EmbedderFlags:
     set: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     """Setting of the embedder, NAME=VALUE; repeatable."""
 
-    def applied(self, settings: JobSettings, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
+    def apply_to(self, settings: JobSettings, recipe: Recipe) -> Embedder | tuple[Embedder, ...]:
         """Return the embedder that the flags name, or that of the settings with what the flags change."""
         from graphquilt.cli.embedder import changed_embedder, named_embedder
 
@@ -248,12 +224,12 @@ class StitchingFlags:
     precision: Literal["float64", "float32", "float16"] | None = None
     """Number type of the embedding. [default: float64]"""
 
-    def applied(self, settings: JobSettings) -> JobSettings:
+    def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
         changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
         if motions := _values(self, "scale", "rotate", "translate"):
-            changes["motions"] = changed(settings.recipe.motions or settings.motions, motions)
-        return changed(settings, {"recipe": settings.recipe.replace(**changes)})
+            changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
+        return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})
 
 
 @Parameter(name="*", group=EMBEDDER)
@@ -270,7 +246,7 @@ class RecipeFlags:
     purpose: Annotated[str | None, Parameter(name="--for")] = None
     """Purpose, which weights the signal: classes or links. [default: both]"""
 
-    def applied(self, recipe: Recipe) -> Recipe:
+    def apply_to(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
         from graphquilt.jobs import Recipe
 
@@ -296,9 +272,9 @@ def job_settings(
     if damage is not None and edges is None:
         raise damage
     before = stored or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
-    training = recipe.applied(before.recipe)
+    training = recipe.apply_to(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
-    model = embedder.applied(before, training)
+    model = embedder.apply_to(before, training)
     # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
     by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
     training = training.replace(
@@ -306,15 +282,15 @@ def job_settings(
     )
     settings = JobSettings(
         embedder=model,
-        cutting=cutting.applied(before.cutting, seed),
+        cutting=cutting.apply_to(before.cutting, seed),
         recipe=training,
         seed=seed,
-        source=before.source if edges is None else edges[1].applied(before.source, edges[0]),
+        source=before.source if edges is None else edges[1].apply_to(before.source, edges[0]),
     )
     old, new = ((s.dim, s.source.directed, s.source.largest_component) for s in (before, settings))
     if old != new and cutting.overlap is None and "patch_graph" not in store:  # the default depends on these
-        settings = changed(settings, {"cutting": changed(settings.cutting, {"overlap": None})})
-    return stitching.applied(settings)
+        settings = replace_fields(settings, {"cutting": replace_fields(settings.cutting, {"overlap": None})})
+    return stitching.apply_to(settings)
 
 
 def _columns(text: str) -> tuple[int | str, ...]:

@@ -16,8 +16,6 @@ from cyclopts import Parameter
 from graphquilt.cli.values import MAIN, POSITIVE, RUNNING
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
-__all__ = ["Workers", "shard_patches"]
-
 
 @Parameter(name="*", group=RUNNING)
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from graphquilt.errors import InputError
 
-__all__ = ["CATALOGUE", "RECORDS", "Dataset", "dataset", "dataset_files", "dataset_folder", "dataset_names"]
-
 RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that are no graphs
 
 
@@ -19,7 +17,6 @@ class Dataset:
 
     Attributes
     ----------
-    name : str
     forms : tuple of (form, tuple of paths)
         The file formats that can be read; the first one whose files all exist is used. A path may contain ``*``.
     folders : tuple of str

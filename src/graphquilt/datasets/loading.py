@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.datasets.catalogue import RECORDS, dataset_files
+from graphquilt.datasets.catalogue import RECORDS, dataset, dataset_files, dataset_folder
 from graphquilt.errors import FormatError, InputError, QuiltError
-from graphquilt.files import load_arrays
+from graphquilt.files import load_arrays, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_size, csr_of
-
-__all__ = [
-    "block_graph",
-    "class_numbers",
-    "feature_matrix",
-    "load_dataset",
-    "npz_graph",
-    "number_array",
-    "undirected_adjacency",
-]
+from graphquilt.progress import ProgressCallback, report
 
 
 def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, largest_component: bool = True) -> Graph:
@@ -127,16 +120,7 @@ def _csr(arrays: Mapping[str, Any], prefix: str) -> sp.csr_array:
 
 
 def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Graph:
-    """Generate a connected graph with classes: most edges join nodes of one class, and each class prefers some words.
-
-    Each node gets edges to three nodes of its own class and to two of any class, and 24 words, of which six are among
-    the 20 that its class prefers: classes can be separated, but not without error.
-
-    Examples
-    --------
-    >>> block_graph(60, 3).features.shape
-    (60, 60)
-    """
+    """Generate a connected graph in which most edges join nodes of one class, and each class prefers some words."""
     rng = np.random.default_rng(seed)
     y = np.arange(n_nodes) % n_classes
     own = (rng.integers(0, n_nodes // n_classes, size=(n_nodes, 2)) * n_classes + y[:, None]).ravel()
@@ -150,3 +134,74 @@ def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Gr
     X = sp.csr_array((np.ones(24 * n_nodes, dtype=np.float32), (np.repeat(nodes, 24), columns)), (n_nodes, words))
     X.data[:] = 1
     return Graph(A, X, labels=y).largest_component()[0]
+
+
+def fetch_dataset(
+    name: str,
+    *,
+    data: str | os.PathLike[str] | None = None,
+    urls: tuple[str, ...] | None = None,
+    progress: ProgressCallback | None = None,
+) -> list[Path]:
+    """Download the files of a data set into ``DATA/NAME``, check them, and return where they are.
+
+    Files that are not those of the data set are removed, and raise a FormatError.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`dataset_names`.
+    data : path, optional
+        See :func:`load_dataset`.
+    urls : tuple of str, optional
+        Download the files from these addresses instead; the file names must be the same.
+    """
+    entry = dataset(name)
+    root = dataset_folder(data)
+    try:
+        return dataset_files(name, root)[1]
+    except InputError:
+        addresses = entry.urls if urls is None else urls
+    if not addresses:
+        raise InputError(f"graphquilt does not download '{name}'; it comes from {entry.source}.")
+    folder = root / name
+    folder.mkdir(exist_ok=True)
+    files = []
+    for number, address in enumerate(addresses):
+        report(progress, f"fetching {name}", number, len(addresses))
+        files.append(download(address, folder))
+    report(progress, f"fetching {name}", len(addresses), len(addresses))
+    graph = load_dataset(name, data=root)
+    if (graph.n_nodes, graph.n_edges) != entry.counts:
+        for path in files:
+            path.unlink()
+        raise FormatError(
+            f"the graph from {addresses[0]} has {graph.n_nodes} nodes and {graph.n_edges} edges in its largest "
+            f"component; '{name}' has {entry.counts}. The files were removed."
+        )
+    return files
+
+
+def download(address: str, folder: Path, sha256: str | None = None) -> Path:
+    """Download one file, completely and with this checksum, or not at all."""
+    path = folder / address.rsplit("/", 1)[-1]
+    digest = hashlib.sha256()
+    with translate_disk_errors(folder), temporary_sibling(path) as part:
+        with part.open("wb") as file:
+            for block in _blocks(address, folder):
+                digest.update(block)
+                file.write(block)
+        if sha256 is not None and digest.hexdigest() != sha256:
+            raise FormatError(f"{address} has SHA-256 {digest.hexdigest()[:12]}…, not {sha256[:12]}…; try again later.")
+        part.replace(path)
+    return path
+
+
+def _blocks(address: str, folder: Path) -> Iterator[bytes]:
+    """Yield the bytes at an address, 1 MB at a time."""
+    try:
+        with urllib.request.urlopen(address, timeout=60) as source:
+            while block := source.read(1 << 20):
+                yield block
+    except OSError as error:  # the errors of urllib are among these
+        raise InputError(f"{address} cannot be downloaded: {error}. Put the file into {folder} by hand.") from error

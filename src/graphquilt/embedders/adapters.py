@@ -17,7 +17,7 @@ from graphquilt.embedders.contract import Embedder, Fit, check_dim
 from graphquilt.embedders.network import Features, check_substitute, features_of
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 
 if TYPE_CHECKING:
     import torch

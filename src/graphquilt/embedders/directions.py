@@ -57,10 +57,7 @@ def _round_to_grid(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
 
 
 def leading(M: Float64Array, count: int) -> tuple[Float64Array, Float64Array]:
-    """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors, (w, count).
-
-    Vectors beyond the rank are zero. The entry of largest magnitude of each vector is positive.
-    """
+    """Return the largest eigenvalues of a symmetric matrix (w, w), descending, and their vectors; 0 beyond the rank."""
     from scipy.linalg import eigh
 
     w, k = len(M), min(count, len(M))
@@ -124,7 +121,7 @@ class Basis:
             return 1.0
         return self.kept[-1] / max(self.kept[-2], 1e-300) - 1
 
-    def settled(self, growth: float) -> bool:
+    def is_settled(self, growth: float) -> bool:
         """Return whether the last round added less than this share, or there is nothing left to add."""
         return self.block.shape[1] == 0 or self.growth <= growth
 
@@ -145,7 +142,7 @@ class Basis:
         basis = cls(first)
         for _ in range(rounds):
             basis.take(times(basis.block), count)
-            if basis.settled(growth):
+            if basis.is_settled(growth):
                 break
         return basis
 

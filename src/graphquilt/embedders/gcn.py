@@ -152,7 +152,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.inputs.transposed(g)
+        return None, ctx.inputs.multiply_transposed(g)
 
 
 project: Callable[[Inputs, Tensor], Tensor] = _Project.apply
@@ -173,7 +173,7 @@ class _ProjectTwice(torch.autograd.Function):
         inverse = torch.empty_like(ctx.order)
         inverse[ctx.order] = torch.arange(len(inverse), device=inverse.device)
         total = torch.index_select(g_shuffled, 0, inverse, out=ctx.inputs.space(("unshuffled",), *g.shape)).add_(g)
-        return None, total if ctx.inputs.featureless else ctx.inputs.transposed(total), None
+        return None, total if ctx.inputs.featureless else ctx.inputs.multiply_transposed(total), None
 
 
 project_twice: Callable[[Inputs, Tensor, Tensor], tuple[Tensor, Tensor]] = _ProjectTwice.apply
@@ -198,11 +198,7 @@ product: Callable[[Workspace, object, Tensor, Tensor], Tensor] = _Product.apply
 
 
 class _Propagate(torch.autograd.Function):
-    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing.
-
-    Â is symmetric, so the gradient is multiplied by Â itself. P of the first layer already includes Â if the inputs
-    are ``smoothed``.
-    """
+    """f(Â P + bias) for f a ReLU, a PReLU (with a slope) or nothing."""
 
     @staticmethod
     def forward(  # noqa: PLR0917
@@ -279,7 +275,7 @@ class Inputs:
         """Return X W (Â X W where it is ``smoothed``), (n, columns of W)."""
         return W if self.featureless else project(self, W)
 
-    def transposed(self, g: Tensor) -> Tensor:
+    def multiply_transposed(self, g: Tensor) -> Tensor:
         """Return X^T g, (f, columns of g), block by block of rows of X."""
         total = self.space(("to features",), self.width, g.shape[1])
         if self.dense is not None:
@@ -298,10 +294,7 @@ def inputs_of(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Inputs:
-    """Put Â and the features, (n, f) dense or sparse or None for the identity, on the device.
-
-    ``smooth`` allows Â X to be computed once if X is dense; a loss that needs X W itself must forbid it.
-    """
+    """Put Â and the features (None for the identity) on the device; ``smooth`` allows Â X instead of dense X."""
     n = A.shape[0]
     space = Workspace(device=device, dtype=dtype)
     adjacency = sparse_tensor(A, device=device, dtype=dtype)

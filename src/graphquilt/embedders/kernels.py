@@ -21,10 +21,10 @@ LINE = 16  # float32 numbers of a cache line
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _prefetch(_context: Any, array: Any, _row: Any, _column: Any) -> Any:
+def _prefetch(_context: object, array: object, _row: object, _column: object) -> object:
     """Ask for the cache line of one entry of a matrix, without waiting for it."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> object:
         kind = signature.args[0]
         place = [
             context.cast(builder, value, given, types.intp)

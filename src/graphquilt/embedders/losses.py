@@ -13,7 +13,7 @@ from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders import kernels
 from graphquilt.embedders.gcn import Context, Inputs, Weights, Workspace, finish, on_cpu, project_twice
 from graphquilt.graph import Graph
-from graphquilt.linalg.ranking import roc_auc
+from graphquilt.linalg import roc_auc
 
 MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
 SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table
@@ -67,14 +67,14 @@ class NonEdges:
         if self.listed is not None:
             return self.listed[:, torch.randint(self.listed.shape[1], (count,), generator=generator)]
         pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
-        again = self._joined(pairs)
+        again = self._find_edges(pairs)
         while len(again):
             fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
             pairs[:, again] = fresh
-            again = again[self._joined(fresh)]
+            again = again[self._find_edges(fresh)]
         return pairs
 
-    def _joined(self, pairs: torch.Tensor) -> torch.Tensor:
+    def _find_edges(self, pairs: torch.Tensor) -> torch.Tensor:
         """Return the positions of the pairs that are edges or loops."""
         low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
         keys = low * self.n_nodes + high
@@ -208,16 +208,16 @@ def reconstruction(
     else:
         others = background.others(count, non_edges, generator).to(edges.device)
 
-    def decoded(Z: Tensor) -> Tensor:
+    def decode(Z: Tensor) -> Tensor:
         if background is not None:
             Z = torch.cat([Z, background.places])
         return reconstruction_loss(space, Z.contiguous(), edges, others)
 
     if out.shape[1] == dim:
-        return decoded(out)
+        return decode(out)
     noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
     Z, divergence = sample_and_divergence(space, out, noise)
-    return decoded(Z) + divergence / len(out)
+    return decode(Z) + divergence / len(out)
 
 
 class _Discrimination(torch.autograd.Function):

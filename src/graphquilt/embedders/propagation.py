@@ -17,7 +17,7 @@ from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback, report
 

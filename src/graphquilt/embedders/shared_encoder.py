@@ -25,10 +25,7 @@ _LEAST = 24  # sampled nodes of a patch, where it has as many
 
 
 def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
-    """Return some nodes of a patch with at most 4 neighbours of each, in ascending order.
-
-    With patches that cover the graph twice, the samples of all patches have about as many nodes as one patch.
-    """
+    """Return some nodes of a patch with at most 4 neighbours of each, in ascending order."""
     rng, n = np.random.default_rng(seed), graph.n_nodes
     count = max(_LEAST, n * n // (2 * max(n_nodes, 1)))
     chosen: set[int] = set()
@@ -101,10 +98,7 @@ def feature_counts(features: Features) -> FloatArray:
 
 
 def weight_sums(encoder: Arrays, names: Sequence[str]) -> dict[str, AnyArray]:
-    """Return what the encoder of one patch adds to the average, as whole multiples of 2^-24.
-
-    Row f of ``weight0`` counts as often as the patch has feature f: a patch without it has learned nothing about it.
-    """
+    """Return what the encoder of one patch adds to the average, as whole multiples of 2^-24."""
     counts = np.asarray(encoder["counts"], dtype=np.float64)
     sums: dict[str, AnyArray] = {"counts": counts.astype(np.int64), "encoders": np.array(1, dtype=np.int64)}
     for name in names:
@@ -147,16 +141,13 @@ def far_clusters(A: sp.csr_array, degree: Float64Array, X: Features, clusters: I
 
 
 def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_array, Features]:
-    """Return the normalised adjacency and the features of a patch with the far clusters as further nodes.
-
-    Edges that leave the patch lead to clusters; clusters are joined with clusters only, so the matrix is not symmetric.
-    """
+    """Return the normalised adjacency and the features of a patch with the far clusters as further nodes."""
     from graphquilt.embedders.gcn import adjacency_with_loops
 
     own = np.asarray(far.nodes["degree"], dtype=np.float64)
     A = adjacency_with_loops(graph)
     if "degree" not in far.shared:
-        return _normalized(A, own), X
+        return _normalise(A, own), X
     shared, n, k = far.shared, graph.n_nodes, len(far.shared["degree"])
     check_far_clusters(far, k)  # compiled products do not look at what they are given
     weights = np.ones(len(far.clusters)) if far.weights is None else np.asarray(far.weights)
@@ -165,10 +156,10 @@ def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_
     whole = sp.csr_array(sp.block_array([[A, out], [None, between]], format="csr"))
     means = _matrix(shared, "features", (k, X.shape[1]))
     both = sp.vstack([X, means], format="csr") if sp.issparse(X) else np.vstack([X, means.toarray()]).astype(X.dtype)
-    return _normalized(whole, np.concatenate([own, shared["degree"]])), both
+    return _normalise(whole, np.concatenate([own, shared["degree"]])), both
 
 
-def _normalized(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
+def _normalise(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
     scale = 1 / np.sqrt(degree)
     return sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
 

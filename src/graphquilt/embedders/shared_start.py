@@ -17,7 +17,7 @@ from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.embedders.contract import Embedder, Fit
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback
 

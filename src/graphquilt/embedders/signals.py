@@ -192,11 +192,7 @@ def signal_parts(signal: Signal, graph: Graph, far: FarField | None, basis: AnyA
 
 
 def spread_signal(
-    embedder: Propagation,
-    graph: Graph,
-    far: FarField | None,
-    parts: Parts,
-    take: Callable[[int, Block], None],
+    embedder: Propagation, graph: Graph, far: FarField | None, parts: Parts, take: Callable[[int, Block], None]
 ) -> tuple[Float32Array, Float32Array]:
     """Give ``take`` all blocks of the signal, each with its first column; return the lengths and the facts.
 

@@ -43,10 +43,7 @@ ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one add
 
 
 def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | None, *, cut: bool) -> Survey:
-    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`.
-
-    Tables are made if the graph is ``cut``; the main directions of wide features need far clusters in any case.
-    """
+    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`."""
     width = feature_width(graph)
     weights = embedder.signal.weights(features=width > 0, share=0.0)  # of all parts that may be needed
     has_features = any(part in weights for part in FEATURE_PARTS)
@@ -101,10 +98,7 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
 
 
 def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tuple[AnyArray, Float32Array]:
-    """Return the column of each node, int32 (n,), and the share of the nodes in each column, (c,).
-
-    Nodes without edges are in no column, -1, and do not count.
-    """
+    """Return the column of each node, int32 (n,), and the share of the nodes in each column, (c,)."""
     linked = np.flatnonzero(graph.degrees > 0)
     column = np.full(graph.n_nodes, -1, dtype=np.int32)
     if not len(linked):
@@ -123,13 +117,7 @@ def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tu
 
 
 def in_sample(n: int, count: int) -> BoolArray:
-    """Return which of n nodes are in a sample of about ``count``: those whose hashed number is small enough.
-
-    Examples
-    --------
-    >>> int(in_sample(1000, 2000).sum()), 80 < in_sample(1000, 100).sum() < 120
-    (1000, np.True_)
-    """
+    """Return which of n nodes are in a sample of about ``count``: those whose hashed number is small enough."""
     if n <= count:
         return np.ones(n, dtype=bool)
     bits = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # splitmix64 (Steele et al. 2014)
@@ -176,10 +164,7 @@ class FarTables:
         return tables
 
     def averages(self, X: Features, scale: Float32Array) -> Features:
-        """Return the averages of D^-1/2 X over far clusters, weighted by degree, (k, w), dense or sparse as X is.
-
-        Each row of X is multiplied by its ``scale``.
-        """
+        """Return the averages of D^-1/2 X over far clusters, weighted by degree, (k, w), dense or sparse as X is."""
         n = X.shape[0]
         weight = (np.sqrt(self.degree) / self.volume[self.clusters] * scale * self.linked).astype(np.float32)
 
@@ -306,7 +291,7 @@ def after_round(start: Arrays | None, product: AnyArray, count: int) -> dict[str
     else:
         basis = _basis(start)
         basis.take(product, count)
-    if basis.settled(GROWTH) or len(basis.kept) >= ROUNDS:
+    if basis.is_settled(GROWTH) or len(basis.kept) >= ROUNDS:
         return {"basis": basis.directions(count)}
     return {"blocks": basis.blocks, "products": basis.products, "kept": np.array(basis.kept)}
 

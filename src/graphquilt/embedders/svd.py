@@ -12,8 +12,7 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import check_dim
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg import DENSE_ROWS, leading_eigenpairs
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import DENSE_ROWS, Motions, leading_eigenpairs
 
 SINGLE_PRECISION = 1e-5  # the least tolerance that float32 can reach
 
@@ -95,7 +94,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     trivial = trivial.astype(dtype)
     trivial_t = sp.csr_array(trivial.T)
 
-    def squared(x: AnyArray) -> AnyArray:
+    def square(x: AnyArray) -> AnyArray:
         if small:
             return np.asarray(M @ (M @ x))
         from graphquilt.embedders.kernels import multiply_rows
@@ -108,7 +107,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     def project(x: AnyArray) -> AnyArray:
         return np.asarray(x - trivial @ (trivial_t @ x))
 
-    return leading_eigenpairs(squared, n, k, tol=tol, project=project, dtype=dtype)
+    return leading_eigenpairs(square, n, k, tol=tol, project=project, dtype=dtype)
 
 
 def _trivial(A: sp.csr_array, degree: AnyArray) -> sp.csr_array:

@@ -103,10 +103,7 @@ class Schedule:
 
 
 class Adam:
-    """Adam with its default decay rates (Kingma and Ba 2015).
-
-    The one of torch.optim would import torch's compiler first, which takes seconds.
-    """
+    """Adam with its default decay rates (Kingma and Ba 2015); importing that of torch.optim takes seconds."""
 
     def __init__(self, parameters: Parameters, schedule: Schedule) -> None:
         self.schedule, self.epoch = schedule, 0
@@ -135,10 +132,7 @@ def train(
     *,
     progress: ProgressCallback | None = None,
 ) -> Float64Array:
-    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses.
-
-    Training ends after ``patience`` epochs without a lower loss.
-    """
+    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses."""
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam, leaves = Adam(parameters, schedule), [*parameters.named.values()]
     losses: list[float] = []

@@ -27,7 +27,7 @@ from graphquilt.embedders.shared_encoder import (
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
 
 if TYPE_CHECKING:
@@ -240,10 +240,7 @@ class GAE(Network):
     def _resume(
         self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
-        """Train on a patch from the seed encoder; return the weights and the losses.
-
-        Edges that leave the patch end at far clusters, which stay where the seed encoder puts them.
-        """
+        """Train on a patch from the seed encoder; return the weights and the losses."""
         import torch
 
         from graphquilt.embedders.losses import Background

@@ -152,7 +152,7 @@ class FarRows:
             return None
         return lambda step: np.ascontiguousarray(tables[step, self.walk.needed, begin:end], dtype=np.float32)
 
-    def missed(self, H: Float32Array, begin: int, end: int) -> tuple[float, float]:
+    def measure_missed(self, H: Float32Array, begin: int, end: int) -> tuple[float, float]:
         """Return the sums of squares of H after the last step, and of its distance from the averages."""
         if self.tables is None or self.own is None:
             return 0.0, 0.0
@@ -174,7 +174,7 @@ def column_blocks(walk: Walk, columns: AnyArray, gain: Float32Array, far: FarRow
 
         def task(begin: int = begin, end: int = min(begin + block, len(gain))) -> list[Block]:
             H = walk.of_columns(columns, begin, end, far.before(begin, end))
-            figures = far.missed(H, begin, end)
+            figures = far.measure_missed(H, begin, end)
             H *= gain[begin:end]
             H += 1
             return [Block("clusters", begin, np.log(H, out=H), *figures)]
@@ -213,7 +213,7 @@ def feature_blocks(
                     near = np.asarray((H * root - a * raw) / (1 - a), dtype=np.float32)
                     blocks.append(Block("near", begin, near))
             if "spread" in parts:
-                blocks.append(Block("spread", begin, H * root, *far.missed(H, begin, end)))
+                blocks.append(Block("spread", begin, H * root, *far.measure_missed(H, begin, end)))
             return blocks
 
         yield task

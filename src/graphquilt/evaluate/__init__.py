@@ -19,7 +19,7 @@ from graphquilt.evaluate.links import (
 from graphquilt.evaluate.pairs import hold_out_edges, sample_non_edges
 from graphquilt.evaluate.positions import procrustes_error
 from graphquilt.evaluate.quality import EvaluationOptions, Quality, quality
-from graphquilt.linalg.ranking import average_precision, roc_auc
+from graphquilt.linalg import average_precision, roc_auc
 
 __all__ = [
     "Classifier",

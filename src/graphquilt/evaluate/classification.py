@@ -13,8 +13,6 @@ from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.evaluate.positions import checked_embedding, checked_labels
 
-__all__ = ["Classifier", "InvariantLogistic", "Split", "classification_accuracy", "random_splits"]
-
 _MEMORY = 6  # pairs of step and gradient change that L-BFGS keeps
 _STEPS = 1000
 

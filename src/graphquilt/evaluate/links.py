@@ -13,18 +13,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate.pairs import count_pairs, edge_blocks, non_edge_blocks, sample_edges, sample_non_edges
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
-from graphquilt.linalg.ranking import roc_auc
-
-__all__ = [
-    "LinkQuality",
-    "Score",
-    "cosine",
-    "inner_product",
-    "link_prediction_auc",
-    "link_quality",
-    "negative_distance",
-    "reconstruction_auc",
-]
+from graphquilt.linalg import roc_auc
 
 Score = Callable[[FloatArray, FloatArray], FloatArray]
 

@@ -11,8 +11,6 @@ from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-__all__ = ["count_pairs", "edge_blocks", "hold_out_edges", "non_edge_blocks", "sample_edges", "sample_non_edges"]
-
 _COUNTED = 1 << 22  # count loops in graphs with at most this many entries
 _LISTED = 1 << 23  # list all non-edges, instead of sampling, among at most this many pairs of nodes
 
@@ -28,7 +26,6 @@ def hold_out_edges(
         Undirected.
     fraction : float
         Share of the edges to hold out.
-    seed : int
     connected : bool
         Keep a random spanning forest, which preserves the components. False keeps only one random edge of every node,
         for graphs that are almost trees.
@@ -136,7 +133,7 @@ def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator)
         i, j = np.minimum(i, j), np.maximum(i, j)
     keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order: memory is then read in order
     pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
-    return np.asarray(pairs[~_joined(graph, pairs)])
+    return np.asarray(pairs[~_are_joined(graph, pairs)])
 
 
 def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
@@ -149,7 +146,7 @@ def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Itera
         yield block
 
 
-def _joined(graph: Graph, pairs: Int64Array) -> BoolArray:
+def _are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     """Return which pairs are edges, (k,), by one binary search in all rows at once."""
     if graph.n_entries == 0:
         return np.zeros(len(pairs), dtype=np.bool_)

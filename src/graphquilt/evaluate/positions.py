@@ -9,8 +9,6 @@ from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.linalg import centred, polar
 
-__all__ = ["checked_embedding", "checked_labels", "procrustes_error"]
-
 _ROWS = 1 << 18  # rows checked at a time: a memory map is never loaded whole
 
 

@@ -10,8 +10,6 @@ from graphquilt.evaluate.classification import Classifier, InvariantLogistic, cl
 from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
 from graphquilt.graph import Graph
 
-__all__ = ["EvaluationOptions", "Quality", "quality"]
-
 
 @dataclass(frozen=True)
 class EvaluationOptions:
@@ -23,7 +21,6 @@ class EvaluationOptions:
         Seed of the non-edges, the sample of edges and the splits.
     splits : int
         Number of random splits of the classification.
-    max_edges : int, optional
     score : callable
         See :func:`reconstruction_auc` for both.
     classifier : callable or None

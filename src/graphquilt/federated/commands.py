@@ -62,7 +62,7 @@ class SharingFlags:
     noise: float = 0.0
     """Gaussian noise on all coordinates that are sent, as a share of their spread."""
 
-    def applied(self, graph: Graph) -> Sharing:
+    def apply_to(self, graph: Graph) -> Sharing:
         """Return what the flags allow of a graph."""
         from graphquilt.federated import Sharing, boundary, rows_of
 
@@ -97,7 +97,7 @@ def invite(
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
     from graphquilt import federated
-    from graphquilt.cli import changed, named_embedder
+    from graphquilt.cli import named_embedder, replace_fields
     from graphquilt.embedders import free_motions
     from graphquilt.jobs import Recipe
 
@@ -108,7 +108,7 @@ def invite(
     model = named_embedder(embedder.embedder or "propagation", embedder.dim or 64, embedder.set, recipe)
     flags = {word: getattr(agreed, word) for word in ("scale", "rotate", "translate")}
     given = {word: value for word, value in flags.items() if value is not None}
-    motions = changed(free_motions(model, start=sample is not None), given)
+    motions = replace_fields(free_motions(model, start=sample is not None), given)
     made, secret, begun = federated.invite(
         name,
         model,
@@ -163,7 +163,7 @@ def offer(
             agreed,
             secret,
             party=party,
-            sharing=sharing.applied(graph),
+            sharing=sharing.apply_to(graph),
             embedder=model,
             start=begun,
             progress=progress,
@@ -292,7 +292,7 @@ def apply(
 def _graph(path: Path, source: SourceFlags) -> Graph:
     from graphquilt.jobs import Source
 
-    return source.applied(Source(), path).read()
+    return source.apply_to(Source(), path).read()
 
 
 def _party(folder: Path) -> Party:

@@ -36,7 +36,7 @@ from graphquilt.files import (
     write_text,
 )
 from graphquilt.graph import Graph
-from graphquilt.jobs import describe, differences, restored
+from graphquilt.jobs import describe, differences, restore
 from graphquilt.linalg import Motions
 
 __all__ = ["Round", "invite", "load_key", "save_key"]
@@ -127,7 +127,7 @@ class Round:
             If another embedder is passed, or none where one is needed.
         """
         if embedder is None:
-            made = restored(self.embedder, lambda _: None)
+            made = restore(self.embedder, lambda _: None)
             if not isinstance(made, Embedder):
                 raise InputError(
                     f"the round '{self.name}' embeds with {self.embedder.get('name')}, which graphquilt cannot make by "

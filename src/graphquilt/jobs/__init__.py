@@ -6,14 +6,23 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.comparison import Comparison, Diagnosis, compare, diagnose, one_encoder
 from graphquilt.jobs.cutting import Cutting, stored_patch_graph
-from graphquilt.jobs.description import describe, differences, restored
+from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.embedding import embed
 from graphquilt.jobs.estimator import GraphQuilt
-from graphquilt.jobs.evaluation import Evaluation, compare_job, evaluate_job, record_evaluation
+from graphquilt.jobs.evaluation import (
+    Comparison,
+    Diagnosis,
+    Evaluation,
+    compare,
+    compare_job,
+    diagnose,
+    evaluate_job,
+    one_encoder,
+    record_evaluation,
+)
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
@@ -78,7 +87,7 @@ __all__ = [
     "plan_job",
     "plan_sizes",
     "record_evaluation",
-    "restored",
+    "restore",
     "stitch",
     "stored_patch_graph",
     "write_embedding",

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, FloatArray, Int64Array
-from graphquilt.embedders import Propagation, Signal
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders import Embedder, Propagation, Signal
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
@@ -18,8 +17,6 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.store import Record, Store, store_name
-
-__all__ = ["Choice", "choose_by_labels", "choose_signal", "labels_used", "signal_in_words"]
 
 KEY = "choice"
 FOLDS, REPEATS = 5, 2
@@ -95,18 +92,7 @@ def _candidates() -> dict[str, Signal]:
 
 
 def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.ArrayLike, *, seed: int) -> Propagation:
-    """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes.
-
-    The whole graph is embedded once with each signal. The store keeps the choice and which nodes have labels. A choice
-    that was made before with the same labels is used again.
-
-    Raises
-    ------
-    InputError
-        The embedder is not a Propagation with its default signal, or there are too few labels.
-    JobError
-        The store has a choice made with other labels.
-    """
+    """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes."""
     chosen = KEY in store
     if not isinstance(embedder, Propagation) or not (chosen or embedder.signal == Signal()):
         raise InputError(

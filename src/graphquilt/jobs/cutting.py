@@ -25,17 +25,6 @@ from graphquilt.patches import (
     Resistance,
 )
 
-__all__ = [
-    "Cutting",
-    "check_patch_graph",
-    "default_degree",
-    "default_overlap",
-    "default_patches",
-    "keep_patch_graph",
-    "stored_patch_graph",
-    "write_patch_graph",
-]
-
 _log = logging.getLogger(__name__)
 
 SMALL = 5_000  # nodes; a graph below this is one patch unless more are asked for

@@ -15,9 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import graphquilt
-from graphquilt.files.checksums import array_checksum
-
-__all__ = ["describe", "differences", "fingerprint", "plain", "restored", "restored_values"]
+from graphquilt.files import array_checksum
 
 MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
 
@@ -26,11 +24,6 @@ def fingerprint(*arrays: object, wide: bool = False) -> str:
     """Return a short digest that differs for arrays that differ in type, shape or any value; all of them are read.
 
     With ``wide``, the same integers in fewer than 64 bits have the same digest.
-
-    Examples
-    --------
-    >>> fingerprint(np.arange(5)) == fingerprint(np.arange(5)), fingerprint(np.arange(5)) == fingerprint(np.ones(5))
-    (True, False)
     """
     digest = hashlib.sha256()
     for array in arrays:
@@ -134,7 +127,7 @@ def _brief(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:16]}…"
 
 
-def restored(description: object, unknown: MakeUnknown) -> object:
+def restore(description: object, unknown: MakeUnknown) -> object:
     """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported.
 
     Parameters
@@ -147,7 +140,7 @@ def restored(description: object, unknown: MakeUnknown) -> object:
     Examples
     --------
     >>> from graphquilt.embedders import SVD
-    >>> restored(describe(SVD(4)), dict) == SVD(4)
+    >>> restore(describe(SVD(4)), dict) == SVD(4)
     True
     """
     fields = _mapping(description)
@@ -167,7 +160,7 @@ def restored(description: object, unknown: MakeUnknown) -> object:
     return kind(**values) if whole else unknown(fields)
 
 
-def restored_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:
+def restore_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:
     """Return plain values by name with tuples for lists, and with the objects of the descriptions among them."""
     return {name: _value(value, unknown) for name, value in _mapping(parameters).items()}
 
@@ -176,7 +169,7 @@ def _value(value: object, unknown: MakeUnknown) -> object:
     if isinstance(value, list):
         return tuple(_value(item, unknown) for item in value)
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return restored(value, unknown)
+        return restore(value, unknown)
     return float(value) if value in ("inf", "-inf") else value
 
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import graphquilt
+from graphquilt.arrays import FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import (
+    check_disk,
     check_inside,
     map_arrays,
     sync_folder,
@@ -40,9 +42,7 @@ from graphquilt.files.checksums import (
 )
 from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
-from graphquilt.jobs.store import Record
-
-__all__ = ["JOB", "DirectoryStore"]
+from graphquilt.jobs.store import Record, Store, store_folder
 
 FORMAT = "graphquilt job"
 VERSION = 2
@@ -294,6 +294,20 @@ class DirectoryStore:
                 f"{path} does not say that this is a graphquilt job, or was changed. If you are sure that it is a job "
                 f"of format {VERSION}, write {json.dumps(seal(_HEAD))} into it."
             )
+
+
+@contextlib.contextmanager
+def open_output(store: Store, key: str, shape: tuple[int, int], dtype: str) -> Iterator[FloatArray | None]:
+    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory."""
+    folder = store_folder(store)
+    if folder is None:
+        yield None
+        return
+    check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
+    with temporary_sibling(folder / f"{key}.npy") as part:
+        with translate_disk_errors(folder):
+            out = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        yield out
 
 
 def _are_arrays(marker: Mapping[str, Any]) -> bool:

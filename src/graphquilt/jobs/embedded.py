@@ -11,15 +11,13 @@ import numpy as np
 from graphquilt.alignment.fit import FrameFit
 from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Store, store_folder
+from graphquilt.jobs.store import Store, store_folder, store_name
 from graphquilt.patches import LazySequence, Patch
-
-__all__ = ["EmbeddedPatches"]
 
 
 class EmbeddedPatches(LazySequence[Patch]):
@@ -94,6 +92,31 @@ class EmbeddedPatches(LazySequence[Patch]):
             growth = float(np.asarray(self.store["survey"].arrays.get("shared_feature_growth", 0.0)))
         shares, best, unseen = np.array(columns).reshape(-1, 3).T
         return FrameFit(shares, np.where(best > 0, best, np.nan), unseen, growth) if columns else None
+
+    def check(self, dim: int, runs: int) -> None:
+        """Refuse to stitch if patches are missing, have other dimensions, or come from different shared starts."""
+        n_patches = len(self)
+        missing = [k for k in self._which if patch_key(k, "embedding") not in self.store]
+        if missing:
+            raise JobError(
+                f"{len(missing)} of {n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
+                "first (graphquilt embed-patches)."
+            )
+        if self[0].dim != dim:
+            raise InputError(
+                f"patch 0 has {self[0].dim} dimensions, and the settings of {store_name(self.store)} say {dim}; make "
+                "them equal."
+            )
+        for run in range(runs):
+            starts: dict[str, int] = {}
+            for k in range(run * n_patches // runs, (run + 1) * n_patches // runs):
+                starts.setdefault(repr(self.store[patch_key(k, "embedding")].parameters.get("start")), k)
+            if len(starts) > 1:
+                first, other, *_ = starts.values()
+                raise JobError(
+                    f"patches {first} and {other} of {store_name(self.store)} were embedded from different shared "
+                    "starts; embed them again (graphquilt embed-patches)."
+                )
 
     def _coordinates(self, k: int) -> AnyArray:
         try:

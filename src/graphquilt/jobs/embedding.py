@@ -26,8 +26,6 @@ from graphquilt.jobs.steps import cut_graph, stitch
 from graphquilt.jobs.store import Store
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["embed"]
-
 
 def embed(
     graph: GraphLike,

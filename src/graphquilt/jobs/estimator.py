@@ -20,8 +20,6 @@ from graphquilt.jobs.recipe import Recipe
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-__all__ = ["GraphQuilt"]
-
 
 class GraphQuilt:
     """Embed a graph, as an estimator: ``fit``, ``fit_transform``, ``get_params`` and ``set_params``.

@@ -14,11 +14,9 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
-from graphquilt.jobs.graphs import node_ids
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.job_graph import node_ids
 from graphquilt.jobs.store import store_folder
-
-__all__ = ["FORMATS", "export_embedding", "format_of", "job_ids", "write_embedding"]
 
 Dtype = Literal["float32", "float64"]
 
@@ -52,7 +50,7 @@ class _Rows:
                 rows /= np.where(lengths > 0, lengths, 1)
             yield np.asarray(self.ids[start : start + _ROWS]), rows.astype(self.dtype)
 
-    def named(self) -> Iterator[tuple[object, tuple[float, ...]]]:
+    def named_rows(self) -> Iterator[tuple[object, tuple[float, ...]]]:
         for ids, rows in self.blocks():
             yield from ((i, tuple(row)) for i, row in zip(ids.tolist(), rows.tolist(), strict=True))
 
@@ -154,18 +152,18 @@ def _parquet(path: Path, rows: _Rows) -> None:
         os.replace(part, path)
 
 
-def _separated(separator: str) -> Callable[[Path, _Rows], None]:
+def _write_separated_by(separator: str) -> Callable[[Path, _Rows], None]:
     def write(path: Path, rows: _Rows) -> None:
         number = f"%.{rows.digits}g"
         header = ["node_id", *(f"x{k}" for k in range(rows.dim))]
-        _write_cells(path, header, ([i, *(number % x for x in row)] for i, row in rows.named()), separator)
+        _write_cells(path, header, ([i, *(number % x for x in row)] for i, row in rows.named_rows()), separator)
 
     return write
 
 
 def _neo4j(path: Path, rows: _Rows) -> None:
     layout = ";".join([f"%.{rows.digits}g"] * rows.dim)
-    _write_cells(path, ["nodeId:ID", "embedding:float[]"], ([i, layout % row] for i, row in rows.named()), ",")
+    _write_cells(path, ["nodeId:ID", "embedding:float[]"], ([i, layout % row] for i, row in rows.named_rows()), ",")
 
 
 def _write_cells(path: Path, header: list[str], lines: Iterator[list[object]], separator: str) -> None:
@@ -182,7 +180,7 @@ def _word2vec(path: Path, rows: _Rows) -> None:
     with temporary_sibling(path) as part:
         with open(part, "w", encoding="utf-8") as file:
             file.write(f"{len(rows.X)} {rows.dim}\n")
-            for i, row in rows.named():
+            for i, row in rows.named_rows():
                 word = str(i)
                 if not word or any(letter.isspace() for letter in word):
                     raise InputError(f"word2vec text cannot hold the node id {word!r} with spaces; use Parquet.")
@@ -193,8 +191,8 @@ def _word2vec(path: Path, rows: _Rows) -> None:
 FORMATS: dict[str, Callable[[Path, _Rows], None]] = {
     "npy": _npy,
     "parquet": _parquet,
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
+    "csv": _write_separated_by(","),
+    "tsv": _write_separated_by("\t"),
     "word2vec": _word2vec,
     "neo4j": _neo4j,
 }

@@ -6,7 +6,8 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.alignment.id_mapping import PatchesLike, number_patches
+from graphquilt.alignment import PatchesLike
+from graphquilt.alignment.id_mapping import number_patches
 from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
@@ -18,11 +19,9 @@ from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback
-
-__all__ = ["ALIGN_DEFAULTS", "align_files", "import_patches"]
 
 ALIGN_DEFAULTS = Recipe("align", start=False, motions=Motions(scale=True))  # how they were embedded is unknown
 

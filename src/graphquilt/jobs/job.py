@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -17,34 +17,27 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import check_disk, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.graph.files import with_checksums
 from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.directory import DirectoryStore, open_output
 from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.graphs import is_kept, keep_graph, open_graph
-from graphquilt.jobs.measurement import resource_usage
+from graphquilt.jobs.job_graph import open_graph, settle_graph
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
-from graphquilt.jobs.records import graph_fingerprint, patch_key
+from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.settings import (
     JobSettings,
     check_compatible,
-    check_matches_records,
     keep_settings,
     readable_settings,
     stored_settings,
 )
-from graphquilt.jobs.source import Source
 from graphquilt.jobs.steps import cut_graph, row_weights, stitch
-from graphquilt.jobs.store import Record, Store, combined_digest, locked, store_folder, store_name
+from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["Job", "short_path"]
+from graphquilt.progress import ProgressCallback, report, resource_usage
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +81,8 @@ class Job:
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
         """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
-        stored, damage = readable_settings(store)
-        start = cls.create if stored is None and damage is None else cls.resume
-        return start(store, settings, graph)
+        has_job = any(found is not None for found in readable_settings(store))
+        return (cls.resume if has_job else cls.create)(store, settings, graph)
 
     @classmethod
     def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
@@ -105,88 +97,37 @@ class Job:
         graph : Graph, optional
             Without it, the graph is read from ``settings.source``. A store with patches and neither is a job without a
             graph: its patches can be embedded and stitched.
+
+        Raises
+        ------
+        JobError
+            The store has a job already.
         """
-        source = settings.source
-        if graph is None:
-            source = source.identified()
-            if source.path is not None or "patch_graph" not in store:
-                graph = source.read()
-        return cls._with_graph(store, settings, source, graph, keep=True)
+        if any(found is not None for found in readable_settings(store)):
+            raise JobError(f"{store_name(store)} has a job already; resume it, or use another folder.")
+        settings, graph = settle_graph(store, settings, graph, None)
+        job = cls(store, settings, graph)
+        job._revise(None, settings, None)
+        return job
 
     @classmethod
     def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
         """Resume the job of a store, with the same or compatible settings.
 
-        Parameters
-        ----------
-        store : Store
-        settings : JobSettings
-        graph : Graph, optional
-            Without it, the graph is opened from the store, or read from ``settings.source`` if that has changed.
+        Without ``graph``, the graph is opened where the store has it, or read from ``settings.source`` if that has
+        changed. Settings that are damaged are written again, if these can be those of the job.
 
         Raises
         ------
         JobError
-            The store has a job with other input, or one that was cut or embedded in another way.
+            The store has no job, one with other input, or one that was cut or embedded in another way.
         """
         stored, damage = readable_settings(store)
-        source, given = settings.source, graph is not None or settings.source.path is not None
-        if damage is not None and not given and "patch_graph" in store:
+        if stored is None and damage is None:
+            raise JobError(f"{store_name(store)} has no job to resume; create one.")
+        if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
-        keep = stored is None
-        if graph is None:
-            source = source.identified(None if stored is None else stored.source)
-            same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
-            if stored is not None and same:
-                try:
-                    graph = open_graph(store, stored.source)
-                except FormatError as error:
-                    if source.path is None or stored.source.graph != "graph":
-                        raise
-                    _log.warning("the graph is read from its source again: %s", error)
-                    keep = True
-            if graph is None and (source.path is not None or "patch_graph" not in store):
-                graph = source.read()
-        return cls._with_graph(store, settings, source, graph, keep=keep, stored=stored, damage=damage, given=given)
-
-    @classmethod
-    def _with_graph(
-        cls,
-        store: Store,
-        settings: JobSettings,
-        source: Source,
-        graph: Graph | None,
-        *,
-        keep: bool,
-        stored: JobSettings | None = None,
-        damage: FormatError | None = None,
-        given: bool = False,
-    ) -> Job:
-        """Return the job of a graph; ``keep`` writes the graph to the folder of the store, if it has one."""
-        graph = None if graph is None else with_checksums(graph)
-        source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
-        settings = replace(settings, source=source).resolved(graph)
-        if stored is not None and stored.source.fingerprint != source.fingerprint:
-            if "patch_graph" in store:
-                changes = differences(stored.source.input(), source.input()) or (
-                    f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
-                )
-                raise JobError(
-                    f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one "
-                    "first."
-                )
-            stored, keep = None, True
-        if stored is not None:
-            settings = replace(settings, source=stored.source)
-        if damage is not None:
-            check_matches_records(store, settings)
-            _log.warning("the settings are written again: %s", damage)
-        folder = store_folder(store)
-        if graph is not None and folder is not None:
-            if keep or (given and not is_kept(store, settings.source, graph)):
-                with locked(store):
-                    settings = replace(settings, source=keep_graph(store, settings.source, graph))
-            graph = with_checksums(graph, str(folder / str(settings.source.graph)))
+        settings, graph = settle_graph(store, settings, graph, stored, damage)
         job = cls(store, settings, graph)
         job._revise(stored, settings, None)
         return job
@@ -215,18 +156,9 @@ class Job:
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
-        """Return the job with other settings, which the store then keeps.
+        """Return the job with other settings, which the store then keeps, or refuse those that do not fit its records.
 
-        Parameters
-        ----------
-        settings : JobSettings
-        only : sequence of int, optional
-            The shard that is about to be embedded; other shards may be running.
-
-        Raises
-        ------
-        JobError
-            Stored results do not match these settings.
+        ``only`` is the shard of the patches that is going to be embedded: other shards may be at work meanwhile.
         """
         job = Job(self.store, settings.resolved(self.graph), self.graph)
         job._revise(self.settings, job.settings, only)
@@ -236,7 +168,7 @@ class Job:
         if before is not None and before.to_parameters() == settings.to_parameters():
             return
         if only is not None and len(only) == 0:
-            return  # an empty shard writes nothing and takes no lock
+            return  # a shard of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, shard_name(only)):
             stored, _ = readable_settings(self.store)  # again: another run may have written them
             if stored is not None:
@@ -244,13 +176,7 @@ class Job:
             keep_settings(self.store, settings)
 
     def choose(self, labels: npt.ArrayLike) -> Job:
-        """Return the job with the signal that the labels choose; see :func:`graphquilt.embed`.
-
-        Parameters
-        ----------
-        labels : int array (n,)
-            The class of each node, -1 for none.
-        """
+        """Return the job with the signal that labels (n,) choose, -1 for none; see :func:`graphquilt.embed`."""
         from graphquilt.jobs.choosing import choose_signal
 
         if isinstance(self.settings.embedder, tuple):
@@ -407,8 +333,9 @@ class Job:
         with contextlib.suppress(JobError, FormatError):
             _ = self.embedding
             return self.alignment
-        self._check_embedded()
-        with locked(self.store), self._open_output((patch_graph.n_nodes, settings.dim)) as out:
+        self.patches.check(self.settings.dim, self.settings.recipe.runs)
+        shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
+        with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
             with resource_usage() as cost:
                 alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
             self.keep(alignment, X, cost)
@@ -449,36 +376,6 @@ class Job:
         numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
-    def _check_embedded(self) -> None:
-        patches = self.patches
-        n_patches, done = len(patches), self.embedded()
-        if done < n_patches:
-            key = next(k for k in range(n_patches) if patch_key(k, "embedding") not in self.store)
-            raise JobError(
-                f"{n_patches - done} of {n_patches} patches are not embedded yet, the first is {key}; finish them "
-                "first (graphquilt embed-patches)."
-            )
-        if patches[0].dim != self.settings.dim:
-            raise InputError(
-                f"patch 0 has {patches[0].dim} dimensions, and the settings of {self.name} say {self.settings.dim}; "
-                "make them equal."
-            )
-        self._check_starts()
-
-    def _check_starts(self) -> None:
-        """Refuse patches of one run that were embedded from different shared starts, or some from none."""
-        n_data = self.patch_graph.n_patches
-        for run in range(self.settings.recipe.runs):
-            starts: dict[str, int] = {}
-            for k in range(run * n_data, (run + 1) * n_data):
-                starts.setdefault(repr(self.store[patch_key(k, "embedding")].parameters.get("start")), k)
-            if len(starts) > 1:
-                first, other, *_ = starts.values()
-                raise JobError(
-                    f"patches {first} and {other} of {self.name} were embedded from different shared starts; embed "
-                    "them again (graphquilt embed-patches)."
-                )
-
     def _need_graph(self) -> Graph:
         if self.graph is None:
             raise JobError(
@@ -486,25 +383,6 @@ class Job:
                 "graph) is the job with a graph that you have."
             )
         return self.graph
-
-    @contextlib.contextmanager
-    def _open_output(self, shape: tuple[int, int]) -> Iterator[FloatArray | None]:
-        """Lend an array in a file, because a large embedding may not fit into memory."""
-        folder, kind = store_folder(self.store), np.dtype(self.settings.recipe.precision)
-        if folder is None:
-            yield None
-            return
-        check_disk(folder, shape[0] * shape[1] * kind.itemsize, "the embedding")
-        with temporary_sibling(folder / "embedding.npy") as part:
-            with translate_disk_errors(folder):
-                out = np.lib.format.open_memmap(part, mode="w+", dtype=kind, shape=shape)
-            yield out
-
-
-def short_path(path: str) -> str:
-    """Return a path as a user would type it: relative to the current folder if it lies inside."""
-    short = os.path.relpath(path)
-    return path if short.startswith("..") else short
 
 
 def _alignment_fingerprint(record: Record) -> str:

@@ -16,8 +16,6 @@ from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.result import Result
 
-__all__ = ["Neighbours", "nearest_spellings", "neighbours", "spelled_alike"]
-
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with that of an unknown one
 
@@ -138,20 +136,14 @@ def _row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
-
-    Examples
-    --------
-    >>> nearest_spellings("ana", np.array(["anna", "bob"]))
-    "did you mean 'anna'?"
-    """
-    alike = spelled_alike(word, ids)
+    """Say which ids are spelt most like a word that is not among them, or what the ids look like."""
+    alike = similar_spellings(word, ids)
     if alike:
         return f"did you mean {' or '.join(map(repr, alike))}?"
     return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
 
 
-def spelled_alike(word: str, ids: AnyArray) -> list[str]:
+def similar_spellings(word: str, ids: AnyArray) -> list[str]:
     """Return up to three ids spelt like a word; case and leading zeros of numbers do not count, as in 7 and 007."""
     plain = _plain(word)
     if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word

@@ -24,8 +24,6 @@ from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["embed_patches"]
-
 
 def embed_patches(
     graph: Graph | None,

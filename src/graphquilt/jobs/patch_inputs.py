@@ -22,17 +22,6 @@ from graphquilt.jobs.store import Parameters, Record, Store, record_digest, stor
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
 
-__all__ = [
-    "GraphReference",
-    "PatchInput",
-    "PatchInputs",
-    "StoredSurvey",
-    "far_clusters",
-    "open_inputs",
-    "stored_input",
-    "survey_graph",
-]
-
 PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 PER_NODE, FOR_ALL = "node_", "shared_"  # how the arrays of a survey are named in its record
 

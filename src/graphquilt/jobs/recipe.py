@@ -11,14 +11,10 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from graphquilt.embedders.contract import Embedder
-from graphquilt.embedders.shared_start import free_motions
-from graphquilt.embedders.signals import Signal
+from graphquilt.embedders import Embedder, Signal, free_motions
 from graphquilt.errors import InputError
 from graphquilt.jobs.description import plain
-from graphquilt.linalg.motions import Motions
-
-__all__ = ["Recipe", "check_recipe", "common_motions"]
+from graphquilt.linalg import Motions
 
 _log = logging.getLogger(__name__)
 E = TypeVar("E")
@@ -52,7 +48,6 @@ class Recipe:
 
     Attributes
     ----------
-    name : str
     runs : int
         How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
     start : bool

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders.shared_start import FarField
+from graphquilt.embedders import FarField
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files.checksums import is_size
+from graphquilt.files import is_size
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
 from graphquilt.graph.files import graph_checksums
@@ -19,23 +19,9 @@ from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.store import Parameters, Record
 from graphquilt.patches import NodeSets, PatchGraph
 
-__all__ = [
-    "graph_fingerprint",
-    "graph_of",
-    "graph_record",
-    "patch_graph_fingerprint",
-    "patch_key",
-]
-
 
 def patch_key(patch: int, content: str) -> str:
-    """Return the key of one patch's record.
-
-    Examples
-    --------
-    >>> patch_key(17, "embedding")
-    'patches/00017/embedding'
-    """
+    """Return the key of one patch's record."""
     return f"patches/{patch:05d}/{content}"
 
 
@@ -54,10 +40,7 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
 
 
 def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
-    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features.
-
-    With ``far`` it also has the edges that leave the patch, and the rows of the survey.
-    """
+    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
     arrays: dict[str, AnyArray] = {
         "nodes": np.asarray(nodes, dtype=np.int64),
         "indptr": np.asarray(graph.indptr),
@@ -84,15 +67,7 @@ def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> 
 
 
 def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
-    """Return the nodes and the graph of a patch's record, and what it knows of the rest, without what is for all.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
-    >>> nodes, graph, _ = graph_of(graph_record(np.array([4, 5, 9]), path))
-    >>> nodes.tolist(), graph.n_edges
-    ([4, 5, 9], 2)
-    """
+    """Return the nodes and the graph of a patch's record, and what it knows of the rest, without what is for all."""
     arrays, parameters = record.arrays, record.parameters
     missing = {"nodes", "indptr", "indices"} - set(arrays)
     if missing:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from graphquilt.jobs.nearest import Neighbours
 
-__all__ = ["Result"]
-
 _DRAWN = 1000  # nodes of the picture in a notebook
 _SIDE = 260  # its side in pixels
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")

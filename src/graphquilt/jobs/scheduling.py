@@ -15,8 +15,6 @@ from graphquilt.jobs.store import Store, store_folder
 from graphquilt.jobs.tasks import PatchTask, TaskOutcome, perform
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["Sweep", "work_through"]
-
 _log = logging.getLogger(__name__)
 
 _AHEAD = 1024  # tasks that an executor is given before the first has come back; each is a few hundred bytes …

@@ -18,25 +18,13 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
 from graphquilt.jobs.cutting import Cutting, stored_patch_graph
-from graphquilt.jobs.description import describe, differences, plain, restored, restored_values
+from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
 from graphquilt.jobs.recipe import Recipe, check_recipe, common_motions
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import is_large
-
-__all__ = [
-    "JobSettings",
-    "UnavailableEmbedder",
-    "check_compatible",
-    "check_matches_records",
-    "default_embedders",
-    "keep_settings",
-    "readable_settings",
-    "resolve_recipe",
-    "stored_settings",
-]
 
 VERSION = 1
 DIM = 64  # dimensions, unless others are asked for
@@ -166,22 +154,22 @@ class JobSettings:
                 f"versions up to {VERSION}. Use the newer graphquilt that made it."
             )
         try:
-            motions = Motions(**restored_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
+            motions = Motions(**restore_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
                 raise ValueError(f"dim {dim!r} and seed {seed!r} are not both non-negative integers")
 
             def embedder(description: object) -> Embedder:
-                return restored(description, lambda text: UnavailableEmbedder(text, dim, motions))  # type: ignore[return-value]
+                return restore(description, lambda text: UnavailableEmbedder(text, dim, motions))  # type: ignore[return-value]
 
             described = parameters["embedder"]
             several = isinstance(described, list)
             return cls(
                 embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
-                cutting=Cutting(**restored_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
-                recipe=Recipe(**restored_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
+                cutting=Cutting(**restore_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
+                recipe=Recipe(**restore_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
                 seed=seed,
-                source=Source(**restored_values(parameters["source"], UnavailableEmbedder)),  # type: ignore[arg-type]
+                source=Source(**restore_values(parameters["source"], UnavailableEmbedder)),  # type: ignore[arg-type]
             )
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error

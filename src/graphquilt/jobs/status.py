@@ -19,10 +19,10 @@ from graphquilt.jobs.choosing import signal_in_words
 from graphquilt.jobs.cutting import default_overlap
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.graphs import graph_damage
-from graphquilt.jobs.job import Job, short_path
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.job_graph import graph_damage
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.store import Store, store_folder
+from graphquilt.jobs.store import Store, short_path, store_folder
 
 __all__ = ["Advice", "JobProgress", "JobStatus", "fit_advice", "follow_job", "job_status"]
 

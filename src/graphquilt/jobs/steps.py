@@ -17,13 +17,12 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.cutting import Cutting, check_patch_graph, stored_patch_graph, write_patch_graph
 from graphquilt.jobs.description import describe
 from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_inputs import far_clusters
 from graphquilt.jobs.recipe import Recipe
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, record_digest
-from graphquilt.linalg.motions import Motions
+from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
     Patch,
@@ -33,9 +32,7 @@ from graphquilt.patches import (
     patch_graph,
     smallest_cluster,
 )
-from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["cut", "cut_graph", "row_weights", "stitch"]
+from graphquilt.progress import ProgressCallback, report, resource_usage
 
 _log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.jobs.description import fingerprint
-
-__all__ = ["Parameters", "Record", "Store", "combined_digest", "locked", "record_digest", "store_folder", "store_name"]
 
 Parameters = Mapping[str, object]
 
@@ -87,6 +86,12 @@ def store_folder(store: Store) -> Path | None:
 def store_name(store: Store) -> str:
     """Return what errors call a store: the path of a folder, but never the whole content of a dict."""
     return "this store" if isinstance(store, dict) else str(store)
+
+
+def short_path(path: str) -> str:
+    """Return a path as one would type it here: relative to the current folder where it lies inside."""
+    short = os.path.relpath(path)
+    return path if short.startswith("..") else short
 
 
 def locked(store: Store, shard: str | None = None, *, wait: bool = False) -> contextlib.AbstractContextManager[None]:

@@ -18,14 +18,11 @@ from graphquilt.embedders.contract import Embedder, checked_fit
 from graphquilt.embedders.shared_start import Arrays, FarField, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.jobs.measurement import resource_usage
 from graphquilt.jobs.patch_inputs import GraphReference, PatchInput, PatchInputs, open_inputs, stored_input
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import Parameters, Record, Store
 from graphquilt.kernels import settle_worker
-from graphquilt.progress import ProgressCallback
-
-__all__ = ["PatchTask", "Start", "TaskOutcome", "embedder_of_run", "patch_seed", "perform", "thin_curve"]
+from graphquilt.progress import ProgressCallback, resource_usage
 
 _CURVE = 33  # points of a loss curve that are kept
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from graphquilt.errors import InputError
 from graphquilt.kernels import settle_worker
 
-__all__ = ["Processes"]
-
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 

@@ -1,8 +1,8 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
 from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.motions import Motions
 from graphquilt.linalg.procrustes import (
+    Motions,
     Polar,
     centred,
     nearest_orthogonal,

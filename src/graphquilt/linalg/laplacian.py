@@ -43,11 +43,7 @@ def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int
 def solve_laplacian(
     edges: Int64Array, weights: Float64Array, rhs: npt.ArrayLike, *, n: int, tol: float = 1e-13
 ) -> Float64Array:
-    """Solve ``L x = rhs`` for a connected graph, where every column of ``rhs (n, c)`` and of ``x`` sums to 0.
-
-    A small matrix is factorised densely. A larger system is solved by conjugate gradients; where these take many
-    steps, the graph is long and thin, and a sparse factorisation is cheap.
-    """
+    """Solve ``L x = rhs`` for a connected graph, where every column of ``rhs (n, c)`` and of ``x`` sums to 0."""
     from scipy.linalg import cho_factor, cho_solve
 
     b = np.asarray(rhs, dtype=np.float64).reshape(n, -1)

@@ -19,21 +19,18 @@ two iterations: the power of Zolotarev's functions. SIAM Review 58 (2016) 461-49
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from graphquilt.errors import InputError
 
 # Each polynomial is the best one of degree 5 on the interval that the one before it leaves; the first interval is
 # from 0.01 to 1, and after the last all singular values are within 0.013 of 1.
-FIRST = (
-    (8.0934, -23.6204, 17.4462),
-    (3.6366, -2.7219, 0.5365),
-    (2.6613, -1.9772, 0.4526),
-    (1.9562, -1.3375, 0.3839),
-)
+FIRST = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526), (1.9562, -1.3375, 0.3839))
 NEARLY = 0.6  # a matrix with |X^T X - I| below this needs none of them
 MAX_STEPS = 9  # a singular value below about 1e-4 of the largest does not come near 1 in so many
 ENTRIES = 2**15  # matrices worked on at a time have about as many entries: they stay in the cache of the processor
@@ -131,14 +128,14 @@ def polar_factors(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     with np.errstate(all="ignore"):  # what is not finite is not sound
         for start in range(0, m, size):
             here = slice(start, start + size)
-            rotations[here], sound[here] = _iterated(matrices[here])
+            rotations[here], sound[here] = _iterate(matrices[here])
     return rotations, sound
 
 
-def _iterated(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
+def _iterate(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     close = 4e-5 if matrices.dtype == np.float64 else 4e-3  # so near to I, one more step reaches the precision
     diagonal = np.arange(matrices.shape[1])
-    X, E = _started(matrices, diagonal)
+    X, E = _bring_near_one(matrices, diagonal)
     result, sound = np.full_like(X, np.nan), np.zeros(len(X), dtype=np.bool_)
     active = np.arange(len(X))
     for _ in range(MAX_STEPS):
@@ -161,7 +158,7 @@ def _iterated(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:
     return result, sound
 
 
-def _started(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, FloatArray]:
+def _bring_near_one(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return matrices with the same polar factors and singular values near 1, and ``E = X^T X - I`` of them."""
     A = _gram(matrices)
     scale = A[:, diagonal, diagonal].mean(axis=1)[:, None, None]
@@ -191,3 +188,47 @@ def _started(matrices: FloatArray, diagonal: IntArray) -> tuple[FloatArray, Floa
 def _gram(X: FloatArray) -> FloatArray:
     """Return ``X^T X``; of a matrix and its own transpose NumPy computes one half only, which is slower here."""
     return np.asarray(X.copy().transpose(0, 2, 1) @ X)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Motions:
+    """Which motions of an embedding carry no meaning: alignment has to undo them.
+
+    ``scale`` multiplies all coordinates by one positive number, ``rotate`` is the orthogonal group O(d) with its
+    reflections, and ``translate`` shifts all points by one vector.
+
+    Examples
+    --------
+    >>> Motions(scale=True)
+    Motions(scale=True, rotate=True, translate=True)
+    >>> Motions(rotate=False) | Motions(translate=False)
+    Motions(scale=False, rotate=True, translate=True)
+    """
+
+    scale: bool = False
+    rotate: bool = True
+    translate: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, bool):
+                raise InputError(f"{name} of Motions is True or False, not {value!r}.")
+
+    def __or__(self, other: Motions) -> Motions:
+        """Return the motions that are free in either of two."""
+        return Motions(**{name: value or getattr(other, name) for name, value in vars(self).items()})
+
+    @property
+    def free(self) -> bool:
+        """Whether any motion is free; otherwise all embeddings lie in one frame and there is nothing to align."""
+        return self.scale or self.rotate or self.translate
+
+    def points_needed(self, dim: int) -> int:
+        """Return how many shared points two patches need in ``dim`` dimensions.
+
+        Examples
+        --------
+        >>> Motions().points_needed(8), Motions(rotate=False).points_needed(8)
+        (9, 1)
+        """
+        return dim + 1 if self.rotate else 2 if self.scale else 1

@@ -179,10 +179,7 @@ def _new_directions(W: FloatArray, basis: FloatArray, deflate: FloatArray | None
 
 
 def _with_last_step(C: Float64Array, c: int) -> Float64Array:
-    """Return the coefficients ``C (k, c)`` of the new X beside those of the new P, orthonormal to them.
-
-    P is the part of the new X that does not come from the old X, which has the first c rows of C.
-    """
+    """Return the coefficients ``C (k, c)`` of the new X beside those of the new P, orthonormal to them."""
     step = C.copy()
     step[:c] = 0
     for _ in range(2):

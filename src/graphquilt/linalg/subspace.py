@@ -16,9 +16,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.errors import ConvergenceError
@@ -126,7 +127,7 @@ def leading_eigenpairs(
     *,
     tol: float = 1e-9,
     project: Operator | None = None,
-    dtype: type[np.floating[Any]] = np.float64,
+    dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Float64Array, Float64Array]:
     """Return the k largest eigenvalues, descending, and their vectors (n, k), of a symmetric operator.
 
@@ -157,7 +158,7 @@ def leading_eigenpairs(
     if n <= DENSE_ROWS or 4 * k >= n:
         values, U = _dense(product, n, k, project)
     else:
-        values, U = _iterated(product, n, k, tol=tol, project=project, dtype=dtype)
+        values, U = _iterate(product, n, k, tol=tol, project=project, dtype=dtype)
     return values, U * fixed_signs(U) + 0.0
 
 
@@ -178,8 +179,8 @@ def _dense(product: Operator, n: int, k: int, project: Operator | None) -> tuple
     return values[::-1] - (project is not None), np.ascontiguousarray(U[:, ::-1])
 
 
-def _iterated(
-    product: Operator, n: int, k: int, *, tol: float, project: Operator | None, dtype: type[np.floating[Any]]
+def _iterate(
+    product: Operator, n: int, k: int, *, tol: float, project: Operator | None, dtype: npt.DTypeLike
 ) -> tuple[Float64Array, Float64Array]:
     """Compute the pairs of :func:`leading_eigenpairs` as the lowest ones of the negative operator."""
 

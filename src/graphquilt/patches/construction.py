@@ -115,7 +115,6 @@ def patch_graph(
         What to do when the clusters form several components: raise, or accept them, to be aligned each alone.
     seed : int
         Seed of the sampled patch edges and of the sampled nodes. The same seed gives the same patches.
-    progress : callable, optional
 
     Examples
     --------

@@ -140,10 +140,7 @@ def _best(touched: Int64Array, gain: Float64Array, sizes: Int64Array, penalty: F
 
 @jit
 def _look_ahead(indptr: IntArray, indices: IntArray, labels: IntArray, begin: int, end: int) -> int:
-    """Read the labels of all neighbours of some nodes, which brings them into the cache at once; return their sum.
-
-    Later each label decides what is done next, and the processor would wait for one after the other.
-    """
+    """Read the labels of all neighbours of some nodes, which brings them into the cache at once; return their sum."""
     total = 0
     for e in range(indptr[begin], indptr[end]):
         total += labels[indices[e]]

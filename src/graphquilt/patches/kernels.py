@@ -215,10 +215,7 @@ def grow(
 
 @kernel("edges inside patches", writes=("mark",))
 def degrees_inside(csr: Csr, nodes: IntArray, mark: BitArray) -> Int64Array:
-    """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` has one zero bit per node.
-
-    The bits are zero again afterwards. Very long rows are searched for the nodes of the patch instead.
-    """
+    """Count each node's neighbours among the sorted ``nodes (k,)``, (k,); ``mark`` has one zero bit per node."""
     indptr, indices = csr
     for u in nodes:
         mark[u >> 3] |= np.uint8(1 << (u & 7))
@@ -265,10 +262,7 @@ def overlap_sizes(nodes: IntArray, starts: Int64Array, edges: Int64Array) -> Int
 def spanning_tree(
     edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, parent: Int64Array
 ) -> int:
-    """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many.
-
-    ``chosen``, ``degree`` and ``parent`` (union-find) change in place, for the next call.
-    """
+    """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many."""
     taken = 0
     for k in order:
         if chosen[k]:

@@ -183,10 +183,7 @@ def sparsify(
 
 
 def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
-    """Yield the places of values in descending order, of equal ones the first first, in pieces of about ``count``.
-
-    As a rule few pieces are needed, and most values are never sorted.
-    """
+    """Yield the places of values in descending order, of equal ones the first first, in pieces of about ``count``."""
     above = np.inf
     left = len(values)
     while left > 0:

@@ -8,8 +8,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 
-__all__ = ["Colouring", "by_class", "by_number", "coloured", "is_number"]
-
 _FEW = 30  # more different numbers than this are a scale and not classes
 _MOST = 65_534  # classes that a page can tell apart
 
@@ -66,15 +64,7 @@ class Colouring:
 
 
 def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
-    """Return a colouring by classes; most frequent first, but a few integers in numerical order.
-
-    ``labels (k,)`` are text, "" for no class, or integers, negative for no class.
-
-    Examples
-    --------
-    >>> by_class("class", np.array(["b", "a", "b", ""]), absent="none").names
-    ('b', 'a')
-    """
+    """Return a colouring by classes (k,), "" or negative for none; the most frequent first, or few numbers in order."""
     values, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     numeric = values.dtype.kind in "iu"
     known = np.flatnonzero(values >= 0 if numeric else values != "")
@@ -93,14 +83,8 @@ def by_number(name: str, numbers: Float64Array, *, absent: str) -> Colouring:
     return Colouring(name, numbers=numbers, absent=absent)
 
 
-def coloured(name: str, labels: AnyArray, *, absent: str) -> Colouring:
-    """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else.
-
-    Examples
-    --------
-    >>> coloured("height", np.array(["1.5", "2.5", ""]), absent="none").numbers
-    array([1.5, 2.5, nan])
-    """
+def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+    """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
     if labels.dtype.kind == "f":
         return by_number(name, labels.astype(np.float64), absent=absent)
     distinct = np.unique(labels)

@@ -12,20 +12,18 @@ import numpy as np
 
 import graphquilt
 from graphquilt.alignment import Alignment
-from graphquilt.arrays import AnyArray
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import translate_disk_errors, write_text
 from graphquilt.jobs import Job, JobStatus, job_status
+from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.records import patch_key
-from graphquilt.patches import PatchGraph
+from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.node_map import MapOptions, NodeMap, node_map
+from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
 from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map
-from graphquilt.report.quilt import quilt_data
-
-__all__ = ["job_page", "write_job_report", "write_map"]
+from graphquilt.report.pictures import draw_map, layout
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
@@ -46,6 +44,9 @@ _CITATIONS = (
   doi     = {10.1007/s10994-022-06285-7}
 }""",
 )
+_EDGES = 20_000  # patch edges on the page, the worst first
+_POINTS = 48  # shared nodes in a view
+_VIEWS = 300  # edges with a view
 
 
 def write_job_report(
@@ -61,11 +62,8 @@ def write_job_report(
 
     Parameters
     ----------
-    job : Job
     path : path, optional
         By default ``report.html`` in the job's folder.
-    options : MapOptions
-    progress : callable, optional
     """
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)
@@ -75,11 +73,7 @@ def write_job_report(
 
 
 def write_map(
-    job: Job,
-    path: str | Path,
-    *,
-    options: MapOptions = MapOptions(),
-    progress: ProgressCallback | None = None,
+    job: Job, path: str | Path, *, options: MapOptions = MapOptions(), progress: ProgressCallback | None = None
 ) -> NodeMap:
     """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn.
 
@@ -241,3 +235,81 @@ def _words(value: object) -> str:
     if value is None or value == {}:
         return "none"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def quilt_data(
+    job: Job, patch_graph: PatchGraph, alignment: Alignment | None, progress: ProgressCallback | None
+) -> dict[str, object]:
+    """Return the patch graph as ``quilt.js`` reads it: positions of patches, edges with errors, views of overlaps."""
+    x, y = np.round(layout(patch_graph, seed=0) * 65_535).astype(np.uint16).T
+    result: dict[str, object] = {"x": x, "y": y, "sizes": patch_graph.sizes.astype(np.uint32)}
+    embedded = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
+    result["done"] = np.array(embedded, dtype=np.uint8)
+    if alignment is None or alignment.n_patches != patch_graph.n_patches or len(alignment.edges) == 0:
+        edges = patch_graph.edges[:_EDGES]
+        ends = {"first": edges[:, 0].astype("u4"), "second": edges[:, 1].astype("u4")}
+        overlaps = patch_graph.overlaps[:_EDGES].astype("u4")
+        return result | ends | {"overlaps": overlaps, "n_edges": len(patch_graph.edges)}
+    viewed = viewed_edges(alignment.edge_errors)
+    views, patches, ids = [], job.patches, np.asarray(job_ids(job, patch_graph.n_nodes))
+    for done, (i, j) in enumerate(alignment.edges[viewed].tolist(), 1):
+        views.append(overlap_view((patches[i], patches[j]), alignment, (i, j), ids))
+        report(progress, "overlaps", done, len(viewed))
+    view = np.full(len(alignment.edges), -1, dtype=np.int32)
+    view[viewed] = np.arange(len(viewed))
+    order = np.argsort(-alignment.edge_errors, kind="stable")[:_EDGES]
+    table = alignment.edge_table.take(order)
+    return result | {
+        "first": table.pairs[:, 0].astype("u4"),
+        "second": table.pairs[:, 1].astype("u4"),
+        "overlaps": _overlaps(patch_graph, table.pairs).astype("u4"),
+        "errors": table.errors.astype("f4"),
+        "doubted": (table.trust < 1).astype("u1"),
+        "view": view[order],
+        "views": views,
+        "n_edges": len(alignment.edges),
+        "moves_nothing": alignment.moves_nothing,
+    }
+
+
+def _overlaps(patch_graph: PatchGraph, pairs: AnyArray) -> AnyArray:
+    """Return the number of shared nodes of each pair of patches; 0 for pairs that the patch graph does not join."""
+    known = dict(zip(map(tuple, patch_graph.edges.tolist()), patch_graph.overlaps.tolist(), strict=True))
+    return np.array([known.get((i, j), 0) for i, j in pairs.tolist()], dtype=np.int64)
+
+
+def viewed_edges(errors: Float64Array, limit: int = _VIEWS) -> Int64Array:
+    """Return the edges that get a view, ascending: all, or the worst ``limit / 2`` and an even sample of the rest."""
+    order = np.argsort(-errors, kind="stable")
+    if len(order) <= limit:
+        return np.arange(len(order))
+    worst, rest = order[: limit // 2], order[limit // 2 :]
+    spread = np.linspace(0, len(rest) - 1, limit - limit // 2).astype(np.int64)
+    return np.unique(np.r_[worst, rest[np.flip(len(rest) - 1 - spread)]])
+
+
+def overlap_view(
+    patches: tuple[Patch, Patch], alignment: Alignment, edge: tuple[int, int], ids: AnyArray
+) -> dict[str, object]:
+    """Return the positions of some shared nodes in both patches, before and after alignment."""
+    first, second = patches
+    shared, rows_i, rows_j = np.intersect1d(first.nodes, second.nodes, assume_unique=True, return_indices=True)
+    chosen = np.unique(np.linspace(0, len(shared) - 1, min(len(shared), _POINTS)).astype(np.int64))
+    a = np.asarray(first.coordinates[rows_i[chosen]], dtype=np.float64)
+    b = np.asarray(second.coordinates[rows_j[chosen]], dtype=np.float64)
+    before, gap_before = _places(a, b)
+    after, gap_after = _places(alignment.apply(edge[0], a), alignment.apply(edge[1], b))
+    names = [text if len(text) <= 40 else f"{text[:39]}…" for text in map(str, ids[shared[chosen]].tolist())]
+    return {"before": before, "after": after, "gap_before": gap_before, "gap_after": gap_after, "ids": names}
+
+
+def _places(a: Float64Array, b: Float64Array) -> tuple[AnyArray, float]:
+    """Return 16-bit positions of both sides in one plane, and their relative distance."""
+    both = np.concatenate([a, b])
+    points = principal_plane(both)(both)
+    low, high = points.min(axis=0), points.max(axis=0)
+    side = max(float((high - low).max()), 1e-12)
+    places = np.round(((points - (low + high) / 2) / side + 0.5) * 65_535).astype(np.uint16)
+    # The spread within each side, without the distance between the sides.
+    spread = np.sqrt((((a - a.mean(axis=0)) ** 2).sum() + ((b - b.mean(axis=0)) ** 2).sum()) / len(both))
+    return places.ravel(), float(np.sqrt(((a - b) ** 2).sum(axis=1).mean()) / max(float(spread), 1e-300))

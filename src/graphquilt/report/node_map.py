@@ -19,9 +19,7 @@ from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
 from graphquilt.kernels import one_blas_thread
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.colouring import Colouring, by_class, by_number, coloured
-
-__all__ = ["MapOptions", "NodeMap", "Plane", "nearest_rows", "node_map", "principal_plane", "sample_rows"]
+from graphquilt.report.colouring import Colouring, by_class, by_number, choose_colouring
 
 NEIGHBOURS = 5
 _BYTES = 6_000_000  # of a map on a page
@@ -162,7 +160,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         points = plane(drawn)
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
-    colourings = [] if labels is None else [coloured(labels.name, labels.values[rows], absent=f"no {labels.name}")]
+    colourings = (
+        [] if labels is None else [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
+    )
     if job.graph is not None and job.graph.labels is not None:
         colourings.append(by_class("class", np.asarray(job.graph.labels)[rows], absent="no class"))
     n_patches = int(home.max(initial=-1)) + 1
@@ -219,10 +219,7 @@ def _common_places(rows: Int64Array, nodes: Int64Array) -> tuple[Int64Array, Int
 
 
 def _alignment_errors(job: Job, rows: Int64Array, X: Float64Array, progress: ProgressCallback | None) -> Float64Array:
-    """Return the root mean square distance of each node's aligned patches from its position, relative to the spread.
-
-    NaN for nodes in one patch only.
-    """
+    """Return the root mean square distance of each node's aligned patches from its position, relative to the spread."""
     patches, alignment = job.patches, job.alignment
     squares, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     for k in range(len(patches)):
@@ -251,10 +248,7 @@ def _density(X: FloatArray, plane: Plane, square: tuple[Float64Array, float]) ->
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The plane of two principal components: its centre (d,), orthonormal axes (d, 2) and share of the variance.
-
-    In one dimension the second axis is 0.
-    """
+    """The plane of two principal components: its centre (d,), orthonormal axes (d, 2) and share of the variance."""
 
     centre: Float64Array
     axes: Float64Array
@@ -267,29 +261,14 @@ class Plane:
 
 
 def sample_rows(n: int, limit: int, *, seed: int = 0) -> Int64Array:
-    """Return all n row numbers, or a random sample of ``limit``, ascending.
-
-    Examples
-    --------
-    >>> sample_rows(3, 5).tolist(), len(sample_rows(1000, 5))
-    ([0, 1, 2], 5)
-    """
+    """Return all n row numbers, or a random sample of ``limit``, ascending."""
     if n <= limit:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, limit, replace=False, shuffle=False)).astype(np.int64)
 
 
 def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
-    """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows.
-
-    The largest coordinate of each axis is positive: the same embedding gives the same picture.
-
-    Examples
-    --------
-    >>> plane = principal_plane(np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [2.0, 1.0, 1.0]]))
-    >>> round(plane.share, 6)
-    1.0
-    """
+    """Return the plane of the two leading principal components of ``X (n, d)``, or of a sample of its rows."""
     rows = np.asarray(X[sample_rows(len(X), _FITTED, seed=seed)], dtype=np.float64)
     centre = rows.mean(axis=0)
     with one_blas_thread():
@@ -318,11 +297,6 @@ def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | Non
     """Return the k other rows with the largest cosine to each row of ``X (n, d)``, most similar first, (n, k).
 
     The maximum of every group of rows comes first; the k largest cosines lie in the k groups with the largest maxima.
-
-    Examples
-    --------
-    >>> nearest_rows(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1).ravel().tolist()
-    [1, 0, 1]
     """
     n = len(X)
     lengths = np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(np.float64).tiny)

@@ -14,8 +14,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 
-__all__ = ["render_page"]
-
 _FOLDER = Path(__file__).parent
 _TYPES = {"|u1": "u1", "<u2": "u2", "<u4": "u4", "<i4": "i4", "<f4": "f4"}  # what the page can decode
 
@@ -54,7 +52,6 @@ def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], par
     kind : str or path
         ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or elsewhere, are combined with the
         shared ``page.css`` and ``page.js``.
-    title : str
     data : mapping
         Plain values and one-dimensional arrays; scripts read them from ``Page.data``. Numbers that are not finite
         become null. Arrays of u1, u2, u4, i4 and f4 become typed arrays.

@@ -23,10 +23,7 @@ _NEW_PARTNERS = [MEASURED.index(name) for name in ("new pairs", "inside pairs")]
 
 
 class WindowPairs(NamedTuple):
-    """The pairs of one window, (m,) each, in the order of their keys, which is that of the rows of the matrix.
-
-    ``counts`` are numbers of flows and ``ports`` the ports of most flows; each is None if unknown.
-    """
+    """The pairs of one window, (m,) each, in the order of their keys, which is that of the rows of the matrix."""
 
     keys: Int64Array
     source: Int64Array

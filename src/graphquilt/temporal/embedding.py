@@ -217,10 +217,7 @@ def _with_position(M: sp.csr_array) -> tuple[Int64Array, Int64Array, list[AnyArr
 
 
 def _with_background(M: sp.csr_array, dim: int, background: float) -> tuple[Patch, Patch, Float64Array]:
-    """Embed M + c 1 1^T, where the second term has ``background`` times the total weight of the first.
-
-    Every node with an edge has a position, and D_s^1/2 1, D_d^1/2 1 is the one trivial pair. The sum is never formed.
-    """
+    """Embed M + c 1 1^T, where the second term has ``background`` times the total weight of the first."""
     source_degree, destination_degree = (np.asarray(M.sum(axis=axis)).ravel() for axis in (1, 0))
     sources, destinations = np.flatnonzero(source_degree > 0), np.flatnonzero(destination_degree > 0)
     allowed = min(len(sources), len(destinations)) - 1
@@ -258,10 +255,7 @@ def _too_many(dim: int, allowed: int, place: str) -> InputError:
 def _singular_vectors(
     gram: Operator, across: Operator, n: int, dim: int, *, turned: bool, solver: Solver, place: str
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Return source and destination vectors from the smaller of both Gram matrices, and the singular values.
-
-    ``across`` maps vectors of the smaller side, which is that of the destinations if ``turned``, to the other.
-    """
+    """Return source and destination vectors from the smaller of both Gram matrices, and the singular values."""
     squares, U = solver(gram, n, dim)
     values = np.sqrt(np.maximum(squares, 0))
     if values[-1] < ZERO:

@@ -136,11 +136,9 @@ class SideMemory:
         return replace(self, **arrays)
 
     def learn(self, nodes: IntArray, values: AnyArray, expected: tuple[AnyArray, AnyArray], history: int) -> None:
-        """Learn the values (k, measured) of hosts, except NaN; ``expected`` is the centre and spread of each.
-
-        A value is clipped at three standard deviations, lest an attack become usual in one window.
-        """
+        """Learn the values (k, measured) of hosts, except NaN; ``expected`` is the centre and spread of each."""
         centre, spread = expected
+        # An attack must not become usual in one window.
         values = np.clip(values, centre - _FARTHEST * spread, centre + _FARTHEST * spread)
         known = ~np.isnan(values)
         number, mean, variance = self.number[nodes], self.mean[nodes], self.variance[nodes]
@@ -292,10 +290,7 @@ def _fill_pool(pool: Pool, arrays: Mapping[str, AnyArray], name: str) -> None:
 
 
 def write_state(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write two or more arrays as .npz; when this returns, the file and its name are on the disk.
-
-    The archive's comment, which ends the file, is the SHA-256 of everything before it. One rename replaces an old file.
-    """
+    """Write two or more arrays as .npz; when this returns, the file and its name are on the disk."""
     with translate_disk_errors(path.parent):
         with temporary_sibling(path) as part:
             with open(part, "w+b") as file:

@@ -32,14 +32,7 @@ class FlowArrays(NamedTuple):
 
 
 def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) -> _Run:
-    """Sort keys and keep each once; add up each column over equal keys. Without columns, count the equal keys.
-
-    Examples
-    --------
-    >>> keys, (count,) = sum_by_key(np.array([7, 3, 7]))
-    >>> keys.tolist(), count.tolist()
-    ([3, 7], [1.0, 2.0])
-    """
+    """Sort keys and keep each once; add up each column over equal keys. Without columns, count the equal keys."""
     if columns is None:
         keys = np.sort(keys)  # np.unique uses a hash table, which is ten times slower on many distinct keys
     else:

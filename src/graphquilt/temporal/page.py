@@ -77,11 +77,7 @@ def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
 
 
 def fit_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
-    """Say for each side how well the positions of its windows agree, and whether it can alert by drift.
-
-    The error of a window is that of placing its hosts among the earlier windows, relative to the spread of their
-    positions: 0 is perfect agreement, and 1 is none.
-    """
+    """Say for each side how well the positions of its windows agree, and whether it can alert by drift."""
     verdicts = []
     for side in SIDES:
         errors = np.array([window.fits.get(side, np.nan) for window in scores.windows], dtype=np.float64)
@@ -148,10 +144,7 @@ def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
 
 
 def _all_hosts(scores: AnomalyScores, names: Mapping[str, Names]) -> dict[str, object]:
-    """Return every host with its severities: names, sides, and of each the windows and severities one after another.
-
-    Hosts with higher severities come first; beyond the bounds of the page, names have no severities or are left out.
-    """
+    """Return every host with its severities: names, sides, and of each the windows and severities one after another."""
     parts = [
         (k, t, window.sides[side].nodes, window.sides[side].severity)
         for k, side in enumerate(SIDES)
@@ -208,10 +201,7 @@ def draw_figures(folder: Path, detection: Detection, timeline: Timeline, nodes: 
 def draw_outliers(
     path: str | Path, labels: Sequence[str], counts: dict[str, Int64Array], *, marked: npt.ArrayLike | None = None
 ) -> Path:
-    """Draw the number of outliers per window, one panel per side (the paper's last figure).
-
-    ``counts`` maps each side to an int array (windows,). The windows where ``marked`` (windows,) is True are shaded.
-    """
+    """Draw the number of outliers per window, one panel per side (the paper's last figure)."""
     figure, panels = _window_panels(len(counts), 2.1, labels, marked)
     for panel, (side, count) in zip(panels, counts.items(), strict=True):
         panel.bar(np.arange(len(labels)), count, width=0.8, color=_SOURCE if side == "source" else _DESTINATION)
@@ -228,10 +218,7 @@ def draw_scores(
     limit: float,
     marked: npt.ArrayLike | None = None,
 ) -> Path:
-    """Draw the severity of some nodes over time, one panel per node, with the limit as a line.
-
-    ``scores`` maps each name to a float array (windows,); NaN leaves a gap. ``marked`` is as in :func:`draw_outliers`.
-    """
+    """Draw the severity of some nodes over time, one panel per node, with the limit as a line."""
     if not scores:
         raise InputError("no nodes were chosen to draw.")
     figure, panels = _window_panels(len(scores), 1.5, labels, marked)
@@ -249,11 +236,7 @@ def draw_scores(
 def draw_reference(
     path: str | Path, reference: FloatArray, error: FloatArray, *, seed: int = 0, limit: int = 4_000, title: str = ""
 ) -> Path:
-    """Draw the reference embedding by UMAP, coloured by each node's mean raw score (the paper's first figure).
-
-    ``reference`` (n, d) are mean aligned positions and ``error`` (n,) mean raw scores; rows with NaN are left out, and
-    at most ``limit`` nodes are drawn, at random.
-    """
+    """Draw the reference embedding by UMAP, coloured by each node's mean raw score (the paper's first figure)."""
     try:
         import umap
     except ImportError:

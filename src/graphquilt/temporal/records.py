@@ -82,10 +82,7 @@ def report_alerts(
     *,
     settings: Mapping[str, object],
 ) -> list[Record]:
-    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours.
-
-    The ids of alerts depend on ``settings``.
-    """
+    """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours."""
     options = options or AlertOptions()
     incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
     records = [
@@ -111,12 +108,7 @@ def window_records(
     since: float = -math.inf,
     explain: Explain | None = None,
 ) -> list[Record]:
-    """Return the alerts of one window as records, hosts before connections, the smallest p-value first.
-
-    The ids depend on ``settings``, with which windows and scores were made. ``incidents`` learns these alerts. Only
-    windows that end after ``since``, in seconds, give alerts. ``explain`` adds the new and gone neighbours of each
-    host.
-    """
+    """Return the alerts of one window as records, hosts before connections, the smallest p-value first."""
     if scores.end <= since:
         return []
 
@@ -179,13 +171,7 @@ def alert_id(record: Record, settings: Mapping[str, object]) -> str:
 
 
 def date_of(seconds: float) -> str | None:
-    """Return a time since 1970 as ISO text in UTC; None if it can hardly be one.
-
-    Examples
-    --------
-    >>> date_of(1_700_000_000.0), date_of(86400.0)
-    ('2023-11-14T22:13:20Z', None)
-    """
+    """Return a time since 1970 as ISO text in UTC; None if it can hardly be one."""
     if not _FIRST_DATE <= seconds <= _LAST_DATE:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

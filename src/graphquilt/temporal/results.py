@@ -39,25 +39,13 @@ _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 
 
 def top_two(pvalues: AnyArray) -> Float64Array:
-    """Combine the p-values of components (k, c): the mean of the two largest -log p, (k,).
-
-    Examples
-    --------
-    >>> top_two(np.exp([[-1.0, -4.0, -2.0]])).tolist()
-    [3.0]
-    """
+    """Combine the p-values of components (k, c): the mean of the two largest -log p, (k,)."""
     surprise = -np.log(np.fmin(pvalues, 1.0))
     return np.asarray(np.partition(surprise, -2, axis=1)[:, -2:].mean(axis=1), dtype=np.float64)
 
 
 def severity(pvalue: npt.ArrayLike) -> Float64Array:
-    """Return 20 points for each factor of ten by which p lies below 1, and at most 100.
-
-    Examples
-    --------
-    >>> severity([1.0, 0.01, 1e-9]).tolist()
-    [0.0, 40.0, 100.0]
-    """
+    """Return 20 points for each factor of ten by which p lies below 1, and at most 100."""
     return np.clip(-20.0 * np.log10(np.asarray(pvalue, dtype=np.float64)), 0.0, 100.0) + 0.0
 
 

@@ -336,10 +336,7 @@ class Tracker:
 
 
 def _fit_points(here: AnyArray, there: AnyArray, known: AnyArray, *, shift: bool) -> tuple[Float64Array, float]:
-    """Rotate (and shift) points ``here`` (k, dim) to bring the known ones near ``there``; return them and the error.
-
-    The error is the root mean square distance of the known points, relative to the spread of ``there``.
-    """
+    """Rotate (and shift) points ``here`` (k, dim) to bring the known ones near ``there``; return them and the error."""
     a, b = np.asarray(here[known], dtype=np.float64), np.asarray(there[known], dtype=np.float64)
     if shift:
         R = nearest_orthogonal(relative_rotation(a, b))

@@ -164,10 +164,7 @@ def watch(
 
 
 def watch_windows(windows: Snapshots, state: WatchState, tokens: TokenWindows | None = None) -> Iterator[WindowScores]:
-    """Score each window when it is complete, and save it when the next is asked for; skip those up to ``state.last``.
-
-    ``windows`` continues with the names of the state, which keeps ids the same.
-    """
+    """Score each window after ``state.last`` when it is complete, and save it when the next is asked for."""
     if not windows.directed:
         state.names["destination"] = state.names["source"]
     windows.sources, windows.destinations = state.names["source"], state.names["destination"]
@@ -179,10 +176,7 @@ def watch_windows(windows: Snapshots, state: WatchState, tokens: TokenWindows | 
 
 
 class _ArrivingEvents:
-    """An iterator over the events of files; it ends after the last file, and resumes when a new one has arrived.
-
-    Files are read in the order of their names, and again after a restart.
-    """
+    """An iterator over the events of files; it ends after the last file, and resumes when a new one has arrived."""
 
     def __init__(self, logs: Sequence[Path], *, strict: bool) -> None:
         missing = [str(path) for path in logs if not path.exists()]
@@ -209,10 +203,7 @@ class _ArrivingEvents:
 def _arriving_flows(
     folder: Path, read: Callable[[Input], Flows], state: WatchState, poll: float, idle: float | None
 ) -> Iterable[pa.RecordBatch]:
-    """Give the flows of the files in and below a folder, and of those that arrive later.
-
-    Files that end before the last window scored are not read again; the state records files read to their end.
-    """
+    """Give the flows of the files in and below a folder, and of those that arrive later."""
     if not (0 <= poll < math.inf and (idle is None or idle >= 0)):
         raise InputError(f"poll and idle are numbers of seconds, 0 or more, not {poll} and {idle}.")
     done: set[Path] = set()

@@ -1,8 +1,7 @@
 """Checks of your own partitioner, embedder or store, and problems with known answers to try them on."""
 
-from graphquilt.testing.checks import check_embedder, check_partitioner, check_store
+from graphquilt.testing.checks import EmbedderReport, check_embedder, check_partitioner, check_store
 from graphquilt.testing.quilts import Quilt, patchwork, quilt, random_rotations, rotation_measurements
-from graphquilt.testing.stitching import EmbedderReport
 
 __all__ = [
     "EmbedderReport",

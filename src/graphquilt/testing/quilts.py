@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.linalg.procrustes import nearest_orthogonal
+from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import Patch
 
 

@@ -92,11 +92,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def open_log(item: Input) -> Log:
-    """Open a log and unpack it.
-
-    gzip, bzip2, zstd, lz4 and zip (with one file in it) are recognised by their first bytes. The head contains at least
-    one whole line that is not a comment, if the log has one in its first 256 KB.
-    """
+    """Open a log and unpack it."""
     where = name_of(item)
     if not isinstance(item, str | os.PathLike):
         buffered = item if isinstance(item, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", item))
@@ -144,10 +140,7 @@ def _read_head(stream: BinaryIO, where: str, *, whole: bool) -> bytes:
 def read_rows(
     log: Log, layout: Layout, types: Mapping[str, pa.DataType], *, block_bytes: int, threaded: bool = False
 ) -> Iterator[Rows]:
-    """Parse a log block by block into the columns ``types``; JSON fields have the types of the first records.
-
-    A column of numbers is read as text if one of its fields is not a number.
-    """
+    """Parse a log block by block into the columns ``types``; JSON fields have the types of the first records."""
     parse: _Parser
     if not layout.delimiter:
         names, schema = list(types), json_schema(sample_records(log.head), list(types), number=layout.time)

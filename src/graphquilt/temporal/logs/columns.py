@@ -111,10 +111,7 @@ def count_bad(
     counts: RowCounts,
     strict: bool,
 ) -> BoolArray:
-    """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,).
-
-    Errors show ``shown_columns`` of the first row of each cause. If ``strict``, the first bad row is an error.
-    """
+    """Count the bad rows of a block, each for its first cause, and return which rows are good, (n,)."""
     bad = list(rows.broken)
     for line, cause, text in rows.broken:
         counts.add_bad(cause, f"{where} {line}: {text}")
@@ -230,13 +227,7 @@ def _to_text(value: pa.Scalar) -> str:
 
 
 def protocol_number(text: str) -> int:
-    """Return the number of a protocol given by name or number; -1 if it is unknown.
-
-    Examples
-    --------
-    >>> protocol_number("TCP"), protocol_number("17.0"), protocol_number("smoke")
-    (6, 17, -1)
-    """
+    """Return the number of a protocol given by name or number; -1 if it is unknown."""
     digits = text.removesuffix(".0")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 9
     return PROTOCOLS.get(text.lower(), int(digits) if is_number else -1)

@@ -61,13 +61,7 @@ def clock_of(time_format: str | None) -> Clock:
 
 
 def parse_duration(duration: str | float) -> float:
-    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds.
-
-    Examples
-    --------
-    >>> parse_duration("1.5h"), parse_duration(30)
-    (5400.0, 30.0)
-    """
+    """Convert ``"1d"``, ``"90m"``, ``"1.5h"`` or plain seconds to seconds."""
     if not isinstance(duration, str):
         return float(duration)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", duration)
@@ -89,11 +83,7 @@ def read_moment(text: str, now: float) -> float:
 def read_times(
     column: pa.Array, clock: Clock, *, label: str, place: Callable[[int], str]
 ) -> tuple[Float64Array, BoolArray, Clock]:
-    """Return times in seconds, which of them could be read, (n,) each, and the clock with what was learnt about it.
-
-    ``column`` (n,) has time stamps, dates, numbers or text; the first text that is a time decides the kind. ``label``
-    and ``place`` name the column and a row in errors.
-    """
+    """Return times in seconds, which of them could be read, (n,) each, and the clock with what was learnt about it."""
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return _since_1970(column), ~column.is_null().to_numpy(zero_copy_only=False), clock
     if not pa.types.is_string(column.type):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,17 +16,29 @@ from scipy.spatial import ConvexHull
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.arrays import AnyArray, Float64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.values import Output
 from graphquilt.cli.workers import Workers
-from graphquilt.errors import InputError
-from graphquilt.evaluate import procrustes_error
+from graphquilt.embedders import VGAE
+from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
+from graphquilt.graph import Graph
+from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
+from graphquilt.kernels import one_thread
 from graphquilt.patches import Patch
+from graphquilt.progress import ProgressCallback, report
 from graphquilt.report import new_figure
 from graphquilt.testing import patchwork
 
-__all__ = ["demo", "draw_stages", "quilt_demo"]
+NEIGHBOURS = 8
+DIM = 16
+PATCHES = 8
+TITLES = {
+    "full": "one model of the whole graph",
+    "stitched": f"stitched from {PATCHES} patches",
+    "no-trans": "patches apart, not aligned",
+}
 
 
 def demo(
@@ -67,7 +80,6 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
     from graphquilt.jobs import Job
     from graphquilt.report import write_job_report
-    from graphquilt.cli.demo.digits import PATCHES, TITLES, digits_demo
 
     with watching() as progress, workers.executor(PATCHES) as pool:
         figures = digits_demo(out, seed=seed, executor=pool, progress=progress)
@@ -123,12 +135,7 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
 def draw_stages(
     patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
 ) -> None:
-    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending).
-
-    The panels show the patches as given, with rotations synchronised, with translations synchronised, and the centroid.
-
-    ``colours (n, 3)`` are those of the nodes in all panels; by default they follow from the final positions.
-    """
+    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending)."""
     dim = alignment.dim
     if dim != 2:
         raise InputError(f"only alignments in 2 dimensions can be drawn; this alignment has {dim} dimensions.")
@@ -165,3 +172,100 @@ def plane_colours(X: AnyArray) -> Float64Array:
     u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
     shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
     return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
+
+
+def digits_graph() -> Graph:
+    """Return scikit-learn's 1797 digits as a nearest-neighbour graph, with pixels as features and digits as labels."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.neighbors import kneighbors_graph
+    except ImportError as error:
+        raise MissingExtraError("the digits demo", "eval") from error
+
+    digits = load_digits()
+    A = kneighbors_graph(digits.data, NEIGHBOURS)
+    graph = Graph(A.maximum(A.T), (digits.data / 16).astype(np.float32), labels=digits.target)
+    return graph.largest_component()[0]
+
+
+def digits_demo(
+    out: str | Path, *, seed: int = 0, executor: Executor | None = None, progress: ProgressCallback | None = None
+) -> dict[str, Any]:
+    """Embed the digits from patches, beside full training and patches apart; write ``digits.json`` and a picture."""
+    folder, graph = Path(out), digits_graph()
+    model = VGAE(DIM, lr=0.01, max_epochs=300)
+    settings = JobSettings(
+        embedder=model, cutting=Cutting(PATCHES, overlap=(128, 512)), recipe=Recipe.shared(), seed=seed
+    )
+    job = Job.begin(DirectoryStore(folder / "job"), settings, graph)
+    times = [time.perf_counter()]
+    patch_graph = job.cut(progress=progress)
+    times.append(time.perf_counter())
+    job.embed(executor=executor, progress=progress)
+    times.append(time.perf_counter())
+    alignment = job.stitch(executor=executor, progress=progress)
+    times.append(time.perf_counter())
+    report(progress, "full training, for comparison", 0, 1)
+    identity = Alignment.identity(patch_graph.n_patches, DIM)
+    apart = embed_patches(graph, patch_graph, model, recipe=Recipe.paper(), seed=seed, executor=executor)
+    embeddings = {
+        "full": model(graph, seed),
+        "stitched": job.embedding,
+        "no-trans": centroid(apart, identity, n_nodes=graph.n_nodes),
+    }
+    times.append(time.perf_counter())
+    report(progress, "full training, for comparison", 1, 1)
+    with one_thread():
+        options = EvaluationOptions(seed=seed)
+        routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
+        measured = {route: asdict(value) for route, value in routes.items()}
+        record_evaluation(job, {"routes": {"l2g" if name == "stitched" else name: measured[name] for name in measured}})
+        _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
+    stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
+    figures = {
+        "data": f"{graph.n_nodes} digits, {graph.n_edges} edges, {patch_graph.n_patches} patches, {DIM} dimensions",
+        "method": "VGAE on each patch, from a shared start",
+        **measured,
+        "seconds": {stage: round(float(seconds), 2) for stage, seconds in stages},
+        "patches": {"nodes": patch_graph.sizes.tolist(), "edges": len(patch_graph.edges)},
+        "mean edge error": float(alignment.edge_errors.mean()),
+        "picture": "digits.png",
+        "job": "job",
+    }
+    (folder / "digits.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return figures
+
+
+def _plane(X: FloatArray) -> AnyArray:
+    """Return a picture of an embedding in the plane, (n, 2)."""
+    from sklearn.manifold import TSNE
+
+    points: AnyArray = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
+    return points
+
+
+def _draw(
+    path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
+) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.9), layout="constrained")
+    colours = mpl.colormaps["tab10"]
+    for axes, (route, X) in zip(figure.subplots(1, 3), embeddings.items(), strict=True):
+        points = _plane(X)
+        for digit in range(10):
+            chosen = labels == digit
+            axes.scatter(*points[chosen].T, s=7, color=colours(digit), linewidths=0)
+            axes.annotate(
+                str(digit), np.median(points[chosen], axis=0), fontsize=13, fontweight="bold", ha="center", va="center"
+            )
+        figures = measured[route]
+        axes.set_title(f"{TITLES[route]}\nAUC {figures['auc']:.3f}, accuracy {figures['accuracy']:.3f}")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    figure.suptitle(
+        f"{len(labels)} handwritten digits as a graph of neighbours, VGAE in {DIM} dimensions, seen by t-SNE"
+    )
+    figure.savefig(path, dpi=110)

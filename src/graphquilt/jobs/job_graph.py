@@ -1,4 +1,4 @@
-"""The graph of a job in a folder: its copy or its path, and the original ids of its nodes."""
+"""The graph of a job: where it comes from, its copy in the folder of the job, and the ids of its nodes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,80 @@ from graphquilt.errors import FormatError, JobError
 from graphquilt.files import check_inside, translate_disk_errors
 from graphquilt.files.stamps import large_file
 from graphquilt.graph import Graph
-from graphquilt.graph.files import attach, unverified
+from graphquilt.graph.files import attach, unverified, with_checksums
 from graphquilt.graph.files import open_graph as open_folder
+from graphquilt.jobs.description import differences
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.settings import JobSettings, check_matches_records
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.store import Record, Store, store_folder, store_name
-
-__all__ = ["graph_damage", "is_kept", "keep_graph", "node_ids", "open_graph"]
+from graphquilt.jobs.store import Record, Store, locked, store_folder, store_name
 
 _IDS = "node_ids"
 
 _log = logging.getLogger(__name__)
 
 
-def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
-    """Store a graph, unless it is already in a graph folder, and its node ids; return the source that says where."""
+def settle_graph(
+    store: Store,
+    settings: JobSettings,
+    graph: Graph | None,
+    stored: JobSettings | None,
+    damage: FormatError | None = None,
+) -> tuple[JobSettings, Graph | None]:
+    """Find the graph of a job, and write it to the folder of the store where that does not have it.
+
+    ``stored`` are the settings of a job that is resumed, and ``damage`` says why they cannot be read. Return the
+    settings with every default filled in for the graph, and the graph.
+    """
+    given = graph is not None or settings.source.path is not None
+    source, keep = settings.source, stored is None
+    if graph is None:
+        source = source.identified(None if stored is None else stored.source)
+        same = source.path is None or (source.checksums and stored and stored.source.input() == source.input())
+        if stored is not None and same:
+            try:
+                graph = open_graph(store, stored.source)
+            except FormatError as error:
+                if source.path is None or stored.source.graph != "graph":
+                    raise
+                _log.warning("the graph is read from its source again: %s", error)
+                keep = True
+        if graph is None and (source.path is not None or "patch_graph" not in store):
+            graph = source.read()
+    graph = None if graph is None else with_checksums(graph)
+    source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
+    if stored is not None and stored.source.fingerprint != source.fingerprint:
+        _refuse_other_input(store, stored.source, source)
+        keep = True
+    elif stored is not None:
+        source = stored.source
+    settings = replace(settings, source=source).resolved(graph)
+    if damage is not None:
+        check_matches_records(store, settings)
+        _log.warning("the settings are written again: %s", damage)
+    folder = store_folder(store)
+    if graph is not None and folder is not None:
+        if keep or (given and not _is_kept(store, source, graph)):
+            with locked(store):
+                settings = replace(settings, source=_keep_graph(store, source, graph))
+        graph = with_checksums(graph, str(folder / str(settings.source.graph)))
+    return settings, graph
+
+
+def _refuse_other_input(store: Store, stored: Source, source: Source) -> None:
+    """Refuse another graph than the one whose patches the store has."""
+    if "patch_graph" in store:
+        changes = differences(stored.input(), source.input()) or (
+            f"graph with fingerprint {stored.fingerprint} (now {source.fingerprint})"
+        )
+        raise JobError(
+            f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one first."
+        )
+
+
+def _keep_graph(store: Store, source: Source, graph: Graph) -> Source:
+    """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
     job = store_folder(store)
     assert job is not None
     DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
@@ -54,7 +112,7 @@ def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
     attach(folder, features=features)
 
 
-def is_kept(store: Store, source: Source, graph: Graph) -> bool:
+def _is_kept(store: Store, source: Source, graph: Graph) -> bool:
     """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
     what = "node ids are"
     try:
@@ -108,7 +166,7 @@ def _folder(store: Store, source: Source) -> Path | None:
 
 
 def node_ids(store: Store, n_nodes: int) -> AnyArray:
-    """Return the ids that :func:`keep_graph` stored."""
+    """Return the ids that :func:`settle_graph` stored."""
     remedy = "Run the job again with its edges (graphquilt embed EDGES --out JOB), or begin it again in another folder"
     try:
         record = store[_IDS]
