@@ -1,8 +1,8 @@
-"""Cora from its raw files: ten patches against one model of the whole graph.
+"""Cora: ten patches against one model of the whole graph.
 
     python examples/cora_from_raw_files.py DATA [--out cora.png]
 
-DATA is a folder with the raw files of Planetoid; `graphquilt datasets fetch cora` downloads them.
+DATA is a folder with cora.npz; in a clone, `python -m studies convert cora` downloads and converts it.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A graph that is built, cut and embedded within a bound on memory, in a folder that can be resumed.
+"""Build, cut and embed a graph within a memory limit, in a folder that can be resumed.
 
 python examples/larger_than_memory.py [--nodes 200000] [--folder big/] [--out larger_than_memory.png]
 """

@@ -1,4 +1,4 @@
-"""New nodes tomorrow: they are placed in today's frame, without training.
+"""Place tomorrow's nodes in today's frame, without training.
 
 python examples/new_nodes.py [--out new_nodes.png]
 """

@@ -1,4 +1,4 @@
-"""An encoder of PyTorch Geometric in every patch, stitched.
+"""A PyTorch Geometric encoder in every patch, stitched.
 
 python examples/pyg_encoder.py [--out pyg_encoder.png]
 """

@@ -2,7 +2,7 @@
 
     python examples/week_of_zeek_logs.py [FOLDER] [--out zeek.png]
 
-FOLDER has conn.log files, packed or not, of at least three weeks. Without one, logs are made up: 60 hosts talk to
+FOLDER has conn.log files, packed or not, of at least three weeks. Without one, logs are generated: 60 hosts talk to
 their usual servers, and on one day host 7 scans the network.
 """
 

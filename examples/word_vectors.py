@@ -1,8 +1,8 @@
-"""Two sets of word vectors, each trained apart, in one space.
+"""Two separately trained sets of word vectors, in one space.
 
     python examples/word_vectors.py [A.vec B.vec] [--out word_vectors.png]
 
-Without files, two sets are made up: both know most of the same words, and each lies in a frame of its own.
+Without files, two sets are generated: they share most words, and each has its own frame.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import graphquilt as gq
 
 
 def made_up(seed, words, truth):
-    """Return a set of word vectors that are turned, scaled and noisy."""
+    """Return a set of word vectors that are rotated, scaled and noisy."""
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(truth.shape[1],) * 2))[0]
     return dict(zip(words, (seed + 1) * (truth @ turn) + 0.02 * rng.normal(size=truth.shape), strict=True))

@@ -369,7 +369,7 @@ def test_an_embedder_of_your_own_is_found_by_all_workers(workers, edges, job, tm
             record.unlink()
         run = command("embed-patches", "job", *flags)
         assert run.returncode == 2
-        assert f"made with {name}.Mine, which graphquilt cannot make by itself: name it again" in run.stderr
+        assert f"made with {name}.Mine, which graphquilt cannot recreate: pass it again" in run.stderr
         assert command("embed-patches", "job", *own, *flags).returncode == 0
     assert np.abs(np.load(tmp_path / "job" / "embedding.npy") / 2 - np.load(job / "embedding.npy")).max() < 1e-9
     run = command("plan", "job", *own, "--workers", 2, "--json")
@@ -425,7 +425,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("embed-patches", "JOB", "--seed", "9"), "Unknown option: --seed"),
         (("embed", "EDGES", "--seed", "9", "--out", "JOB"), "seed 0 (now 9)"),
         (("export", "JOB", "x.docx"), "choose one of npy, parquet, csv, tsv, word2vec, neo4j"),
-        (("embed-patches", "JOB", "--dask", "tcp://127.0.0.1:1"), "there is no Dask scheduler at tcp://127.0.0.1:1"),
+        (("embed-patches", "JOB", "--dask", "tcp://127.0.0.1:1"), "no Dask scheduler at tcp://127.0.0.1:1"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(words, message, known, command):

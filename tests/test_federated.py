@@ -75,7 +75,7 @@ def test_letters_that_look_alike_are_one_id():
     assert federated.canonical_ids([composed]) == federated.canonical_ids([combined])
     with pytest.raises(gq.errors.InputError, match="stands for two nodes"):
         federated.pseudonyms([composed, combined], bytes(32), "00" * 32)
-    with pytest.raises(gq.errors.InputError, match="whole numbers or text"):
+    with pytest.raises(gq.errors.InputError, match="must be integers or text"):
         federated.pseudonyms([0.5], bytes(32), "00" * 32)
 
 

@@ -122,7 +122,7 @@ def test_a_file_for_somebody_else(federate, four):
     four[2].save("c")
     federated.reply(four[0], four[1].offer).save("a-to-b")
     assert "is for bank-b, and not for bank-c" in federate("measure", "c", "a-to-b", "--out", "stats")
-    assert "is no file for this step, which takes an offer" in federate("reply", "c", "a-to-b", "--out", "c-to-a")
+    assert "is not a file for this step, which takes an offer" in federate("reply", "c", "a-to-b", "--out", "c-to-a")
     four[2].offer.save("own")
     assert "bank-c's own offer" in federate("reply", "c", "own", "--out", "c-to-c")
 
@@ -145,7 +145,7 @@ def test_a_damaged_file(federate, four):
 def test_an_answer_in_a_round_without_private_set_intersection(four):
     a, b, *_ = four
     answer = replace(federated.reply(a, b.offer), kind="answer").authenticated(a.key)
-    with pytest.raises(InputError, match="the answer of bank-a is no file for this step"):
+    with pytest.raises(InputError, match="the answer of bank-a is not a file for this step"):
         federated.reply(b, answer)
 
 
@@ -267,7 +267,7 @@ def test_measurements_of_two_rounds(federate, measured, earlier, four):
 
 def test_files_of_another_kind(federate, four, measured):
     save_all([*measured, four[0].offer])
-    assert "is no measurement" in federate("align", "stats", "--out", "transforms")
+    assert "is not a measurement" in federate("align", "stats", "--out", "transforms")
 
 
 @pytest.mark.parametrize(

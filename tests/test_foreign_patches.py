@@ -64,7 +64,7 @@ def test_the_page_says_how_to_bring_patches_of_ones_own(job):
     assert job.stitch().edge_errors.max() < 1e-6
     assert Job.open(job.store).embedding.shape == (216, 8)
     job.embed()  # nothing is left to do, so that nobody calls the method, which graphquilt does not have
-    with pytest.raises(JobError, match="made with my-method, which graphquilt cannot make by itself"):
+    with pytest.raises(JobError, match="made with my-method, which graphquilt cannot recreate"):
         job.settings.embedder(None, 0)
 
 

@@ -131,8 +131,8 @@ def test_a_weight_of_networkx_that_is_no_number_is_named():
     [
         (sp.csr_array((0, 0)), {}, "the graph has no nodes"),
         (PAIRS, {"dim": 0}, "Propagation needs a dim that is an integer of at least 1, not 0"),
-        (PAIRS, {"seed": "a"}, "the seed of a job is a whole number from 0, not 'a'"),
-        (PAIRS, {"seed": -1}, "the seed of a job is a whole number from 0, not '-1'"),
+        (PAIRS, {"seed": "a"}, "seed must be a non-negative integer, not 'a'"),
+        (PAIRS, {"seed": -1}, "seed must be a non-negative integer, not '-1'"),
     ],
 )
 def test_embed_refuses_what_makes_no_sense_with_one_sentence(edges, options, message):

@@ -139,7 +139,7 @@ def test_other_dims_are_refused(graph):
 
 @pytest.mark.parametrize("n_patches", [0, -1, 2.5, True])
 def test_patches_are_counted_in_whole_numbers(graph, n_patches):
-    with pytest.raises(gq.errors.InputError, match="n_patches is a whole number of at least 1"):
+    with pytest.raises(gq.errors.InputError, match="n_patches must be an integer of at least 1"):
         gq.embed(graph, dim=2, n_patches=n_patches)
 
 

@@ -100,7 +100,7 @@ def test_what_graphquilt_cannot_make_is_compared_and_not_made(make):
     assert through_json(again) == parameters == through_json(JobSettings.from_parameters(through_json(again)))
     assert (again.dim, again.motions) == (3, settings.motions)
     for unknown in (again.embedders[-1], again.cutting.partitioner):
-        with pytest.raises(JobError, match=r"which graphquilt cannot make by itself.* module:factory"):
+        with pytest.raises(JobError, match=r"which graphquilt cannot recreate.* module:factory"):
             unknown(None, 0)
 
 
@@ -112,7 +112,7 @@ def test_a_finished_job_of_an_unknown_embedder_goes_on_without_it(tmp_path):
     assert len(opened.embed()) == 12
     opened.stitch()
     more = opened.revise(replace(opened.settings, recipe=gq.Recipe(runs=3)))
-    with pytest.raises(JobError, match=r"toy_embedders.Toy, which graphquilt cannot make"):
+    with pytest.raises(JobError, match=r"toy_embedders.Toy, which graphquilt cannot recreate"):
         more.embed()
     again = Job.begin(store, JobSettings(embedder=Toy(2), recipe=gq.Recipe(runs=3)), opened.graph)
     again.run()

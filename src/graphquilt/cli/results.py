@@ -30,7 +30,7 @@ def inspect(
     follow: Annotated[bool, Parameter(negative="", help="Watch until all patches are embedded.")] = False,
     output: Output = Output(),
 ) -> None:
-    """Show how good a job is, what it holds and what comes next; or what a graph folder holds."""
+    """Show how good a job is, what it holds and what to do next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
     from graphquilt.jobs.directory import JOB
 
@@ -121,7 +121,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
 
 def _verdict(fit: list[str]) -> list[str]:
     """Return the sentences on errors, on poorly determined rotations and directions, and on the first bad patch."""
-    poor = ("Weak: ", "Undetermined: ", "Directions of its own", "The directions have not settled")
+    poor = ("Weak: ", "Undetermined: ", "Separate directions would keep", "The directions have not settled")
     unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
     return fit[1:2] + unsure + patches[:1] or fit[:1]

@@ -71,7 +71,7 @@ class Workers:
         try:
             client = Client(address, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise JobError(f"there is no Dask scheduler at {address}: {error}") from error
+            raise JobError(f"no Dask scheduler at {address}: {error}") from error
         except (TypeError, RuntimeError) as error:  # certificates are missing, or encryption is required
             raise JobError(
                 f"the Dask scheduler at {address} cannot be reached safely: {error}. See SECURITY.md."

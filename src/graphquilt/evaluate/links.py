@@ -27,7 +27,7 @@ def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def cosine(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Score pairs of rows by the cosine of their angle at the origin, (k,); 0 where a row is zero."""
+    """Score pairs of rows by the cosine of their angle at the origin, (k,); 0 if a row is zero."""
     lengths = np.sqrt(np.einsum("ij,ij->i", A, A) * np.einsum("ij,ij->i", B, B))
     return np.asarray(np.divide(inner_product(A, B), lengths, out=np.zeros_like(lengths), where=lengths > 0))
 

@@ -100,7 +100,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     left = pairs - count_pairs(graph, exact=graph.n_entries > pairs // 8)
     if left <= 0:
         raise InputError(
-            f"all {pairs} pairs of the graph's {n} nodes are joined; there is no non-edge to compare with."
+            f"all {pairs} pairs of the graph's {n} nodes are joined; the graph has no non-edges to compare with."
         )
     if pairs <= _LISTED and min(count, left) > left // 4:
         joined = graph.adjacency.astype(bool).toarray()

@@ -22,7 +22,7 @@ federate_app = App(
     name="federate", help="Align networks of parties that do not show them to each other; see docs/federated.md."
 )
 
-PartyFolder = Annotated[Path, Parameter(help="The folder of the party, which offer has made; it stays at home.")]
+PartyFolder = Annotated[Path, Parameter(help="The folder of the party, made by offer; keep it private.")]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
 _MOST_IDS = 1 << 26  # bytes of a list of ids
 
@@ -33,11 +33,11 @@ class RoundFlags:
     """What parties agree on besides the embedder."""
 
     parties: str | None = None
-    """Names of the parties, with commas. [default: everyone who has the key]"""
+    """Comma-separated names of the parties. [default: everyone with the key]"""
     psi: Annotated[bool, Parameter(negative="")] = False
     """Find shared nodes by private set intersection (extra 'federated')."""
     least: int | None = None
-    """The least number of nodes that two parties must share. [default: dim + 1]"""
+    """Minimum number of nodes that two parties must share. [default: dim + 1]"""
     seed: int = 0
     """The seed that all parties embed with."""
     scale: bool | None = None
@@ -54,13 +54,13 @@ class SharingFlags:
     """What a party may share."""
 
     share: str | None = None
-    """boundary, all, or a file with one id per line. [default: boundary where --own is given, else all]"""
+    """boundary, all, or a file with one id per line. [default: boundary with --own, else all]"""
     own: Path | None = None
     """A file with the ids of the party's own nodes, one per line; other nodes of its edges are neighbours."""
     cap: int | None = None
-    """The most nodes whose coordinates one partner gets. [default: all that are shared]"""
+    """Maximum number of nodes whose coordinates one partner gets. [default: all shared nodes]"""
     noise: float = 0.0
-    """Gaussian noise on all coordinates that leave, as a share of their spread."""
+    """Gaussian noise on all coordinates that are sent, as a share of their spread."""
 
     def apply_to(self, graph: Graph) -> Sharing:
         """Return what the flags allow of a graph."""
@@ -102,7 +102,7 @@ def invite(
     from graphquilt.jobs import Recipe
 
     if (sample is None) != (start is None):
-        raise InputError("--sample and --start go together: the start is made from the sample, and written to a file.")
+        raise InputError("--sample and --start go together: the start is made from the sample and written to a file.")
     _refuse_existing(out, key, start)
     recipe = Recipe.shared() if sample is not None else Recipe.paper().replace(negatives=None)
     model = named_embedder(embedder.embedder or "propagation", embedder.dim or 64, embedder.set, recipe)
@@ -135,14 +135,14 @@ def invite(
 def offer(
     edges: Annotated[Path, Parameter(help="The party's own edges, or a graph folder.")],
     *,
-    round: Annotated[Path, Parameter(help="The round, which invite has made.")],  # noqa: A002
+    round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
     key: Annotated[Path, Parameter(help="The parties' key.")],
     party: Annotated[str, Parameter(help="The name of this party.")],
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="A new folder, which stays at home.")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="A new folder; keep it private.")],
     source: SourceFlags = SourceFlags(),
     sharing: SharingFlags = SharingFlags(),
-    start: Annotated[Path | None, Parameter(help="The shared start, where the round has one.")] = None,
-    embedder: Annotated[str | None, Parameter(help="module:factory, where the round names code of your own.")] = None,
+    start: Annotated[Path | None, Parameter(help="The shared start, if the round has one.")] = None,
+    embedder: Annotated[str | None, Parameter(help="module:factory, if the round uses your own embedder.")] = None,
     output: Output = Output(),
 ) -> None:
     """Embed the network of a party, and offer keyed pseudonyms of the nodes that it may share."""
@@ -242,7 +242,7 @@ def align(
     round: Annotated[  # noqa: A002
         Path | None, Parameter(help="The round; files of other rounds are refused, and missing parties named.")
     ] = None,
-    robust: Annotated[bool, Parameter(help="Doubt pairs that contradict the others.")] = False,
+    robust: Annotated[bool, Parameter(help="Down-weight pairs inconsistent with the rest.")] = False,
     output: Output = Output(),
 ) -> None:
     """Align all parties from the statistics of their pairs."""

@@ -146,7 +146,7 @@ def align(
     results = tuple(_results(fit, pairs.values()))
     unrelated = np.array([pair.error >= UNRELATED for pair in results])
     blamed = [k for k, _ in culprits(edges, unrelated)[0]]
-    # Where the others do not fit each other either, nobody is to blame more than they are.
+    # If the others do not fit each other either, nobody stands out.
     others = fit.edge_errors[~np.isin(edges, blamed).any(axis=1)]
     doubtful = tuple(names[k] for k in blamed) if len(others) and np.median(others) < UNRELATED else ()
     offers = {name: offer for measurement in checked for name, offer in measurement.offers.items()}
@@ -165,7 +165,7 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
     InputError
         The transform is of another round, for another party, or was made from another offer.
     FormatError
-        It is no motion that this round allows.
+        The round does not allow this motion.
     """
     party.round.check_message(transform, ["transform"])
     to = transform.facts.get("to")
@@ -173,7 +173,7 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
         raise InputError(f"this transform is for {str(to)[:64]}, and not for {party.name}.")
     if transform.facts.get("offer") != party.offer_id:
         raise InputError(
-            f"this transform was made from another offer of {party.name} than the one in this folder, so that it does "
+            f"this transform was made from another offer of {party.name} than the one in this folder, and does "
             "not fit its embedding. Measure and align again with the offer that is here."
         )
     scale, rotation, translation = _motion(transform, party.round)
@@ -186,7 +186,7 @@ def _checked(message: Message, of_round: Round | None) -> _Measurement:
     if of_round is not None:
         of_round.check_message(message, ["measurement"])
     if message.kind != "measurement":
-        raise InputError(f"the {message.kind} of {message.sender} is no measurement; only measurements are aligned.")
+        raise InputError(f"the {message.kind} of {message.sender} is not a measurement; only measurements are aligned.")
     name, facts = f"the measurement of {message.sender}", message.facts
     if not _says_enough(message):
         raise FormatError(f"{name} does not say what a measurement says; ask {message.sender} to measure again.")
@@ -365,7 +365,7 @@ def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, F
     )
     if not allowed:
         raise FormatError(
-            f"this transform is no motion that the round '{of_round.name}' allows ({motions}): applying it would "
+            f"this transform is not a motion that the round '{of_round.name}' allows ({motions}): applying it would "
             "distort the embedding. Ask the coordinator to align again."
         )
     return scale, rotation, translation

@@ -23,7 +23,7 @@ LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares o
 
 
 def reply(party: Party, received: Message) -> Message:
-    """Reply to the offer of another party, or to its answer where the round uses private set intersection.
+    """Reply to the offer of another party, or to its answer if the round uses private set intersection.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def reply(party: Party, received: Message) -> Message:
     OverlapError
         The two parties share too few nodes.
     InputError
-        The message is of another round, or for somebody else, or nobody who has the key has written it.
+        The message is of another round, for somebody else, or not written with the key.
     """
     _check_received(party, received, ["offer", "answer"] if party.round.psi else ["offer"])
     check_offer_facts(received)

@@ -1,7 +1,7 @@
 """Private set intersection: a party learns which of its own nodes another has, and of all others only how many.
 
 The protocol (Diffie-Hellman on an elliptic curve, the package openmined-psi) has two messages. The first party sends
-its elements under a key of its own. The second multiplies its own key on top of them, and adds its own elements under
+its elements under its own key. The second applies its key on top of them, and adds its own elements under
 that key. The first removes its key from the former and compares.
 """
 

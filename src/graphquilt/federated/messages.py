@@ -1,7 +1,7 @@
 """Messages: what moves between parties and coordinator, each one file with a header, checksums and authentication.
 
 A message is an uncompressed ``.npz`` file. Its member ``header`` is JSON text: who sent what in which round, the shape,
-type and checksum of every other member, and, where a party wrote it, an HMAC of all that under the parties' key.
+type and checksum of every other member, and, if a party wrote it, an HMAC of all that under the parties' key.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ FORMAT = "graphquilt federated"
 VERSION = 1
 KINDS = ("start", "party", "offer", "answer", "reply", "measurement", "transform")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_AGAIN = "It may have been cut short or damaged; ask for it again."
+_AGAIN = "It may be truncated or damaged; ask for it again."
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
-    """Return a key of its own for each purpose, made from the parties' key."""
+    """Return a separate key for each purpose, derived from the parties' key."""
     return hmac.digest(key, f"graphquilt {purpose}".encode(), "sha256")
 
 
@@ -96,7 +96,7 @@ class Message:
         Plain values that JSON can hold; what they are depends on the kind.
     arrays : mapping of str to array
     authentication : str, optional
-        HMAC-SHA256 of everything else under the parties' key; None where the coordinator wrote the message.
+        HMAC-SHA256 of everything else under the parties' key; None if the coordinator wrote the message.
     """
 
     kind: str
@@ -135,7 +135,7 @@ class Message:
             raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
         header = arrays.pop("header", None)
         if header is None or header.dtype != np.uint8 or header.ndim != 1:
-            raise FormatError(f"{path} is no file of a federated round: it has no header. {_AGAIN}")
+            raise FormatError(f"{path} is not a file of a federated round: it has no header. {_AGAIN}")
         content, intact = sealed_content(header.tobytes(), f"the header of {path}")
         _check_header(path, content, intact=intact)
         _check_arrays(path, content["arrays"], arrays)
@@ -179,7 +179,7 @@ def _mac(content: Mapping[str, object], key: bytes) -> str:
 def _check_header(path: Path, content: Mapping[str, object], *, intact: bool) -> None:
     """Refuse a header that is not one, or of another version, or damaged."""
     if content.get("format") != FORMAT:
-        raise FormatError(f"{path} is no file of a federated round.")
+        raise FormatError(f"{path} is not a file of a federated round.")
     check_version(path, content.get("version"))
     if not intact:
         raise FormatError(f"{path} does not have the checksum that its header says. {_AGAIN}")

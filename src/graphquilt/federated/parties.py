@@ -52,7 +52,7 @@ class Party:
     offer : Message
         The pseudonyms, or a request for private set intersection; for the other parties.
     psi_key : bytes
-        The secret of the request; empty where there is none.
+        The secret of the request, or empty.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Party:
         return str(self.offer.facts["offer"])
 
     def noise_cost(self) -> NoiseCost | None:
-        """Measure what the noise costs; None where there is no noise."""
+        """Measure the cost of the noise; None without noise."""
         if self.noise == 0:
             return None
         n_used = min(len(self.rows), self.cap or len(self.rows))
@@ -186,9 +186,9 @@ def offer(
         The name of the party.
     sharing : Sharing
     embedder : Embedder, optional
-        That of the round, where graphquilt cannot make it by itself.
+        That of the round, if graphquilt cannot recreate it.
     start : Message, optional
-        The shared start, where the round has one.
+        The shared start, if the round has one.
     progress : callable, optional
 
     Returns

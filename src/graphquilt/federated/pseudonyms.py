@@ -20,7 +20,7 @@ _DTYPE = np.dtype(f"S{WIDTH}")
 
 
 def canonical_ids(ids: npt.ArrayLike) -> list[str]:
-    """Return node ids as text that is the same for all parties: whole numbers in decimal, text in Unicode form NFC.
+    """Return node ids as text that is the same for all parties: integers in decimal, text in Unicode form NFC.
 
     So 17 from a Parquet file and "17" from a text file are one node, and "017" is another.
 
@@ -33,14 +33,14 @@ def canonical_ids(ids: npt.ArrayLike) -> list[str]:
     if array.dtype.kind in "iu":
         return [str(value) for value in array.tolist()]
     if array.dtype.kind not in "UO" or not all(isinstance(value, str | int) for value in array.tolist()):
-        raise InputError(f"node ids are whole numbers or text; these are {array.dtype}.")
+        raise InputError(f"node ids must be integers or text, not {array.dtype}.")
     return [unicodedata.normalize("NFC", str(value)) for value in array.tolist()]
 
 
 def pseudonyms(ids: npt.ArrayLike, key: bytes, round_id: str) -> Pseudonyms:
     """Return HMAC-SHA256(key, round id, node id) for each of ``ids (n,)``.
 
-    Another round gives other pseudonyms, so that nobody can link nodes between rounds, even with the same key.
+    Another round gives other pseudonyms: nobody can link nodes between rounds, even with the same key.
 
     Examples
     --------

@@ -65,11 +65,11 @@ class Round:
     least : int
         The least number of nodes that two parties must share to be compared.
     parties : tuple of str
-        The names of the parties; empty where anyone who has the key may take part.
+        The names of the parties; empty if anyone with the key may take part.
     psi : bool
         Whether shared nodes are found by private set intersection.
     start : str, optional
-        The checksum of the shared start, where there is one.
+        The checksum of the shared start, if any.
     nonce, key_check : str
         A random number, and its HMAC under the parties' key, by which a party sees that it has the right key.
     """
@@ -98,7 +98,7 @@ class Round:
         if len(self.parties) == 1:
             raise InputError(
                 f"a round has at least two parties, and {self.parties[0]} is the only one named. Name the others too, "
-                "or name none, so that everyone who has the key may take part."
+                "or name none: everyone with the key may then take part."
             )
         needed = self.motions.points_needed(self.dim)
         if self.least < needed:
@@ -119,7 +119,7 @@ class Round:
         return hmac.compare_digest(_key_check(key, self.nonce), self.key_check)
 
     def made_embedder(self, embedder: Embedder | None = None) -> Embedder:
-        """Return the embedder of the round; one that graphquilt cannot make by itself is passed, and compared.
+        """Return the embedder of the round; one that graphquilt cannot recreate is passed, and compared.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class Round:
         name = f"the {message.kind} of {message.sender}"
         if message.kind not in kinds:
             wanted = " or ".join(f"{_article(kind)} {kind}" for kind in kinds)
-            raise InputError(f"{name} is no file for this step, which takes {wanted}.")
+            raise InputError(f"{name} is not a file for this step, which takes {wanted}.")
         if message.round != self.id:
             raise InputError(
                 f"{name} belongs to the round '{message.round_name[:64]}' ({message.round[:8]}, {message.dim} "
@@ -188,15 +188,15 @@ class Round:
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path} is no round: it is not TOML ({str(error)[:80]}).") from error
+            raise FormatError(f"{path} is not a round: it is not TOML ({str(error)[:80]}).") from error
         if values.get("format") != FORMAT:
-            raise FormatError(f"{path} is no round of federated alignment; graphquilt federate invite makes one.")
+            raise FormatError(f"{path} is not a round of federated alignment; graphquilt federate invite makes one.")
         check_version(path, values.get("version"))
         try:
             result = cls(**_checked(values))  # type: ignore[arg-type]
             same = values.get("id") == result.id
         except (InputError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise FormatError(f"{path} is no round: {str(error)[:200]}") from error
+            raise FormatError(f"{path} is not a round: {str(error)[:200]}") from error
         if not same:
             raise FormatError(
                 f"{path} was changed after it was made: its id is not that of its content. Ask for it again; if the "
@@ -225,7 +225,7 @@ def invite(
     Parameters
     ----------
     name : str
-        For people; a random number tells rounds of the same name apart.
+        For display; a random number distinguishes rounds of the same name.
     embedder : Embedder
         What all parties embed with.
     motions : Motions, optional
@@ -239,8 +239,8 @@ def invite(
     psi : bool
         Find shared nodes by private set intersection.
     sample : Graph, optional
-        Public data with features like those of the parties. The embedder's shared start is made from it, so that all
-        parties embed in one frame and alignment only measures how well they agree.
+        Public data with features like those of the parties. The embedder's shared start is made from it: all
+        parties then embed in one frame, and alignment only measures how well they agree.
 
     Returns
     -------
@@ -296,7 +296,7 @@ def load_key(path: str | PathLike[str], of_round: Round) -> bytes:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     key = content.get("key")
     if content.get("format") != KEY_FORMAT or not intact or not is_checksum(key):
-        raise FormatError(f"{path} is no key of federated alignment, or is damaged; ask for it again.")
+        raise FormatError(f"{path} is not a key of federated alignment, or is damaged; ask for it again.")
     secret = bytes.fromhex(str(key))
     if not of_round.has_key(secret):
         raise InputError(

@@ -28,8 +28,8 @@ class Sharing:
     nodes : int array (k,), optional
         The rows of the nodes that may be shared, as :func:`boundary` or :func:`rows_of` gives them; None means all.
     cap : int, optional
-        The most nodes whose coordinates one partner gets; of more shared nodes, those with the lowest pseudonyms, which
-        are chosen as if at random, are used. The smaller cap of two partners counts.
+        The most nodes whose coordinates one partner gets; of more shared nodes, those with the lowest pseudonyms,
+        a pseudo-random choice, are used. Of two caps, the smaller applies.
     noise : float
         The standard deviation of the Gaussian noise that is added to every coordinate that leaves, as a share of the
         spread (root mean square over coordinates) of the nodes that may be shared.
@@ -41,9 +41,9 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.cap is not None and self.cap < 1:
-            raise InputError(f"the cap is the most nodes that one partner gets, at least 1, not {self.cap}.")
+            raise InputError(f"cap must be at least 1, not {self.cap}.")
         if not 0 <= self.noise < math.inf:
-            raise InputError(f"the noise is a share of the spread of at least 0, not {self.noise}.")
+            raise InputError(f"noise must be finite and at least 0, not {self.noise}.")
 
 
 def node_ids(graph: Graph) -> list[str]:
@@ -54,7 +54,7 @@ def node_ids(graph: Graph) -> list[str]:
 def rows_of(graph: Graph, ids: Collection[str], content: str) -> Int64Array:
     """Return the rows of the nodes that ``ids`` name, and refuse a list that names none.
 
-    Ids that the graph does not have are passed over: a list may serve several parties. ``content`` says in the error
+    Unknown ids are ignored: a list may serve several parties. ``content`` says in the error
     what the list is.
     """
     wanted = set(canonical_ids(np.array(sorted(ids), dtype=np.str_))) if ids else set()
@@ -62,7 +62,7 @@ def rows_of(graph: Graph, ids: Collection[str], content: str) -> Int64Array:
     if len(rows) == 0:
         raise InputError(
             f"none of the {len(ids)} ids in {content} is one of the {graph.n_nodes} nodes of this graph. Write one id "
-            "per line, as in the file of edges."
+            "per line, as in the edge list."
         )
     return rows
 
@@ -84,7 +84,7 @@ def boundary(graph: Graph, own: Int64Array) -> Int64Array:
     foreign[own] = False
     if not foreign.any():
         raise InputError(
-            f"all {graph.n_nodes} nodes of the graph are own nodes, so that it has no boundary. Read edges that "
+            f"all {graph.n_nodes} nodes of the graph are own nodes, and it has no boundary. Read edges that "
             "lead to nodes of others too, or share all nodes or a list of them."
         )
     both_ways = graph.undirected()

@@ -32,7 +32,7 @@ PER_PATCH = 50_000  # nodes of a patch of a large graph
 
 
 def default_patches(n_nodes: int) -> int:
-    """Return the default number of patches: one below 5000 nodes, then 10, and one per 50 000 nodes where that is more.
+    """Return the default number of patches: one below 5000 nodes, then 10, or one per 50 000 nodes if that is more.
 
     A small graph is embedded whole in seconds, and cutting it can only lose something. Above that the paper's 10
     patches are embedded in parallel, and patches of 50 000 nodes stay within what one machine does in a few minutes.
@@ -86,7 +86,7 @@ class Cutting:
     ----------
     n_patches : int, optional
         How many clusters the graph is partitioned into; by default :func:`default_patches`. Clusters with less than
-        half of the least overlap are merged into neighbours, so that there can be fewer patches.
+        half of the least overlap are merged into neighbours, which can leave fewer patches.
     partitioner : Partitioner or class of one, optional
         A class is called with the number of patches and the seed, as far as it takes them. By default ``Metis``, and
         ``Multilevel`` for graphs above four million entries.
@@ -121,7 +121,7 @@ class Cutting:
     def __post_init__(self) -> None:
         n = 1 if self.n_patches is None else self.n_patches
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise InputError(f"n_patches is a whole number of at least 1, not {n!r}.")
+            raise InputError(f"n_patches must be an integer of at least 1, not {n!r}.")
         object.__setattr__(self, "n_patches", None if self.n_patches is None else int(n))
         if self.components not in (None, "each"):
             raise InputError(f"components of a cutting is None or 'each', not {self.components!r}.")
@@ -169,7 +169,7 @@ def keep_patch_graph(
 def write_patch_graph(
     store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
-    """Write the patch graph to a store, in the place of another one."""
+    """Write the patch graph to a store, replacing another."""
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)

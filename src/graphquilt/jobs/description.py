@@ -47,7 +47,7 @@ def describe(value: object) -> dict[str, object]:
     """Return the name and the settings of an object as plain values.
 
     The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
-    lambda, or else the public attributes. An object with a ``description`` of its own keeps that.
+    lambda, or else the public attributes. An object's ``description`` attribute takes precedence.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def describe(value: object) -> dict[str, object]:
     if isinstance(value, functools.partial):
         return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
     kind = value if hasattr(value, "__qualname__") else type(value)
-    # Where a class of ours lives inside the package does not count: files may move between versions.
+    # The module of our own classes is left out: files may move between versions.
     own_module = kind.__module__ or "__main__"  # code that was run by exec has none
     module = "graphquilt" if own_module.startswith("graphquilt.") else own_module
     name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}

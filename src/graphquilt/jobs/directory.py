@@ -1,7 +1,7 @@
 """A job on disk: records of arrays under keys, each with a marker that is written last (job format 3).
 
 The whole format is described in ``docs/job-format.md``. In short, the record under the key ``patches/00017/graph`` is
-the data file ``patches/00017/graph.npz`` (``.npy`` where the record is one array) and the marker
+the data file ``patches/00017/graph.npz`` (``.npy`` if the record is one array) and the marker
 ``patches/00017/graph.json``, which holds the size and SHA-256 of the data file, the parameters that made it, and a
 checksum of all that. A record exists once its marker does, so a run that is killed at any moment never leaves something
 that looks finished.
@@ -46,7 +46,7 @@ from graphquilt.jobs.store import Record, Store, store_folder
 
 FORMAT = "graphquilt job"
 VERSION = 3
-_NAMES = ("quilt",)  # of files that are no records
+_NAMES = ("quilt",)  # of files that are not records
 JOB = "quilt.json"  # the file that makes a folder a job
 _HEAD = {"format": FORMAT, "version": VERSION, "made_by": f"graphquilt {graphquilt.__version__}"}
 
@@ -194,7 +194,7 @@ class DirectoryStore:
             name: {"shape": list(array.shape), "dtype": array.dtype.str}
             for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
         }
-        # The old marker must not vouch for new data. Where the data is the same it stays, so that shards of a job
+        # The old marker must not vouch for new data. If the data is the same, the marker stays: shards of a job
         # that write one record at once do not take it from each other.
         if self._recorded_checksum(key) not in (None, content["sha256"]):
             self._marker_path(key).unlink(missing_ok=True)
@@ -229,7 +229,7 @@ class DirectoryStore:
         if version < VERSION:
             raise FormatError(
                 f"{path} is not a marker of job format {VERSION} but of {version}; its record has to be made again. "
-                " docs/job-format.md says what a marker has."
+                "docs/job-format.md says what a marker has."
             )
         if marker.get("file") is not None:
             self._check_data_entries(path, marker)

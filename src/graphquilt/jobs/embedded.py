@@ -79,7 +79,7 @@ class EmbeddedPatches(LazySequence[Patch]):
 
     @property
     def frame(self) -> FrameFit | None:
-        """How well the common frame suits each patch, as far as their records say; None where they do not."""
+        """How well the common frame suits each patch; None if their records do not say."""
         columns: list[list[float]] = []
         for k in self._which:
             facts = self.store[patch_key(k, "embedding")].parameters

@@ -55,7 +55,7 @@ def embed(
     n_patches : int, optional
         The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
-        By default :class:`graphquilt.Propagation`, which uses features where the graph has any. See
+        By default :class:`graphquilt.Propagation`, which uses features if the graph has any. See
         :func:`graphquilt.embedders.as_embedder`. Its ``motions`` decide which motions alignment undoes.
     cutting : Cutting, optional
         Partitioner, degree, overlap, edge weight and limits.
@@ -70,8 +70,8 @@ def embed(
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
     store : Store, optional
-        Keeps everything, and resumes what it has. With a :class:`graphquilt.DirectoryStore` the command line can go on
-        with the job. Without a store everything stays in memory.
+        Keeps every result, and resumes an earlier run. With a :class:`graphquilt.DirectoryStore` the command line can
+        resume the job too. Without a store everything stays in memory.
     progress : callable, optional
 
     Returns

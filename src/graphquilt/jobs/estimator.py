@@ -1,4 +1,4 @@
-"""GraphQuilt: embed() with the face of a scikit-learn estimator."""
+"""GraphQuilt: embed() as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class GraphQuilt:
     """Embed a graph, as an estimator: ``fit``, ``fit_transform``, ``get_params`` and ``set_params``.
 
-    The samples are the nodes of one graph, so there is no ``transform`` of other samples. Everything else is
+    The samples are the nodes of one graph, so it has no ``transform`` for other samples. Everything else is
     :func:`graphquilt.embed`.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Job: one class that owns a job, from its settings and its graph to its embedding."""
+"""Job: everything about one job, from its settings and its graph to its embedding."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _log = logging.getLogger(__name__)
 
 
 class Job:
-    """A job: its settings, the graph it is about, and a store with everything that has been made so far.
+    """A job: its settings, its graph, and a store with the results so far.
 
-    Make one with :meth:`begin`, which also goes on with a job that is there, or :meth:`open`. Then :meth:`cut`,
-    :meth:`embed` and :meth:`stitch`, or :meth:`run` for all three. Each does only what is missing.
+    Make one with :meth:`begin`, which creates or resumes a job, or :meth:`open`. Then call :meth:`cut`, :meth:`embed`
+    and :meth:`stitch`, or :meth:`run` for all three. Each does only what is missing.
 
     Attributes
     ----------
     store : Store
     settings : JobSettings
     graph : Graph or None
-        None where the store has no graph, as in a job that was made from patches alone.
+        None if the store has no graph, as in a job made from patches alone.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The job's folder, or what else it is kept in."""
+        """The job's folder, or the name of its store."""
         return store_name(self.store)
 
     @classmethod
@@ -112,7 +112,7 @@ class Job:
 
     @classmethod
     def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Resume the job of a store, perhaps with settings that keep what has been made.
+        """Resume the job of a store, with the same or compatible settings.
 
         Without ``graph``, the graph is opened where the store has it, or read from ``settings.source`` if that has
         changed. Settings that are damaged are written again, if these can be those of the job.
@@ -134,12 +134,12 @@ class Job:
 
     @classmethod
     def open(cls, store: Store | str | os.PathLike[str]) -> Job:
-        """Open a job that has been begun.
+        """Open an existing job.
 
         Raises
         ------
         JobError
-            There is no job, or its graph is no longer the one that it was begun with.
+            The store has no job, or the graph of the job has changed.
         """
         store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
         settings = stored_settings(store)
@@ -188,7 +188,7 @@ class Job:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of the graph, or of the patches where there is no graph."""
+        """Number of nodes of the graph, or of the patches if the job has no graph."""
         return self.patch_graph.n_nodes if self.graph is None else self.graph.n_nodes
 
     @property
@@ -205,7 +205,7 @@ class Job:
 
     @property
     def weights(self) -> Sequence[Float64Array] | None:
-        """What each row of each patch counts with, or None where all rows count alike."""
+        """The weight of each row of each patch, or None if all weights are equal."""
         recipe = self.settings.recipe
         return row_weights(self.patch_graph.repeat(recipe.runs), recipe, self.graph)
 
@@ -260,7 +260,7 @@ class Job:
         return embedding
 
     def run(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> None:
-        """Cut, embed and stitch, as far as that has not been done."""
+        """Cut, embed and stitch; do only what is missing."""
         self.cut(progress=progress)
         self.embed(executor=executor, progress=progress)
         self.stitch(executor=executor, progress=progress)
@@ -276,7 +276,7 @@ class Job:
             return cut_graph(self._need_graph(), self.settings, self.store, progress)
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
-        """Write the data of every patch, so that each can be embedded on a machine that does not have the graph.
+        """Write the data of every patch, for machines that do not have the graph.
 
         A job does not need this: its patches are cut from the graph when they are embedded.
         """
@@ -327,7 +327,7 @@ class Job:
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
         """Align the embedded patches and average them into one embedding; see :func:`graphquilt.stitch`.
 
-        Where the store has the embedding of these settings already, that is all.
+        If the store already has this embedding, nothing is done.
         """
         settings, patch_graph = self.settings, self.patch_graph
         with contextlib.suppress(JobError, FormatError):
@@ -366,7 +366,7 @@ class Job:
         return f"{stitching}: {self.command('stitch')}"
 
     def command(self, word: str, *flags: str) -> str:
-        """Return a command to copy, with the folder of the job where it has one."""
+        """Return a command to copy, with the folder of the job if it has one."""
         if store_folder(self.store) is None:
             return shlex.join(["graphquilt", word, "JOB", *flags])
         return shlex.join(["graphquilt", word, short_path(self.name), *flags])

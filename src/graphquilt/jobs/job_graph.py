@@ -127,7 +127,7 @@ def _is_kept(store: Store, source: Source, graph: Graph) -> bool:
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
-    """Open the graph that a job was begun with, or return None where the store does not have it.
+    """Open the graph that a job was begun with, or return None if the store does not have it.
 
     Raises
     ------

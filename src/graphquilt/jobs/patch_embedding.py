@@ -138,7 +138,7 @@ def _settings(
     n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
         raise InputError(
-            f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; give one, or one for each."
+            f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
         )
     settings = dataclasses.replace(carried, embedder=embedders, recipe=recipe, seed=seed)
     each, recipe = resolve_recipe(settings.embedders, recipe, graph)

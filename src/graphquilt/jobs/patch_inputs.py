@@ -136,7 +136,7 @@ class PatchInputs:
     Attributes
     ----------
     graph : Graph or None
-        None where a store has the data of every patch.
+        None if a store has the data of every patch.
     node_sets : sequence of int arrays
     survey : StoredSurvey, optional
         Where patches get a shared start.
@@ -167,7 +167,7 @@ class PatchInputs:
 
     @functools.cached_property
     def reference(self) -> GraphReference | None:
-        """What workers cut the same data from; None where the graph is not in a folder."""
+        """What workers cut the same data from; None if the graph is not in a folder."""
         if self.graph is None or self.graph.folder is None:
             return None
         survey = None if self.survey is None else self.survey.digest

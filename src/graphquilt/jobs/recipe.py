@@ -1,4 +1,4 @@
-"""Recipe: how often to train, how to regularise, what to trust and how to stitch, as one value."""
+"""Recipe: training runs, shared start, row weights and stitching, as one value."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Recipe:
     runs : int
         How often every patch is trained, each time with another seed. All runs are aligned and averaged together.
     start : bool
-        Whether patches get a shared start, where the embedder has one; see :class:`graphquilt.embedders.Embedder`.
+        Whether patches get a shared start, if the embedder has one; see :class:`graphquilt.embedders.Embedder`.
     coverage : float
         Each row counts in overlaps and centroid with the share of its node's edges that its patch contains, to this
         power; 0 counts all rows alike, and so does the default in a job without a graph.
@@ -98,7 +98,7 @@ class Recipe:
             if field == "branching" and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{field} of a recipe is a whole number of at least {least}, not {value!r}.")
+                raise InputError(f"{field} of a recipe must be an integer of at least {least}, not {value!r}.")
             object.__setattr__(self, field, int(value))
         if self.precision not in ("float64", "float32", "float16"):
             raise InputError(f"precision of a recipe is float64, float32 or float16, not {self.precision!r}.")
@@ -109,7 +109,7 @@ class Recipe:
 
     @classmethod
     def paper(cls) -> Recipe:
-        """Return the paper's way: patches trained apart, as many non-edges as edges, all rows count alike.
+        """Return the paper's recipe: separate training, one non-edge per edge, equal row weights.
 
         Examples
         --------
@@ -157,7 +157,7 @@ class Recipe:
         return dataclasses.replace(self, **{"name": name, **differing})  # type: ignore[arg-type]
 
     def apply_to(self, embedder: E) -> E:
-        """Return the embedder with the settings of this recipe, where it has them and they are at their defaults.
+        """Return the embedder with this recipe's settings, where those of the embedder are at their defaults.
 
         Examples
         --------

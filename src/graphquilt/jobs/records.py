@@ -82,7 +82,7 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
             directed=bool(parameters.get("directed", False)),
         )
     except (InputError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"a patch's record is no graph: {error} It has to be made again.") from error
+        raise FormatError(f"a patch's record is not a graph: {error} Make it again.") from error
     if "far_indptr" not in arrays:
         return arrays["nodes"], graph, None
     return arrays["nodes"], graph, _far_of(arrays, parameters, graph.n_nodes)

@@ -22,7 +22,7 @@ _AHEAD_WITH_DATA = 32  # … unless the patch itself travels with it
 
 
 class Sweep(Protocol):
-    """One sweep over patches: which are finished, what is left to do, and what becomes of an outcome."""
+    """One sweep over patches: which are finished, what is left to do, and how an outcome is settled."""
 
     @property
     def store(self) -> Store:
@@ -50,7 +50,7 @@ class Sweep(Protocol):
 def work_through(
     sweep: Sweep, wanted: Iterable[int], executor: Executor | None, progress: ProgressCallback | None
 ) -> Iterator[Mapping[str, float]]:
-    """Bring every patch to an end, good or bad, and yield a few facts about each."""
+    """Work through every patch, and yield a few facts about each."""
     waiting = iter(wanted)
     if executor is not None:
         yield from _Dispatcher(sweep, executor).run(waiting)
@@ -83,7 +83,7 @@ class _Dispatcher:
         self.n_workers = int(getattr(executor, "n_workers", getattr(executor, "_max_workers", 0)))
 
     def run(self, waiting: Iterator[int]) -> Iterator[Mapping[str, float]]:
-        """Bring every waiting patch to an end and yield a few facts about each."""
+        """Work through every waiting patch, and yield a few facts about each."""
         ahead = _AHEAD_WITH_DATA if self.sweep.carries_data else _AHEAD
         more = True
         try:
@@ -105,7 +105,7 @@ class _Dispatcher:
             self._drop()
 
     def _drop(self) -> None:
-        """Give up the calls that nobody waits for any more."""
+        """Cancel the remaining calls."""
         abandon = getattr(self.executor, "abandon", None)
         if self.under_way and abandon is not None:
             abandon()
@@ -148,7 +148,7 @@ class _Dispatcher:
                 yield outcome.facts
 
     def _lose(self) -> None:
-        """Take back the calls that went down with a broken pool."""
+        """Take back the calls of a broken pool."""
         ended, _ = wait(self.under_way, timeout=30)  # a broken pool ends all its calls, one after the other
         lost = [future for future in self.under_way if future in ended and _broken(future)]
         patches = [self.under_way.pop(future) for future in lost]

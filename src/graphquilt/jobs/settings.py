@@ -36,7 +36,7 @@ _KEY = "settings"
 class UnavailableEmbedder:
     """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
 
-    It is compared by its description, so that a job goes on with the object that it was begun with.
+    It is compared by its description: a job resumes only with the object that it was begun with.
     """
 
     description: Mapping[str, object] = field(hash=False)
@@ -44,10 +44,10 @@ class UnavailableEmbedder:
     motions: Motions = Motions()
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        """Refuse, and say how to go on."""
+        """Refuse, and say how to resume."""
         raise JobError(
-            f"this job was made with {self.description.get('name')}, which graphquilt cannot make by itself: name it "
-            "again (--embedder module:factory), or go on in Python with the same object."
+            f"this job was made with {self.description.get('name')}, which graphquilt cannot recreate: pass it "
+            "again (--embedder module:factory), or resume in Python with the same object."
         )
 
 
@@ -79,7 +79,7 @@ class JobSettings:
             if not isinstance(value, kind):
                 raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
         if not isinstance(self.seed, int | np.integer) or not is_size(int(self.seed)):
-            raise InputError(f"the seed of a job is a whole number from 0, not {str(self.seed)[:40]!r}.")
+            raise InputError(f"seed must be a non-negative integer, not {str(self.seed)[:40]!r}.")
         dims = sorted({embedder.dim for embedder in self.embedders})
         if not dims:
             raise InputError("a job has at least one embedder; there is none in the list.")
@@ -157,7 +157,7 @@ class JobSettings:
             motions = Motions(**restore_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
-                raise ValueError(f"dim {dim!r} and seed {seed!r} are not both whole numbers from 0")
+                raise ValueError(f"dim {dim!r} and seed {seed!r} are not both non-negative integers")
 
             def embedder(description: object) -> Embedder:
                 return restore(description, lambda text: UnavailableEmbedder(text, dim, motions))  # type: ignore[return-value]
@@ -196,7 +196,7 @@ def resolve_recipe(
 
 
 def stored_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store, or None where it has none.
+    """Return the settings in a store, or None if it has none.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Source:
     stamps : mapping of str to list of int
         Size, times and inode of each file when its checksum was computed: a file that still has them is not read again.
     graph : str, optional
-        The folder that holds the graph: ``graph`` in the job's folder, or an absolute path; None where it is only in
+        The folder that holds the graph: ``graph`` in the job's folder, or an absolute path; None if it is only in
         memory.
     fingerprint : str, optional
         The fingerprint of the graph.
@@ -102,7 +102,7 @@ class Source:
         return dataclasses.replace(self, **absolute, checksums=checksums, stamps=stamps)  # type: ignore[arg-type]
 
     def input(self) -> dict[str, object]:
-        """Return what the graph depends on, as plain values; where the files lie does not count."""
+        """Return what the graph depends on, as plain values, without the paths of the files."""
         reading = {
             "columns": None if self.columns is None else list(self.columns),
             "directed": self.directed,

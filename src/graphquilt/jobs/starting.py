@@ -121,7 +121,7 @@ def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> S
         raise
     except Exception as error:
         raise JobError(
-            f"the shared start of {store_name(store)} cannot be made of what its {len(patches)} patches contribute "
+            f"the shared start of {store_name(store)} cannot be made from what its {len(patches)} patches contribute "
             f"({type(error).__name__}: {error}). Remove the records '{content}' of the patches and run again."
         ) from error
     arrays = dict(sorted(checked_arrays(combined, f"start of {type(embedder).__name__}").items()))

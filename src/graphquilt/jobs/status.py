@@ -1,4 +1,4 @@
-"""What a job has, what it lacks and what is damaged; what to do next; and how fast its patches get embedded."""
+"""The state of a job: what it has, lacks or has damaged; what to do next; and its pace."""
 
 from __future__ import annotations
 

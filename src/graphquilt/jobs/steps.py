@@ -197,7 +197,7 @@ def stitch(
         What :func:`graphquilt.embed_patches` returned, which carries motions, recipe and graph; or patches from
         anywhere.
     motions : Motions, optional
-        The motions that the embedder leaves free; ``recipe.motions`` wins where it is given. By default those that
+        The motions that the embedder leaves free; ``recipe.motions`` takes precedence. By default those that
         ``patches`` carries, and rotations and translations for patches from elsewhere.
     recipe : Recipe, optional
         Its runs, robust, branching, coverage, refine and precision. By default the one that ``patches`` carries, and

@@ -1,4 +1,4 @@
-"""Stores: where the records of a job are kept. A plain dict is one; a folder on disk is another."""
+"""Stores keep the records of a job. A plain dict is one; a folder on disk is another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Record:
     parameters : mapping
         Anything that JSON can hold. Parameters are compared by value when a job is resumed.
     checksum : str, optional
-        That of the arrays, where the store knows it.
+        That of the arrays, if the store knows it.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Record:
 
     @functools.cached_property
     def digest(self) -> str:
-        """What records that are made from this one name: the same for the same arrays, and another for others."""
+        """What records made from this one name: equal exactly for equal arrays."""
         if self.checksum is not None:
             return self.checksum[:16]
         return fingerprint(*(np.atleast_1d(array) for _, array in sorted(self.arrays.items())))
@@ -56,7 +56,7 @@ class Store(Protocol):
 
     A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
     copy of the store and read and write it themselves. And it may have ``lock(shard=None, wait=False)``, a context
-    manager that keeps other runs away; with ``wait`` it waits until they have gone.
+    manager that keeps other runs away; with ``wait`` it waits for them to finish.
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -64,16 +64,16 @@ class Store(Protocol):
         ...
 
     def __getitem__(self, key: str, /) -> Record:
-        """Return a record; raise KeyError where there is none, FormatError where it is damaged."""
+        """Return a record; raise KeyError if it is missing, FormatError if it is damaged."""
         ...
 
     def __setitem__(self, key: str, record: Record, /) -> None:
-        """Keep a record, in the place of an older one."""
+        """Store a record, replacing an older one."""
         ...
 
 
 def store_folder(store: Store) -> Path | None:
-    """Return the folder of a store, or None where its records are in memory.
+    """Return the folder of a store, or None if its records are in memory.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sweeps over the patches of a job: which are done, what is left, and what becomes of it."""
+"""Sweeps over the patches of a job: find what is missing, and settle each outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def shard_name(only: Sequence[int] | None) -> str | None:
-    """Return a name for the shard of a job that these patches are; None for the whole job."""
+    """Return the name of the shard with these patches; None for the whole job."""
     return None if only is None else fingerprint(np.array(only, dtype=np.int64))
 
 
@@ -167,11 +167,11 @@ class PatchSweep:
 
     @property
     def store(self) -> Store:
-        """Where everything is kept."""
+        """The store of the run."""
         return self.run.store
 
     def parameters(self, patch: int) -> dict[str, object]:
-        """Return what a patch makes its record from: where any of this has changed, it is made again."""
+        """Return what a patch's record is made from; if any of it changes, the record is made again."""
         run, start = self.run, self._start(patch)
         parameters: dict[str, object] = {
             "embedder": describe(run.embedders[patch]),
@@ -217,7 +217,7 @@ class PatchSweep:
         return store_folder(self.store) is None or (self.run.graph is not None and self.run.inputs.reference is None)
 
     def task(self, patch: int, *, here: bool = False) -> PatchTask:
-        """Return the task that embeds a patch, in another process or ``here``, where the graph is open already."""
+        """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
         run, inputs, start = self.run, self.run.inputs, self._start(patch)
         if not self.locked:
             run.take_lock()

@@ -83,7 +83,7 @@ class PatchTask:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What came of a task; small where a store in a folder holds the arrays.
+    """The outcome of a task; small if a store in a folder holds the arrays.
 
     ``facts`` are a few numbers for those who watch, and ``losses`` are pairs of an epoch and its loss.
 

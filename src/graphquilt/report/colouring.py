@@ -45,7 +45,7 @@ class Colouring:
         return low, max(high, low + 1e-12 + 1e-9 * abs(low))
 
     def for_page(self) -> dict[str, object]:
-        """Return the colouring as the page takes it: whole numbers, of which the largest stands for none."""
+        """Return the colouring for the page: integers, the largest of which means none."""
         result: dict[str, object] = {"name": self.name}
         if self.classes is not None:
             kind = np.uint8 if len(self.names) < 255 else np.uint16

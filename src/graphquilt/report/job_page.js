@@ -15,7 +15,7 @@
     if (!data.fit.length) {
       section.classList.add("fair");
       const done = data.wanted ? `${count(data.embedded)} of ${count(data.wanted)} patches are embedded.` : "The graph is not cut into patches yet.";
-      box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} There is no embedding yet, and this page shows what is there so far.`));
+      box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} No embedding yet: this page shows the results so far.`));
       if (data.next && !data.advice.length) box.append(make("p", { class: "note" }, "This goes on:"), Page.copy(data.next));
       for (const [why, command] of data.advice) box.append(make("p", { class: "note" }, `${why}:`), Page.copy(command));
       return;

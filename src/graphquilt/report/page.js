@@ -1,5 +1,5 @@
 // The parts that every page of graphquilt uses: data, elements, formats, theme, tooltip, table, choice, search, charts.
-// Text from the data only ever becomes a text node, so that no name from outside can become markup.
+// Text from the data only ever becomes a text node: no name from outside can become markup.
 "use strict";
 const Page = (() => {
   const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, f4: Float32Array };

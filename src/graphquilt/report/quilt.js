@@ -122,5 +122,5 @@ function quilt(container, graph, showPatch) {
       return svg;
     });
   }
-  if (m) { table.choose(0); choose(0); } else panel.append(make("p", { class: "empty" }, "There is one patch, so there is no overlap."));
+  if (m) { table.choose(0); choose(0); } else panel.append(make("p", { class: "empty" }, "One patch: no overlaps."));
 }

@@ -47,7 +47,7 @@ function scatter(container, map) {
     return best;
   }
 
-  // Points in the order of their colours, so that each colour is set once. The largest numbers come last, on top.
+  // Points in the order of their colours: each colour is set once. The largest numbers come last, on top.
   function sortPoints() {
     const groups = new Map(), none = colouring && colouring.none;
     for (let k = 0; k < n; k++) {
