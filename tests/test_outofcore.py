@@ -180,7 +180,7 @@ def test_one_large_id_does_not_take_memory_for_all_nodes_below_it(tmp_path):
 
 
 def test_ids_too_sparse_for_an_index_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"the largest id is 1099511627776, .* only 2 edges .* Number the nodes"):
+    with pytest.raises(InputError, match=r"the largest id is 1099511627776: .* only 2 edges .* Number the nodes"):
         build_csr(np.array([[0, 1], [1, 2**40]]), tmp_path)
     with pytest.raises(InputError, match="or allow more memory"):
         build_csr(np.array([[0, 1], [1, 2]]), tmp_path, n_nodes=2**60)
