@@ -31,6 +31,7 @@ LAYERS = {
     "report": 5,
     "testing": 5,
     "cli": 6,
+    "__main__": 7,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
 SLICES = {"federated", "temporal"}

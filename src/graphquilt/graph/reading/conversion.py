@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,9 @@ __all__ = [
     "to_numpy",
     "to_pyg",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 class NetworkXGraph(Protocol):
@@ -66,6 +71,13 @@ def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicat
     >>> from_networkx(nx.karate_club_graph())
     Graph(34 nodes, 156 entries, undirected, features=None)
     """
+    if weight is None and (others := _number_attributes(network)):
+        logger.warning(
+            "the edges of this NetworkX graph have no weight, but %s, which is not used. To use it: "
+            "graphquilt.graph.from_networkx(graph, weight=%r).",
+            ", ".join(map(repr, others[:5])),
+            others[0],
+        )
     names = list(network.nodes())
     number = {name: k for k, name in enumerate(names)}
     pairs = list(network.edges(data=weight, default=1.0) if weight else network.edges())
@@ -77,6 +89,12 @@ def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicat
     ids = np.array(names if integers else [str(name) for name in names])
     plain = integers and np.array_equal(ids, np.arange(len(names)))
     return graph.renamed(None if plain else ids)
+
+
+def _number_attributes(network: NetworkXGraph) -> list[str]:
+    """Return the names of attributes of the first edges that are numbers."""
+    first = islice((attributes for *_, attributes in network.edges(data=True)), 100)
+    return list({name: None for each in first for name, value in each.items() if isinstance(value, int | float)})
 
 
 def _weight(u: object, v: object, value: Any) -> float:
@@ -144,6 +162,10 @@ def from_pyg(data: PyGData, *, directed: bool = False, duplicates: Duplicates = 
 def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
     """Return the edges in an array (2, m) or (m, 2); a third column (m, 3) is their weight."""
     m, *others = edges.shape or (0,)
+    if path is None and weights is None and edges.shape == (2, 2):
+        raise InputError(
+            "an array of 2 × 2 may be two edges in its rows or in its columns: give the edges as a list of tuples."
+        )
     if path is None and others == [3] and m != 2:
         if m == 3:
             raise InputError(
@@ -185,6 +207,8 @@ def _ids(edges: AnyArray) -> AnyArray:
     if edges.dtype.kind == "O":
         values = edges.ravel().tolist()
         if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+            if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
+                raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
             return edges.astype(np.int64)
         wrong = next((value for value in values if not isinstance(value, str | int | np.integer)), None)
         if wrong is not None or None in values:

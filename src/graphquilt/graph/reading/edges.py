@@ -321,6 +321,12 @@ def _read_object(
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
+    if hasattr(edges, "edge_types") and hasattr(edges, "node_types"):
+        raise InputError(
+            "a HeteroData has several kinds of nodes and edges, a graph has one of each: give data.to_homogeneous()."
+        )
+    if hasattr(edges, "get_edgelist"):
+        raise InputError("a graph of igraph is not read directly: give graph.to_networkx(), or graph.get_edgelist().")
     if hasattr(edges, "edge_index") and hasattr(edges, "num_nodes"):
         return from_pyg(edges, directed=directed, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
