@@ -7,12 +7,15 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
+from graphquilt.cli import main
 from graphquilt.cli import workers as workers_module
 from graphquilt.cli.values import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError
 from graphquilt.jobs import JobSettings, Processes, Source
 from graphquilt.jobs.settings import keep_settings
+
+LONG = "x" * 300
 
 
 @pytest.mark.parametrize("text", ["GPU=x", "GPU=", "GPU"])
@@ -119,3 +122,14 @@ class Loose:
 def test_only_modules_of_one_file_are_sent_to_a_cluster():
     assert workers_module._loose_modules([gq.SVD(4), gq.VGAE(4)]) == []
     assert workers_module._loose_modules([Loose()]) == [__file__]
+
+
+@pytest.mark.parametrize("arguments", [["embed", LONG, "--out", "j"], ["embed", "e.csv", "--out", LONG]])
+def test_a_name_of_300_letters_is_one_sentence(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.csv").write_text("0,1\n1,2\n2,0\n")
+    monkeypatch.setattr("sys.argv", ["graphquilt", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "letters) cannot be used: File name too long" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.errors import EmbedderError, InputError
+from graphquilt.graph import from_networkx
 from graphquilt.jobs.cutting import default_patches
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]
@@ -252,3 +253,44 @@ def test_the_number_of_patches_never_falls_with_the_size():
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (1, 60)
     assert gq.Cutting(partitioner=gq.Fennel).resolved(dim=2, n_nodes=6000, seed=3).partitioner == gq.Fennel(10, seed=3)
+
+
+class igraph:  # noqa: N801
+    """What a graph of igraph looks like."""
+
+    def get_edgelist(self):
+        return []
+
+
+class HeteroData:
+    """What a HeteroData of PyG looks like."""
+
+    node_types, edge_types = ["user"], []
+
+    def __getattr__(self, name):
+        return HeteroData()
+
+
+@pytest.mark.parametrize(
+    ("edges", "features", "message"),
+    [
+        ([(2**70, 1), (1, 2)], None, "the id 1180591620717411303424 is beyond 64 bits"),
+        (np.array([[0, 1], [2, 3]]), None, "2 × 2 may be two edges in its rows or in its columns"),
+        (igraph(), None, "a graph of igraph is not read directly: give graph.to_networkx"),
+        (HeteroData(), None, "to_homogeneous"),
+        ([(0, 1), (1, 2)], np.ones((3, 2), dtype=complex), "features are real numbers, not complex128"),
+        ([(0, 1), (1, 2)], np.array([["a"]] * 3, dtype=object), "features are real numbers, not object"),
+    ],
+)
+def test_odd_input_is_refused_with_one_sentence(edges, features, message):
+    with pytest.raises(InputError, match=message):
+        gq.read_edges(edges, features=features)
+
+
+def test_weights_of_networkx_under_another_name_are_told(caplog):
+    networkx = pytest.importorskip("networkx")
+    network = networkx.Graph()
+    network.add_edge("a", "b", w=3)
+    assert gq.read_edges(network).weights is None
+    assert "have no weight, but 'w', which is not used" in caplog.text
+    assert from_networkx(network, weight="w").weights.max() == 3

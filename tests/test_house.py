@@ -46,7 +46,7 @@ HEAVY = {
 def modules():
     for path in sorted(SOURCE.rglob("*.py")):
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if package != "__init__":
+        if package not in ("__init__", "__main__"):
             yield package, path, ast.parse(path.read_text())
 
 

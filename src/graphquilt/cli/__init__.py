@@ -96,6 +96,10 @@ def main(commands: App = app) -> None:
         sys.stdout = None
         sys.exit(1)
     except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.EIO, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP):
+            name = str(error.filename or "a file")
+            shown = name if len(name) <= 80 else f"{name[:40]}… ({len(name)} letters)"
+            _fail(f"{shown} cannot be used: {error.strerror}. Give another file or folder.")
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         sys.stdout = None  # what is left in its buffer cannot be written at exit, either

@@ -72,6 +72,8 @@ def ingest(
             header=reading.header,
             delimiter=reading.delimiter,
             ids=reading.ids,
+            bad_rows=origin.bad_rows,
+            duplicates=origin.duplicates,
             features=origin.features,
             labels=origin.labels,
         )
@@ -98,6 +100,7 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
             directed=origin.directed,
             memory=memory,
             columns=origin.columns,
+            duplicates=origin.duplicates,
             progress=progress,
         )
         whole = add_node_tables(Graph.open(place), features, origin.labels)

@@ -38,7 +38,7 @@ PARTITIONERS = {
 }
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = ("negatives", "blend")  # by a recipe
-_READING = ("directed", "largest_component")
+_READING = ("directed", "bad_rows", "duplicates", "largest_component")
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -88,6 +88,10 @@ class SourceFlags:
     """Node classes: a table with an id column, or an array (.npy) in the same order, -1 for nodes without one."""
     directed: bool | None = None
     """Treat edges as directed."""
+    bad_rows: Literal["stop", "skip"] | None = None
+    """Rows without an id, with a weight that is not a number, or with too few cells: stop, or leave them out."""
+    duplicates: Literal["max", "sum", "last", "count"] | None = None
+    """Weight of an edge that is there more than once: the largest, the sum, the last, or how often it is there."""
     largest_component: bool | None = None
     """Keep only the largest connected component."""
 

@@ -5,13 +5,17 @@
 
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach
+from graphquilt.graph.reading.assembly import Duplicates
 from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_networkx, to_pyg
+from graphquilt.graph.reading.edge_columns import BadRows
 from graphquilt.graph.reading.edges import GraphLike, read_edges
 from graphquilt.graph.reading.outofcore import build_csr
 from graphquilt.graph.reading.vectors import read_vectors
 from graphquilt.graph.structure import Graph
 
 __all__ = [
+    "BadRows",
+    "Duplicates",
     "Graph",
     "GraphLike",
     "attach",

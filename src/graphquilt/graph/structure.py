@@ -153,6 +153,8 @@ class Graph:
             features = features if isinstance(features, sp.csr_array) else to_csr(features)
         elif features is not None:
             features = np.asanyarray(features)
+        if features is not None and features.dtype.kind not in "biuf":
+            raise InputError(f"features are real numbers, not {features.dtype}. Convert them, as with astype(float).")
         if features is not None and (features.ndim != 2 or features.shape[0] != n):
             raise InputError(f"features must have {n} rows, one per node, not the shape {features.shape}.")
         arrays = [None if values is None else np.asarray(values) for values in (labels, node_ids)]

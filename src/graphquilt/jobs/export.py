@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import csv
+import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,17 @@ from typing import Literal
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError
+from graphquilt.errors import InputError, counted
 from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.job_graph import node_ids
 from graphquilt.jobs.store import store_folder
 
+logger = logging.getLogger(__name__)
 Dtype = Literal["float32", "float64"]
 
 _ROWS = 65_536  # rows in memory at once, and in a row group of Parquet
+_UNSAFE = re.compile(r"[=@\t\r]|[+-](?![0-9.]+$)|.*[\x00-\x08\x0b-\x1f\x7f-\x9f]", re.DOTALL)
 _ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".w2v": "word2vec", ".pq": "parquet"}
 
 
@@ -154,25 +157,39 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
 def _write_separated_by(separator: str) -> Callable[[Path, _Rows], None]:
     def write(path: Path, rows: _Rows) -> None:
-        number = f"%.{rows.digits}g"
-        header = ["node_id", *(f"x{k}" for k in range(rows.dim))]
-        _write_cells(path, header, ([i, *(number % x for x in row)] for i, row in rows.named_rows()), separator)
+        layout = separator.join([f"%.{rows.digits}g"] * rows.dim)
+        _write_lines(path, ["node_id", *(f"x{k}" for k in range(rows.dim))], layout, rows, separator)
 
     return write
 
 
 def _neo4j(path: Path, rows: _Rows) -> None:
     layout = ";".join([f"%.{rows.digits}g"] * rows.dim)
-    _write_cells(path, ["nodeId:ID", "embedding:float[]"], ([i, layout % row] for i, row in rows.named_rows()), ",")
+    _write_lines(path, ["nodeId:ID", "embedding:float[]"], layout, rows, ",")
 
 
-def _write_cells(path: Path, header: list[str], lines: Iterator[list[object]], separator: str) -> None:
+def _write_lines(path: Path, header: list[str], layout: str, rows: _Rows, separator: str) -> None:
+    """Write one line per node; ids that are text stand in quotes, which keep blanks, marks and leading zeros."""
     with temporary_sibling(path) as part:
+        n_unsafe, first = 0, ""
         with open(part, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, delimiter=separator, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(lines)
+            file.write(separator.join(header) + "\n")
+            for i, row in rows.named_rows():
+                cell = str(i)
+                if isinstance(i, str):
+                    if _UNSAFE.match(cell):
+                        n_unsafe, first = n_unsafe + 1, first or cell
+                    cell = '"' + cell.replace('"', '""') + '"'
+                file.write(f"{cell}{separator}{layout % row}\n")
         os.replace(part, path)
+    if n_unsafe:
+        logger.warning(
+            "%s: %s would be run as a formula by a spreadsheet, or change a terminal, such as %r. They were written as "
+            "they are: open the file only in programs that take ids as text.",
+            path,
+            counted(n_unsafe, "id"),
+            first[:40],
+        )
 
 
 def _word2vec(path: Path, rows: _Rows) -> None:

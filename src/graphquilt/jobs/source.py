@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_array
 from graphquilt.files.checksums import file_checksum, is_checksum
 from graphquilt.files.stamps import is_settled, large_file, reference, stamp
-from graphquilt.graph import Graph, read_edges
+from graphquilt.graph import BadRows, Duplicates, Graph, read_edges
 from graphquilt.jobs.directory import JOB
 from graphquilt.jobs.records import graph_fingerprint
 
@@ -36,6 +37,9 @@ class Source:
         Files of node features and node classes, as :func:`graphquilt.read_edges` takes them.
     directed : bool
         Treat edges as directed.
+    bad_rows, duplicates : str
+        What happens to rows that cannot be used, and the weight of an edge that is there more than once, as for
+        :func:`graphquilt.read_edges`.
     largest_component : bool
         Keep only the largest connected component.
     checksums : mapping of str to str
@@ -55,6 +59,8 @@ class Source:
     features: str | None = None
     labels: str | None = None
     directed: bool = False
+    bad_rows: BadRows = "stop"
+    duplicates: Duplicates = "max"
     largest_component: bool = False
     checksums: Mapping[str, str] = field(default_factory=dict)
     stamps: Mapping[str, list[int]] = field(default_factory=dict)
@@ -72,6 +78,9 @@ class Source:
             )
         if not isinstance(self.checksums, Mapping) or not isinstance(self.stamps, Mapping):
             raise InputError("checksums and stamps of a source are mappings.")
+        for name, words in (("bad_rows", get_args(BadRows)), ("duplicates", get_args(Duplicates))):
+            if getattr(self, name) not in words:
+                raise InputError(f"{name} is one of {', '.join(words)}, not {str(getattr(self, name))[:40]!r}.")
         columns = () if self.columns is None else self.columns
         if not isinstance(columns, tuple) or not all(isinstance(column, int | str) for column in columns):
             raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
@@ -106,6 +115,8 @@ class Source:
         reading = {
             "columns": None if self.columns is None else list(self.columns),
             "directed": self.directed,
+            "bad_rows": self.bad_rows,
+            "duplicates": self.duplicates,
             "largest_component": self.largest_component,
         }
         kinds = {name: "fingerprint" if name == "graph" else "SHA-256" for name in self.checksums}
@@ -120,7 +131,15 @@ class Source:
             raise InputError(f"{path} does not exist.")
         edges = _graph_in(path) if path.is_dir() else path
         columns = None if path.is_dir() else self.columns
-        graph = read_edges(edges, columns=columns, directed=self.directed, features=self.features, labels=self.labels)
+        graph = read_edges(
+            edges,
+            columns=columns,
+            directed=self.directed,
+            bad_rows=self.bad_rows,
+            duplicates=self.duplicates,
+            features=self.features,
+            labels=self.labels,
+        )
         return graph.largest_component()[0] if self.largest_component else graph
 
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, with_start
-from graphquilt.errors import FormatError, JobError, QuiltError
+from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import Record, combined_digest, locked, store_name
@@ -119,6 +119,9 @@ def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> S
         combined = embedder.combine(total, run.settings.seed).start
     except QuiltError:
         raise
+    except MemoryError as error:
+        dim = run.settings.dim
+        raise InputError(f"{dim} dimensions do not fit in memory ({error}). Use fewer (--dim).") from error
     except Exception as error:
         raise JobError(
             f"the shared start of {store_name(store)} cannot be made from what its {len(patches)} patches contribute "

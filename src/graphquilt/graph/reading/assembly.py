@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,13 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray, refu
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.structure import Features, Graph, Rows, is_symmetric
-from graphquilt.kernels import kernel
+from graphquilt.kernels import jit, kernel
 
-__all__ = ["Columns", "assemble", "distribute", "histogram", "log_removed", "sort_rows"]
+__all__ = ["MERGE_RULES", "Columns", "Duplicates", "assemble", "distribute", "histogram", "log_removed", "sort_rows"]
+
+Duplicates = Literal["max", "sum", "last", "count"]
+MERGE_RULES = {"max": 0, "sum": 1, "last": 2, "count": 1}  # of sort_rows
+_KEPT = {"max": "the largest weight kept", "sum": "weights summed", "last": "the last weight kept", "count": "counted"}
 
 logger = logging.getLogger(__name__)
 _MOST_NODES = 1 << 48  # an index of 2 PB; beyond it sizes in bytes no longer fit in 64 bits
@@ -57,11 +62,20 @@ def number_nodes(
     return number[:m].astype(np.int64), number[m:].astype(np.int64), len(names), None if plain else names
 
 
-def log_removed(n_edges: int, loops: int, n_nodes: int, entries: int, *, directed: bool) -> None:
-    """Log how many edges were read, what was removed, and what is left."""
+def log_removed(
+    n_edges: int, loops: int, n_nodes: int, entries: int, differing: int, *, directed: bool, duplicates: Duplicates
+) -> None:
+    """Log how many edges were read, what was removed, and what is left; warn where that changes the graph.
+
+    ``differing`` is the number of entries with another weight than a duplicate had before.
+    """
     left = entries if directed else entries // 2
-    message = "%d edges read: %d self loops and %d duplicates removed; %d nodes, %d edges"
-    logger.info(message, n_edges, loops, n_edges - loops - left, n_nodes, left)
+    message = "%d edges read: %d self loops removed, %d duplicates merged%s; %d nodes, %d edges"
+    unasked = differing and duplicates == "max"
+    remedy = "; for another: --duplicates sum, last or count" if unasked else ""
+    rule = f" ({_KEPT[duplicates]}{remedy})" if unasked or duplicates != "max" else ""
+    level = logging.WARNING if loops or unasked else logging.INFO
+    logger.log(level, message, n_edges, loops, n_edges - loops - left, rule, n_nodes, left)
 
 
 def assemble(
@@ -69,12 +83,13 @@ def assemble(
     *,
     directed: bool = False,
     n_nodes: int | None = None,
+    duplicates: Duplicates = "max",
     features: Rows = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:
-    """Make a Graph of an edge list; of an edge given more than once the largest weight stays.
+    """Make a Graph of an edge list; ``duplicates`` says which weight an edge has that is given more than once.
 
-    Self loops and duplicates are removed, and the log says how many; unless ``directed``, each edge makes an entry
+    Self loops are removed, and the log says how many; unless ``directed``, each edge makes an entry
     in both directions before duplicates are counted.
     """
     if len(columns.source) == 0 and n_nodes is None:
@@ -83,6 +98,10 @@ def assemble(
     refuse_masked(sources_of_edges=columns.source, targets_of_edges=columns.target, weights=weights)
     if weights is not None:
         check_weights(weights, unit="edge")
+    if duplicates not in MERGE_RULES:
+        raise InputError(f"duplicates is one of {', '.join(MERGE_RULES)}, not {duplicates!r}.")
+    if duplicates == "count":
+        weights = np.ones(len(columns.source))
     source, target, n, names = number_nodes(columns.source, columns.target, n_nodes)
     too_large = InputError(
         f"a graph of {n} nodes does not fit in memory: its index alone takes {8e-9 * n:.3g} GB. State a smaller "
@@ -95,11 +114,11 @@ def assemble(
     columns_like = np.empty(0, dtype=index_type(n))
     rows, entries, values, _ = distribute(source, target, values, not directed, 62, bucket, bucket, columns_like)
     try:
-        indptr, indices, values = sort_rows(rows, entries, values, n)
+        indptr, indices, values, differing = sort_rows(rows, entries, values, n, MERGE_RULES[duplicates])
     except MemoryError as error:
         raise too_large from error
     loops = len(source) - len(rows) // (1 if directed else 2)
-    log_removed(len(source), loops, n, len(indices), directed=directed)
+    log_removed(len(source), loops, n, len(indices), differing, directed=directed, duplicates=duplicates)
     weights = None if weights is None else values
     if directed:
         directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)
@@ -174,13 +193,19 @@ def distribute(  # noqa: PLR0917
     return rows, entries, values, starts
 
 
+@jit
+def _merge(before: float, weight: float, rule: int) -> float:
+    return max(before, weight) if rule == 0 else before + weight if rule == 1 else weight
+
+
 @kernel("sorting edges")
 def sort_rows(
-    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int
-) -> tuple[Int64Array, IntArray, Float64Array]:
+    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int, rule: int
+) -> tuple[Int64Array, IntArray, Float64Array, int]:
     """Return CSR rows, sorted and unique: row ends from 0, (n_rows + 1,), columns and weights, if there are any.
 
-    Of an entry given more than once the heaviest stays.
+    Of an entry given more than once the heaviest stays (rule 0), the sum (1) or the last one (2). The last value is
+    how many entries had another weight than the one before.
     """
     weighted = len(weights) > 0
     starts = np.zeros(n_rows + 1, np.int64)
@@ -197,12 +222,12 @@ def sort_rows(
         if weighted:
             values[at] = weights[k]
         place[rows[k]] = at + 1
-    filled = 0
+    filled, differing, last = 0, 0, 0.0
     a = 0
     for r in range(n_rows):
         b = starts[r + 1]
-        if weighted or b - a > 24:
-            order = np.argsort(entries[a:b])  # not sort: see graph/kernels.py
+        if weighted or b - a > 24:  # a stable order makes sums the same in both directions, to the bit
+            order = np.argsort(entries[a:b], kind="mergesort")  # not sort: see graph/kernels.py
             entries[a:b] = entries[a:b][order]
             if weighted:
                 values[a:b] = values[a:b][order]
@@ -219,7 +244,9 @@ def sort_rows(
             filled += new
             entries[filled - 1] = entries[k]
             if weighted:
-                values[filled - 1] = values[k] if new else max(values[filled - 1], values[k])
+                differing += not new and values[k] != last
+                last = values[k]
+                values[filled - 1] = last if new else _merge(values[filled - 1], last, rule)
         starts[r + 1] = filled
         a = b
-    return starts, entries[:filled], values[:filled]
+    return starts, entries[:filled], values[:filled], differing

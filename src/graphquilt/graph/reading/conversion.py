@@ -1,17 +1,35 @@
-"""Convert graphs from and to NetworkX and PyG."""
+"""Convert graphs from and to NetworkX and PyG, and edges in arrays and lists to columns."""
 
 from __future__ import annotations
 
+import logging
+from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.graph.reading.assembly import Columns, assemble
+from graphquilt.errors import FormatError, InputError, MissingExtraError
+from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
+from graphquilt.graph.reading.edge_columns import signed
+from graphquilt.graph.reading.sources import edge_ends
 from graphquilt.graph.structure import Graph
 
-__all__ = ["NetworkXGraph", "PyGData", "from_networkx", "from_pyg", "to_networkx", "to_numpy", "to_pyg"]
+__all__ = [
+    "NetworkXGraph",
+    "PyGData",
+    "array_columns",
+    "from_networkx",
+    "from_pyg",
+    "list_columns",
+    "to_networkx",
+    "to_numpy",
+    "to_pyg",
+]
+
+
+logger = logging.getLogger(__name__)
 
 
 class NetworkXGraph(Protocol):
@@ -37,13 +55,13 @@ class PyGData(Protocol):
     num_nodes: int
 
 
-def from_networkx(network: NetworkXGraph, *, weight: str | None = None) -> Graph:
+def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicates: Duplicates = "max") -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
 
     Parameters
     ----------
     network : networkx.Graph or DiGraph
-        Of a multigraph, parallel edges become one.
+        Of a multigraph, parallel edges become one; ``duplicates`` says with which weight, as in :func:`read_edges`.
     weight : str, optional
         The edge attribute that holds the weight; an edge without it weighs 1.
 
@@ -53,16 +71,30 @@ def from_networkx(network: NetworkXGraph, *, weight: str | None = None) -> Graph
     >>> from_networkx(nx.karate_club_graph())
     Graph(34 nodes, 156 entries, undirected, features=None)
     """
+    if weight is None and (others := _number_attributes(network)):
+        logger.warning(
+            "the edges of this NetworkX graph have no weight, but %s, which is not used. To use it: "
+            "graphquilt.graph.from_networkx(graph, weight=%r).",
+            ", ".join(map(repr, others[:5])),
+            others[0],
+        )
     names = list(network.nodes())
     number = {name: k for k, name in enumerate(names)}
     pairs = list(network.edges(data=weight, default=1.0) if weight else network.edges())
     ends = np.array([(number[edge[0]], number[edge[1]]) for edge in pairs], dtype=np.int64).reshape(-1, 2)
     values = np.array([_weight(*edge) for edge in pairs], dtype=np.float64) if weight else None
-    graph = assemble(Columns(ends[:, 0], ends[:, 1], values), directed=network.is_directed(), n_nodes=len(names))
+    columns = Columns(ends[:, 0], ends[:, 1], values)
+    graph = assemble(columns, directed=network.is_directed(), n_nodes=len(names), duplicates=duplicates)
     integers = all(isinstance(name, int | np.integer) for name in names)
     ids = np.array(names if integers else [str(name) for name in names])
     plain = integers and np.array_equal(ids, np.arange(len(names)))
     return graph.renamed(None if plain else ids)
+
+
+def _number_attributes(network: NetworkXGraph) -> list[str]:
+    """Return the names of attributes of the first edges that are numbers."""
+    first = islice((attributes for *_, attributes in network.edges(data=True)), 100)
+    return list({name: None for each in first for name, value in each.items() if isinstance(value, int | float)})
 
 
 def _weight(u: object, v: object, value: Any) -> float:
@@ -100,7 +132,7 @@ def to_networkx(graph: Graph) -> Any:
     return network
 
 
-def from_pyg(data: PyGData, *, directed: bool = False) -> Graph:
+def from_pyg(data: PyGData, *, directed: bool = False, duplicates: Duplicates = "max") -> Graph:
     """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` if it has them.
 
     Examples
@@ -121,9 +153,82 @@ def from_pyg(data: PyGData, *, directed: bool = False) -> Graph:
         Columns(ends[0], ends[1], None if weights is None else to_numpy(weights).astype(np.float64)),
         directed=directed,
         n_nodes=int(data.num_nodes),
+        duplicates=duplicates,
         features=None if features is None else to_numpy(features),
         labels=None if labels is None else to_numpy(labels).reshape(-1),
     )
+
+
+def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
+    """Return the edges in an array (2, m) or (m, 2); a third column (m, 3) is their weight."""
+    m, *others = edges.shape or (0,)
+    if path is None and weights is None and edges.shape == (2, 2):
+        raise InputError(
+            "an array of 2 × 2 may be two edges in its rows or in its columns: give the edges as a list of tuples."
+        )
+    if path is None and others == [3] and m != 2:
+        if m == 3:
+            raise InputError(
+                "an array of 3 × 3 may be three edges with weights or a matrix: give the edges as a list of tuples, or "
+                "the matrix as scipy.sparse.csr_array."
+            )
+        edges, weights = edges[:, :2], edges[:, 2]
+    if path is None and others == [m] and m > 2:
+        raise InputError(
+            f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
+        )
+    if path is None and edges.dtype.kind in "fOUS":
+        edges = _ids(edges)
+    if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:
+        u, v = (edges[0], edges[1]) if m == 2 else (edges[:, 0], edges[:, 1])
+    else:
+        u, v = (signed(path, np.asarray(ids)) for ids in edge_ends(edges, path))
+    values = None if weights is None else _weights(weights)
+    if values is not None and len(values) != len(u):
+        raise FormatError(f"{path}: {len(u)} edges and {len(values)} weights.")
+    return Columns(u, v, values)
+
+
+def _weights(weights: object) -> AnyArray:
+    try:
+        return np.asarray(weights, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the third column of edges is their weight, a number: {error}.") from None
+
+
+def _ids(edges: AnyArray) -> AnyArray:
+    """Return ids as whole numbers or as text, whatever an array holds them in."""
+    if edges.dtype.kind == "f":
+        whole = np.isfinite(edges) & (edges == np.rint(edges)) & (np.abs(edges) < 2.0**53)
+        if not whole.all():
+            value = edges[~whole][0]
+            raise InputError(f"node ids are whole numbers or text; {value} is neither.")
+        return edges.astype(np.int64)
+    if edges.dtype.kind == "O":
+        values = edges.ravel().tolist()
+        if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+            if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
+                raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
+            return edges.astype(np.int64)
+        wrong = next((value for value in values if not isinstance(value, str | int | np.integer)), None)
+        if wrong is not None or None in values:
+            raise InputError(f"node ids are whole numbers or text; {wrong!r} is neither.")
+    return edges.astype(str)
+
+
+def list_columns(edges: list[tuple[object, ...]]) -> Columns:
+    """Return the columns of a list of (source, target) or (source, target, weight)."""
+    widths = {len(edge) for edge in edges}
+    if widths not in ({2}, {3}):
+        raise InputError(
+            f"the tuples of a list of edges are (source, target) or (source, target, weight), all alike; these have "
+            f"{' and '.join(map(str, sorted(widths)))} entries."
+        )
+    ends = np.empty((len(edges), 2), dtype=object)
+    ends[:] = [edge[:2] for edge in edges]
+    weights = _weights([edge[2] for edge in edges]) if widths == {3} else None
+    ids = _ids(ends)
+    return Columns(ids[:, 0], ids[:, 1], weights)
 
 
 def to_numpy(values: Any) -> AnyArray:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,30 +17,44 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import load_arrays
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
-from graphquilt.graph.reading.assembly import Columns, assemble
-from graphquilt.graph.reading.conversion import NetworkXGraph, PyGData, from_networkx, from_pyg, to_numpy
-from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
-from graphquilt.graph.reading.sources import (
-    ArrowFrame,
+from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
+from graphquilt.graph.reading.conversion import (
+    NetworkXGraph,
+    PyGData,
+    array_columns,
+    from_networkx,
+    from_pyg,
+    list_columns,
+    to_numpy,
+)
+from graphquilt.graph.reading.edge_columns import (
+    ENDS,
+    SOURCES,
+    TARGETS,
+    WEIGHTS,
+    BadRows,
     IdKind,
-    choose_edge_fields,
-    edge_ends,
-    frame_table,
+    choose_edge_columns,
+    find_bad_ids,
+    find_missing,
+    leave_out,
     parse_ids,
     parse_weights,
-    plain_columns,
-    read_parquet,
     signed,
     text_ids,
 )
+from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
+from graphquilt.graph.reading.sources import (
+    ArrowFrame,
+    choose_edge_fields,
+    frame_table,
+    plain_column,
+    read_parquet,
+)
 from graphquilt.graph.reading.tables import (
     COMMENTS,
-    SOURCES,
-    TARGETS,
     Place,
     TextTable,
-    choose_edge_columns,
-    warn_of_weights,
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
 
@@ -58,6 +72,7 @@ _TAKEN = (
     "DataFrame (pandas, polars or Arrow), or the path of a file or graph folder"
 )
 _TABLE = "the table"
+_NO_HEADER = "If this row is an edge: header=False in Python, or graphquilt ingest --no-header."
 _LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
 
 
@@ -70,12 +85,14 @@ def read_edges(
     header: bool | None = None,
     delimiter: str | None = None,
     ids: IdKind = "auto",
+    bad_rows: BadRows = "stop",
+    duplicates: Duplicates = "max",
     features: NodeRows | None = None,
     labels: NodeRows | None = None,
 ) -> Graph:
     r"""Make a graph of edges, in whatever form you have them: in a file, or in memory.
 
-    Self loops and duplicates are removed and counted in the log; of several weights of one edge the largest stays.
+    Self loops are removed, and duplicates become one edge; the log says how many there were.
 
     Parameters
     ----------
@@ -107,6 +124,13 @@ def read_edges(
     ids : {"auto", "integer", "text"}
         The kind of ids in a text file. By default they are integers if all of them are, and text if one has a leading
         zero.
+    bad_rows : {"stop", "skip"}
+        What happens to rows of a table that have no id or weight, a weight that is not a number or negative, too few
+        or too many cells, or a word where other ids are integers. By default they are an error, which counts them;
+        "skip" leaves them out, and the log counts them.
+    duplicates : {"max", "sum", "last", "count"}
+        The weight of an edge that is there more than once, in either direction unless ``directed``: the largest of
+        its weights, their sum, the last one, or the number of times it is there.
     features, labels : table or array, optional
         A table with an id column, matched by id: a DataFrame, or the path of a CSV, TSV or Parquet file. Every node
         needs features; nodes without a label get -1, and the log counts ids that the graph does not have. Or an array
@@ -123,10 +147,11 @@ def read_edges(
     (2, ['a', 'b', 'c'])
     """
     if isinstance(edges, str | PathLike):
-        given = _read_file(Path(edges), columns=columns, header=header, delimiter=delimiter, ids=ids)
+        text = TextOptions(header, delimiter, ids)
+        given = _read_file(Path(edges), columns, text, bad_rows=bad_rows)
     else:
         _refuse_for_memory(header=header, delimiter=delimiter, ids=None if ids == "auto" else ids)
-        given = _read_object(edges, columns, directed=directed)
+        given = _read_object(edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates)
     node_features, node_labels = open_features(features), open_labels(labels)
     if isinstance(given, Graph):
         if n_nodes is not None and n_nodes != given.n_nodes:
@@ -141,6 +166,7 @@ def read_edges(
         given,
         directed=directed,
         n_nodes=n_nodes,
+        duplicates=duplicates,
         features=given.features if node_features is None else None,
         labels=given.labels if node_labels is None else None,
     )
@@ -155,13 +181,16 @@ def _refuse_for_memory(**options: object) -> None:
         raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
 
 
+class TextOptions(NamedTuple):
+    """How a text file is read."""
+
+    header: bool | None
+    delimiter: str | None
+    ids: IdKind
+
+
 def _read_file(
-    path: Path,
-    *,
-    columns: tuple[int | str, ...] | None,
-    header: bool | None,
-    delimiter: str | None,
-    ids: IdKind,
+    path: Path, columns: tuple[int | str, ...] | None, text: TextOptions, *, bad_rows: BadRows
 ) -> Graph | Columns:
     if path.is_dir():
         return Graph.open(path)
@@ -170,22 +199,21 @@ def _read_file(
     if path.suffix == ".npz":
         return _read_npz(path)
     if path.suffix in (".parquet", ".pq"):
-        return _read_parquet(path, columns)
-    return _read_text(path, columns=columns, header=header, delimiter=delimiter, ids=ids)
+        return _read_parquet(path, columns, bad_rows)
+    return _read_text(path, columns, text, bad_rows=bad_rows)
 
 
 def _read_text(
-    path: Path, *, columns: tuple[int | str, ...] | None, header: bool | None, delimiter: str | None, ids: IdKind
+    path: Path, columns: tuple[int | str, ...] | None, options: TextOptions, *, bad_rows: BadRows
 ) -> Columns:
-    """Read ends and weights; a row that does not fit is an error with its line number."""
-    table = TextTable.open(path, delimiter, comments=COMMENTS, blanks=True)
-    stated = any(isinstance(column, str) for column in columns or ()) or None if header is None else header
+    """Read ends and weights; rows that do not fit are an error with their lines, or left out."""
+    table = TextTable.open(path, options.delimiter, comments=COMMENTS, blanks=True)
+    stated = (
+        any(isinstance(column, str) for column in columns or ()) or None if options.header is None else options.header
+    )
     named = table.has_header(SOURCES, TARGETS) if stated is None else stated
     if named and len(table.rows) == 1:
-        raise FormatError(
-            f"{path} holds a header and no edges: {','.join(table.rows[0])[:80]!r}. If this row is an edge: "
-            "header=False in Python, or graphquilt ingest --no-header."
-        )
+        raise FormatError(f"{path} holds a header and no edges: {','.join(table.rows[0])[:80]!r}. {_NO_HEADER}")
     names = table.rows[0] if named else None
     places = choose_edge_columns(
         path,
@@ -195,29 +223,39 @@ def _read_text(
         holds_numbers=lambda place: table.holds_numbers(place, header=named),
         examples=lambda place: [row[place] for row in table.rows[1:3] if place < len(row)],
     )
+    broken: dict[str, list[int]] = {}
+    source, target, *weights = table.read(places, header=named, broken=broken)
+    lost = {line for lines in broken.values() for line in lines}
 
-    def where(row: int) -> str:
-        return table.line(row, header=named)
+    def lines(rows: list[int]) -> list[int]:
+        return table.lines_of(rows, header=named, broken=lost)
 
-    source, target, *weights = table.read(places, header=named)
-    ends = parse_ids([source, target], ids, where)
-    values = None
-    try:
-        values = parse_weights(weights[0], where) if weights else None
-    except FormatError:
-        if columns is not None or names is None:
-            raise
-        warn_of_weights(path, names[places[2]])
+    values, problems = parse_weights(weights[0]) if weights else (None, [])
+    problems = find_bad_ids([source, target], options.ids) + problems
+    bad = leave_out(path, len(source), problems, bad_rows, broken=broken, lines=lines)
+    rows = np.delete(np.arange(len(source)), bad) if len(bad) else None
+    if rows is not None:
+        source, target, values = source.take(rows), target.take(rows), None if values is None else values[rows]
+    ends = parse_ids(
+        [source, target],
+        options.ids,
+        lambda row: f"{path}, line {lines([row if rows is None else int(rows[row])])[0]}",
+    )
     if stated is None and not named and _begins_with_names(ends):
-        logger.warning(
-            "%s: the first row, %r and %r, was taken as a header, because its words occur nowhere else. If it is an "
-            "edge: header=False in Python, or graphquilt ingest --no-header.",
-            path,
-            str(ends[0][0])[:40],
-            str(ends[1][0])[:40],
-        )
+        _tell_of_header(path, str(ends[0][0]), str(ends[1][0]), "its words occur nowhere else")
         ends, values = [column[1:] for column in ends], None if values is None else values[1:]
+    elif (
+        stated is None
+        and names is not None
+        and not any(name.lower() in known for name in names for known in (WEIGHTS, *ENDS))
+    ):
+        _tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
     return Columns(ends[0], ends[1], values)
+
+
+def _tell_of_header(path: Path, source: str, target: str, reason: str) -> None:
+    message = "%s: the first row, %r and %r, was taken as a header, because %s. %s"
+    logger.warning(message, path, source[:40], target[:40], reason, _NO_HEADER)
 
 
 def _begins_with_names(ends: list[AnyArray]) -> bool:
@@ -262,9 +300,9 @@ def _read_npz(path: Path) -> Columns:
     return replace(edges, n_nodes=n_nodes, features=features, labels=labels, node_ids=ids)
 
 
-def _read_parquet(path: Path, columns: tuple[int | str, ...] | None) -> Columns:
+def _read_parquet(path: Path, columns: tuple[int | str, ...] | None, bad_rows: BadRows) -> Columns:
     try:
-        return _arrow_columns(path, list(read_parquet(path, columns, 1 << 20)))
+        return _arrow_columns(path, list(read_parquet(path, columns, 1 << 20)), bad_rows)
     except MemoryError as error:
         raise InputError(
             f"the edges in {path} do not fit in memory ({error}). Build the graph out of core: graphquilt ingest "
@@ -272,19 +310,32 @@ def _read_parquet(path: Path, columns: tuple[int | str, ...] | None) -> Columns:
         ) from error
 
 
-def _read_object(edges: Any, columns: tuple[int | str, ...] | None, *, directed: bool) -> Graph | Columns:
+def _read_object(
+    edges: Any,
+    columns: tuple[int | str, ...] | None,
+    *,
+    directed: bool,
+    bad_rows: BadRows,
+    duplicates: Duplicates,
+) -> Graph | Columns:
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
+    if hasattr(edges, "edge_types") and hasattr(edges, "node_types"):
+        raise InputError(
+            "a HeteroData has several kinds of nodes and edges, a graph has one of each: give data.to_homogeneous()."
+        )
+    if hasattr(edges, "get_edgelist"):
+        raise InputError("a graph of igraph is not read directly: give graph.to_networkx(), or graph.get_edgelist().")
     if hasattr(edges, "edge_index") and hasattr(edges, "num_nodes"):
-        return from_pyg(edges, directed=directed)
+        return from_pyg(edges, directed=directed, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
-        return from_networkx(edges, weight="weight" if weighted else None)
+        return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
     if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
-        return _table_columns(edges, columns)
+        return _table_columns(edges, columns, bad_rows)
     if isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges):
-        return _columns_of_rows(edges)
+        return list_columns(edges)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
         refuse_masked(edges=edges)
         return array_columns(None, to_numpy(edges))
@@ -295,96 +346,34 @@ def _article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
-    """Return the edges in an array (2, m) or (m, 2); a third column (m, 3) is their weight."""
-    m, *others = edges.shape or (0,)
-    if path is None and others == [3] and m != 2:
-        if m == 3:
-            raise InputError(
-                "an array of 3 × 3 may be three edges with weights or a matrix: give the edges as a list of tuples, or "
-                "the matrix as scipy.sparse.csr_array."
-            )
-        edges, weights = edges[:, :2], edges[:, 2]
-    if path is None and others == [m] and m > 2:
-        raise InputError(
-            f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
-        )
-    if path is None and edges.dtype.kind in "fOUS":
-        edges = _ids(edges)
-    if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:
-        u, v = (edges[0], edges[1]) if m == 2 else (edges[:, 0], edges[:, 1])
-    else:
-        u, v = (signed(path, np.asarray(ids)) for ids in edge_ends(edges, path))
-    values = None if weights is None else _weights(weights)
-    if values is not None and len(values) != len(u):
-        raise FormatError(f"{path}: {len(u)} edges and {len(values)} weights.")
-    return Columns(u, v, values)
-
-
-def _weights(weights: object) -> AnyArray:
-    try:
-        return np.asarray(weights, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the third column of edges is their weight, a number: {error}.") from None
-
-
-def _ids(edges: AnyArray) -> AnyArray:
-    """Return ids as whole numbers or as text, whatever an array holds them in."""
-    if edges.dtype.kind == "f":
-        whole = np.isfinite(edges) & (edges == np.rint(edges)) & (np.abs(edges) < 2.0**53)
-        if not whole.all():
-            value = edges[~whole][0]
-            raise InputError(f"node ids are whole numbers or text; {value} is neither.")
-        return edges.astype(np.int64)
-    if edges.dtype.kind == "O":
-        values = edges.ravel().tolist()
-        if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
-            return edges.astype(np.int64)
-        wrong = next((value for value in values if not isinstance(value, str | int | np.integer)), None)
-        if wrong is not None or None in values:
-            raise InputError(f"node ids are whole numbers or text; {wrong!r} is neither.")
-    return edges.astype(str)
-
-
-def _columns_of_rows(edges: list[tuple[object, ...]]) -> Columns:
-    """Return the columns of a list of (source, target) or (source, target, weight)."""
-    widths = {len(edge) for edge in edges}
-    if widths not in ({2}, {3}):
-        raise InputError(
-            f"the tuples of a list of edges are (source, target) or (source, target, weight), all alike; these have "
-            f"{' and '.join(map(str, sorted(widths)))} entries."
-        )
-    ends = np.empty((len(edges), 2), dtype=object)
-    ends[:] = [edge[:2] for edge in edges]
-    weights = _weights([edge[2] for edge in edges]) if widths == {3} else None
-    ids = _ids(ends)
-    return Columns(ids[:, 0], ids[:, 1], weights)
-
-
-def _table_columns(frame: object, columns: tuple[int | str, ...] | None) -> Columns:
+def _table_columns(frame: object, columns: tuple[int | str, ...] | None, bad_rows: BadRows) -> Columns:
     table = frame_table(frame)
     names = choose_edge_fields(_TABLE, columns, table.schema, lambda name: table[name][:2].to_pylist())
     first, parts = 0, []
     for rows in table.select(list(names)).to_batches():
-        parts.append(plain_columns(_TABLE, rows, names, first))
+        parts.append([plain_column(_TABLE, rows[name], first) for name in names])
         first += len(rows)
-    return _arrow_columns(_TABLE, parts)
+    return _arrow_columns(_TABLE, parts, bad_rows)
 
 
-def _arrow_columns(where: Place, parts: list[list[pa.Array]]) -> Columns:
+def _arrow_columns(where: Place, parts: list[list[pa.Array]], bad_rows: BadRows) -> Columns:
     """Return the columns of source, target and perhaps weight that Arrow has read in several parts."""
     import pyarrow as pa
 
     if not parts:
         raise FormatError(f"{where} is empty: it holds no edges.")
-    source, target, *weights = (pa.chunked_array(arrays) for arrays in zip(*parts, strict=True))
+    columns = [pa.chunked_array(arrays) for arrays in zip(*parts, strict=True)]
+    values, problems = parse_weights(columns[2]) if len(columns) > 2 else (None, [])
+    bad = leave_out(where, len(columns[0]), [*find_missing(columns), *problems], bad_rows)
+    if len(bad):
+        rows = np.delete(np.arange(len(columns[0])), bad)
+        columns, values = [column.take(rows) for column in columns], None if values is None else values[rows]
     ends = [
-        signed(where, ids.to_numpy()) if pa.types.is_integer(ids.type) else text_ids(where, ids)
-        for ids in (source, target)
+        signed(where, ids.to_numpy()) if pa.types.is_integer(ids.type) else text_ids(where, ids) for ids in columns[:2]
     ]
     if ends[0].dtype.kind != ends[1].dtype.kind and not all(np.issubdtype(ids.dtype, np.integer) for ids in ends):
         raise FormatError(
             f"{where}: one of the columns of source and target has numbers and the other has text. Write both in the "
             "same way."
         )
-    return Columns(ends[0], ends[1], weights[0].to_numpy().astype(np.float64) if weights else None)
+    return Columns(ends[0], ends[1], values)

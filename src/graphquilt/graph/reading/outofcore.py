@@ -31,12 +31,10 @@ from graphquilt.files import check_disk, check_inside, translate_disk_errors, wr
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
-from graphquilt.graph.reading.assembly import distribute, histogram, log_removed, sort_rows
+from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, distribute, histogram, log_removed, sort_rows
 from graphquilt.graph.reading.sources import EdgeSource, edge_source
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
-
-__all__ = ["build_csr"]
 
 logger = logging.getLogger(__name__)
 _BLOCKS = 1 << 16
@@ -53,6 +51,7 @@ def build_csr(
     directed: bool = False,
     memory: int = 1 << 30,
     columns: tuple[str | int, ...] | None = None,
+    duplicates: Duplicates = "max",
     progress: ProgressCallback | None = None,
 ) -> Graph:
     """Build a graph on disk from edges that may be larger than memory, and open it, memory-mapped.
@@ -77,6 +76,8 @@ def build_csr(
     columns : names or positions, optional
         The columns of Parquet files that hold the source, the target and, if there are to be weights, the weight; by
         default as for :func:`read_edges`.
+    duplicates : {"max", "sum", "last", "count"}
+        Which weight an edge has that is there more than once, as for :func:`read_edges`.
     progress : callable, optional
 
     Examples
@@ -88,6 +89,8 @@ def build_csr(
     if memory < 1 << 24:
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=min(memory // 256, 1 << 26))
+    if duplicates == "count":
+        source = source.with_ones()
     target = Path(folder)
     with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -96,14 +99,16 @@ def build_csr(
         work.mkdir(exist_ok=True)
         for path in work.iterdir():  # of a build that was stopped
             check_inside(path, work)
+        source.fingerprint["duplicates"] = duplicates
         plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
         check_disk(target, _bytes_left(work, plan), "building this graph")
         (target / DESCRIPTION).unlink(missing_ok=True)
         _fill_buckets(source, work, plan, progress)
-        n_entries, arrays = _sort_buckets(work, plan, progress)
+        n_entries, differing, arrays = _sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
         for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
             path.replace(target / path.name)
-        log_removed(source.n_edges, plan.loops, plan.n_nodes, n_entries, directed=directed)
+        sizes = (source.n_edges, plan.loops, plan.n_nodes, n_entries, differing)
+        log_removed(*sizes, directed=directed, duplicates=duplicates)
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
         remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
         shutil.rmtree(work)
@@ -319,15 +324,17 @@ def _check_bucket(
         raise _damaged(work, f"weights of bucket {b} are not finite")
 
 
-def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) -> tuple[int, dict[str, dict[str, Any]]]:
+def _sort_buckets(
+    work: Path, plan: _Plan, progress: ProgressCallback | None, rule: int
+) -> tuple[int, int, dict[str, dict[str, Any]]]:
     """Turn one bucket after the other into rows of the CSR.
 
-    Return how many entries it has, and shape, type and checksum of its arrays. After each bucket the state says what
-    has been written; a header is true only at the end, because a build may be stopped in the middle of any write. NumPy
-    leaves room in a header for the length to grow: all headers of a file have the same length. The checksums
-    grow with the files; only a build that was stopped reads again what it has written.
+    Return how many entries it has, how many of them differ from a duplicate, and shape, type and checksum of its
+    arrays. After each bucket the state says what has been written; a header is true only at the end, because a build
+    may be stopped in the middle of any write. NumPy leaves room in a header for the length to grow: all headers of a
+    file have the same length. Only a build that was stopped reads again what it has written.
     """
-    state = _load_state(work)
+    state, differing = _load_state(work), 0
     dtypes = {"indptr": np.dtype(np.int64), "indices": plan.arrays["columns"]}
     dtypes |= {"weights": np.dtype(np.float64)} if plan.weighted else {}
     digests = {name: hashlib.sha256() for name in dtypes}
@@ -342,7 +349,8 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         n_rows = plan.first[b + 1] - plan.first[b]
         _check_bucket(work, b, parts, state, (n_rows, plan.n_nodes))
         weights = parts.get("weights", np.empty(0))
-        ends, indices, weights = sort_rows(parts["rows"], parts["columns"], weights, n_rows)
+        ends, indices, weights, more = sort_rows(parts["rows"], parts["columns"], weights, n_rows, rule)
+        differing += more
         del parts
         written = state["written"]
         results: list[tuple[str, int, AnyArray]] = [
@@ -369,7 +377,7 @@ def _sort_buckets(work: Path, plan: _Plan, progress: ProgressCallback | None) ->
         for name in plan.arrays:
             (work / f"{b}.{name}").unlink(missing_ok=True)
         report(progress, "sorting edges", b + 1, plan.n_buckets)
-    return int(state["written"]), state["arrays"]
+    return int(state["written"]), differing, state["arrays"]
 
 
 def _read_again(work: Path, place: tuple[str, int], dtype: np.dtype[Any], state: Mapping[str, Any]) -> hashlib._Hash:

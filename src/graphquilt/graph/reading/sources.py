@@ -1,12 +1,12 @@
-"""Ids and weights in Arrow columns, Parquet files and DataFrames; and edges in batches, the same every time."""
+"""Edges in Parquet files and DataFrames; and edges in batches, the same every time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
-from graphquilt.graph.reading.tables import Place, choose_edge_columns
+from graphquilt.graph.reading.edge_columns import choose_edge_columns, find_missing, leave_out, signed
+from graphquilt.graph.reading.tables import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,24 +24,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowFrame",
     "EdgeSource",
-    "IdKind",
     "array_source",
-    "check_room",
     "choose_edge_fields",
     "edge_ends",
     "edge_source",
     "frame_table",
-    "integer_ids",
     "open_parquet",
-    "parse_ids",
-    "parse_weights",
-    "plain_columns",
+    "plain_column",
     "read_parquet",
-    "signed",
-    "text_ids",
 ]
 
-IdKind = Literal["auto", "integer", "text"]
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 _ROWS_PER_BYTE = 1000  # columns that count up or repeat take little room, but each edge takes some
 
@@ -63,135 +56,6 @@ def frame_table(frame: object, *, index: bool = False) -> pa.Table:
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"this {type(frame).__name__} cannot be read as a table: {error}.") from error
-
-
-def parse_ids(columns: list[pa.ChunkedArray], kind: IdKind, where: Callable[[int], str]) -> list[AnyArray]:
-    """Return columns of text as ids, of one type that all rows decide.
-
-    Ids are integers if every one is an integer of at most 64 bits without leading zeros or a plus sign; 007, and with
-    it every other id, is text. A few words among integers are an error that names the first one's line.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> columns = [pa.chunked_array([["7", "8"]]), pa.chunked_array([["8", "007"]])]
-    >>> [ids.tolist() for ids in parse_ids(columns, "auto", str)]
-    [['7', '8'], ['8', '007']]
-    """
-    from pyarrow import compute as pc
-
-    for column in columns:
-        if (row := pc.index(column, "").as_py()) >= 0:
-            raise FormatError(f"{where(row)}: an id is missing. Repair or remove the row.")
-    if kind != "text":
-        integers = integer_ids(columns, padded=kind == "integer")
-        if integers is not None:
-            return integers
-        _refuse_stray_words(columns, kind, where)
-    return [text_ids(where, column) for column in columns]
-
-
-def integer_ids(columns: list[pa.ChunkedArray], *, padded: bool = False) -> list[AnyArray] | None:
-    """Return columns of text as integers, or None if one is not an integer as it is usually written, or ``padded``."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    try:
-        integers = [column.cast(pa.int64()) for column in columns]
-    except pa.ArrowInvalid:
-        return None
-    pairs = zip(integers, columns, strict=True)
-    if not padded and not all(pc.all(pc.equal(numbers.cast(pa.string()), text)).as_py() for numbers, text in pairs):
-        return None
-    return [column.to_numpy() for column in integers]
-
-
-def _refuse_stray_words(columns: list[pa.ChunkedArray], kind: IdKind, where: Callable[[int], str]) -> None:
-    """Raise for words where most ids are integers, and for integers beyond 64 bits; ids with zeros are text."""
-    from pyarrow import compute as pc
-
-    matches = [pc.match_substring_regex(column, r"^[+-]?[0-9]+$") for column in columns]
-    n_integers = sum(pc.sum(match).as_py() or 0 for match in matches)
-    padded = any(pc.any(pc.match_substring_regex(c, r"^([+][0-9]+|-?0[0-9]+|-0)$")).as_py() for c in columns)
-    if kind == "auto" and (padded or 2 * n_integers <= sum(map(len, columns))):
-        return
-    remedy = 'Repair the row, or read all ids as text (ids="text" in Python, graphquilt ingest --ids text)'
-    for column, match in zip(columns, matches, strict=True):
-        if (row := pc.index(match, False).as_py()) >= 0:
-            raise FormatError(
-                f"{where(row)}: the id {column[row].as_py()[:80]!r} is not an integer, as others are. {remedy}."
-            )
-    for column in columns:
-        for row, text in enumerate(column.to_pylist()):
-            if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-                raise FormatError(f"{where(row)}: the id {text[:80]} is beyond 64 bits. {remedy}.")
-
-
-def parse_weights(column: pa.ChunkedArray, where: Callable[[int], str]) -> Float64Array:
-    """Return a column of text as weights; one that is not a number, or negative, is an error with its line."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    remedy = "Repair the row, or leave the weights out (--columns with two columns)"
-    try:
-        weights: Float64Array = column.cast(pa.float64()).to_numpy()
-    except pa.ArrowInvalid as error:
-        pattern = r"^(?i)[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?$"
-        row = pc.index(pc.match_substring_regex(column, pattern), False).as_py()
-        message = f"{where(row)}: the weight {column[row].as_py()[:80]!r} is not a number" if row >= 0 else str(error)
-        raise FormatError(f"{message}. {remedy}.") from None
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        row = int(bad.argmax())
-        value = column[row].as_py()[:80]
-        raise FormatError(f"{where(row)}: the weight {value!r} must be finite and not negative. {remedy}.")
-    return weights
-
-
-def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
-    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
-
-    NumPy gives every text the room of the longest: one long id among many short ones may need a thousand times the
-    memory of the file.
-    """
-    room = 4 * longest * n_ids
-    if room > max(1 << 28, 64 * total):
-        raise FormatError(
-            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
-            "GB. Shorten the long ids, or number them."
-        )
-
-
-def text_ids(where: Place | Callable[[int], str], column: pa.ChunkedArray) -> AnyArray:
-    """Return a column of text as an array of text; ``where`` is the table, or tells where a row of it stands."""
-    from pyarrow import compute as pc
-
-    def place(row: int) -> str:
-        return where(row) if callable(where) else f"{where}, row {row}"
-
-    lengths = pc.utf8_length(column).to_numpy()
-    if len(lengths):
-        row = int(lengths.argmax())
-        longest, total = int(lengths[row]), int(lengths.sum(dtype=np.int64))
-        if 4 * longest * len(lengths) > 1 << 27:
-            check_room(place(row), longest=longest, n_ids=2 * len(lengths), total=2 * total)
-    nul = pc.index(pc.match_substring(column, "\0"), True).as_py()
-    if nul >= 0:
-        raise FormatError(f"{place(nul)}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
-    return np.asarray(column.to_numpy(), dtype=str)
-
-
-def signed(path: Place | None, ids: AnyArray) -> AnyArray:
-    """Return integer ids in a type that has a sign; ids beyond 63 bits are an error."""
-    if ids.dtype != np.uint64:
-        return ids
-    large = ids > np.uint64(2**63 - 1)
-    if large.any():
-        where = "" if path is None else f"{path}: "
-        raise FormatError(
-            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
-        )
-    return ids.astype(np.int64)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -256,7 +120,7 @@ def _check_kind(path: Place, name: str, kind: pa.DataType, *, weight: bool) -> N
 def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) -> Iterator[list[pa.Array]]:
     """Yield the columns of edges in batches: integers or text for ids, numbers for weights.
 
-    A missing value, and text that is not UTF-8, is an error that names the row.
+    Text that is not UTF-8 is an error that names the row.
     """
     import pyarrow as pa
 
@@ -265,7 +129,7 @@ def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) 
     try:
         names = _parquet_fields(path, file, columns)
         for piece in file.iter_batches(batch_size=batch, columns=list(names)):
-            yield plain_columns(path, piece, names, done)
+            yield [plain_column(path, piece[name], done) for name in names]
             done += len(piece)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} breaks off after row {done}: {error}. Write it again.") from error
@@ -283,16 +147,7 @@ def _parquet_fields(path: Path, file: pq.ParquetFile, columns: tuple[str | int, 
     return choose_edge_fields(path, columns, file.schema_arrow, examples)
 
 
-def plain_columns(where: Place, rows: pa.RecordBatch, names: tuple[str, ...], first: int) -> list[pa.Array]:
-    """Return these columns of some rows, the first of which is row ``first``; a missing value is an error."""
-    for name in names:
-        if rows[name].null_count:
-            row = first + rows[name].is_null().to_numpy(zero_copy_only=False).argmax()
-            raise FormatError(f"{where}, row {row}: column {name!r} has no value. Repair or remove the row.")
-    return [_plain(where, rows[name], first) for name in names]
-
-
-def _plain(path: Place, column: pa.Array, first: int) -> pa.Array:
+def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
     """Return a column without a dictionary, whose text is UTF-8; row 0 of it is row ``first`` of the file."""
     import pyarrow as pa
 
@@ -306,7 +161,7 @@ def _plain(path: Place, column: pa.Array, first: int) -> pa.Array:
     except pa.ArrowInvalid:
         for row, value in enumerate(column.cast(pa.large_binary(), safe=False)):
             try:
-                value.as_py().decode()
+                (value.as_py() or b"").decode()
             except UnicodeDecodeError as error:
                 raise FormatError(
                     f"{path}, row {first + row}: the id {value.as_py()[:80]!r} is not text in UTF-8 ({error.reason}). "
@@ -323,6 +178,11 @@ class EdgeSource:
     n_edges: int
     fingerprint: dict[str, object]  # what tells this source from another when an interrupted build is continued
     batches: Callable[[], Iterator[Batch]]
+
+    def with_ones(self) -> EdgeSource:
+        """Return the same edges, all with the weight 1."""
+        batches = self.batches
+        return replace(self, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in batches()))
 
 
 def edge_source(
@@ -374,7 +234,10 @@ def _parquet_source(files: list[Path], columns: tuple[str | int, ...] | None, ba
 
     def batches() -> Iterator[Batch]:
         for path in files:
+            done = 0
             for ends_and_weights in read_parquet(path, columns, batch):
+                leave_out(path, done, find_missing(ends_and_weights, first=done), "stop")
+                done += len(ends_and_weights[0])
                 u, v, *weights = (column.to_numpy(zero_copy_only=False) for column in ends_and_weights)
                 if not (np.issubdtype(u.dtype, np.integer) and np.issubdtype(v.dtype, np.integer)):
                     raise InputError(

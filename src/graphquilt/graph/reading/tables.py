@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gzip
 import io
-import logging
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike
@@ -24,30 +23,16 @@ from graphquilt.errors import FormatError, InputError, counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SOURCES", "TARGETS", "Place", "TextTable", "choose_edge_columns", "is_number", "text_lines"]
+__all__ = ["COMMENTS", "Place", "TextTable", "is_number", "text_lines"]
 
 Place = str | PathLike[str]  # a file, or what messages call a table in memory
-Column = int | str  # position from 0, or name
-
-# Words for the two ends of an edge, in pairs; a column is known if its whole name is one, and guessed if part of it is.
-_ENDS = (
-    *(("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("subject", "object"), ("start", "end")),
-    *(("node1", "node2"), ("node_1", "node_2"), ("id1", "id2"), ("source_id", "target_id"), ("from_id", "to_id")),
-    *(("start_id", "end_id"), ("sender", "receiver"), ("payer", "payee"), ("caller", "callee"), ("citing", "cited")),
-    *(("follower", "followee"), ("buyer", "seller"), ("user", "item"), ("parent", "child"), ("u", "v"), ("i", "j")),
-)
-_KNOWN = 12  # pairs whose meaning is certain
-SOURCES, TARGETS = (tuple(pair[end] for pair in _ENDS[:_KNOWN]) for end in (0, 1))
-WEIGHTS = ("weight", "weights", "edge_weight")
-
 COMMENTS = ("#", "%", "//")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d]|[^\d]+[^\W\d_]")  # a letter or underscore, perhaps after other marks, but not after digits
 _SAMPLE = 200  # rows that delimiter and header are found from
 _LINE = 1 << 20  # letters in a line; a longer one is a sign of another kind of file, and would have to fit in memory
+_UNCLOSED = "a quote is not closed"
 _BLOCK = 1 << 16  # rows that are kept as Python text before they become an array
-
-logger = logging.getLogger(__name__)
 
 
 def is_number(cell: str) -> bool:
@@ -135,7 +120,9 @@ class TextTable:
         else:
             mark = delimiter
         table = cls(path, mark, comments, [], [number for number, _ in sample])
-        table.rows.extend(table._split(number, text) for number, text in sample)
+        table.rows.extend(table._split(text) for _, text in sample)
+        if not table.rows[0]:
+            raise FormatError(f"{path}, line {sample[0][0]}: {_UNCLOSED}: {sample[0][1][:80]!r}. Repair the row.")
         return table
 
     @property
@@ -144,8 +131,9 @@ class TextTable:
         return len(self.rows[0])
 
     def holds_numbers(self, place: int, *, header: bool) -> bool:
-        """Return whether the first rows have a number in this column."""
-        return all(place < len(row) and is_number(row[place]) for row in self.rows[header:])
+        """Return whether most of the first rows have a number in this column."""
+        rows = self.rows[header:]
+        return 2 * sum(place < len(row) and is_number(row[place]) for row in rows) > len(rows)
 
     def has_header(self, *known: Collection[str]) -> bool:
         """Return whether the first row names the columns.
@@ -167,14 +155,26 @@ class TextTable:
         alone = not any(cell in column for cell, column in zip(first, columns, strict=True))
         return len(first) > 2 and alone and any(len(set(column)) < len(column) for column in columns)
 
-    def line(self, row: int, *, header: bool) -> str:
-        """Return where a row stands, for messages."""
-        number, _ = next(islice(text_lines(self.path, self.comments), row + header, None))
-        return f"{self.path}, line {number}"
+    def lines_of(self, rows: Sequence[int], *, header: bool, broken: Collection[int] = ()) -> list[int]:
+        """Return in which lines of the file these rows stand, if the lines ``broken`` are not rows."""
+        numbers = (number for number, _ in text_lines(self.path, self.comments) if number not in broken)
+        lines = dict(enumerate(islice(numbers, max(rows) + header + 1), start=-int(header)))
+        return [lines[row] for row in rows]
 
-    def read(self, places: Sequence[int], *, header: bool, numbers: Collection[int] = ()) -> list[pa.ChunkedArray]:
-        """Return these columns as text, or as floats if they are among ``numbers`` and all their cells are numbers."""
-        return self._read_quickly(places, header, numbers) or self._read_carefully(places, header)
+    def read(
+        self,
+        places: Sequence[int],
+        *,
+        header: bool,
+        numbers: Collection[int] = (),
+        broken: dict[str, list[int]] | None = None,
+    ) -> list[pa.ChunkedArray]:
+        """Return these columns as text, or as floats if they are among ``numbers`` and all their cells are numbers.
+
+        A row with more or fewer cells than the first, or a quote that is not closed, is an error with its line; or, if
+        ``broken`` is given, that line is left out and put there under its problem.
+        """
+        return self._read_quickly(places, header, numbers) or self._read_carefully(places, header, broken)
 
     def _read_quickly(self, places: Sequence[int], header: bool, numbers: Collection[int]) -> list[pa.ChunkedArray]:
         """Read with Arrow's parser; nothing where it cannot (comments, runs of blanks, bad rows, quoted blanks)."""
@@ -227,8 +227,10 @@ class TextTable:
         with _open(self.path) as file:
             return any(b'"' in piece for piece in iter(lambda: file.read(1 << 20), b""))
 
-    def _read_carefully(self, places: Sequence[int], header: bool) -> list[pa.ChunkedArray]:
-        """Read line by line; a row with more or fewer cells than the first is an error with its line."""
+    def _read_carefully(
+        self, places: Sequence[int], header: bool, broken: dict[str, list[int]] | None
+    ) -> list[pa.ChunkedArray]:
+        """Read line by line."""
         import pyarrow as pa
 
         chunks: list[list[pa.Array]] = [[] for _ in places]
@@ -240,12 +242,13 @@ class TextTable:
                 values.clear()
 
         for number, text in islice(text_lines(self.path, self.comments), int(header), None):
-            row = self._split(number, text)
+            row = self._split(text)
             if len(row) != self.width:
-                raise FormatError(
-                    f"{self.path}, line {number}: {counted(len(row), 'column')} where the first row has {self.width}: "
-                    f"{text[:80]!r}. Repair or remove the row; put a cell with the delimiter in it in quotes."
-                )
+                problem = f"{counted(len(row), 'column')} where the first row has {self.width}" if row else _UNCLOSED
+                if broken is None:
+                    raise FormatError(f"{self.path}, line {number}: {problem}: {text[:80]!r}. Repair or remove it.")
+                broken.setdefault(problem, []).append(number)
+                continue
             for values, place in zip(cells, places, strict=True):
                 values.append(row[place])
             if len(cells[0]) == _BLOCK:
@@ -253,8 +256,8 @@ class TextTable:
         finish_block()
         return [pa.chunked_array(chunk) for chunk in chunks]
 
-    def _split(self, number: int, text: str) -> list[str]:
-        """Return the cells of a line; blanks around them go, those in quotes stay."""
+    def _split(self, text: str) -> list[str]:
+        """Return the cells of a line, none if a quote is not closed; blanks around them go, those in quotes stay."""
         if '"' not in text:
             return text.split() if self.delimiter is None else [c.strip(" \t") for c in text.split(self.delimiter)]
         mark = r"[ \t]+" if self.delimiter is None else re.escape(self.delimiter)
@@ -264,9 +267,7 @@ class TextTable:
         while True:
             cell = pattern.match(text, place)
             if cell is None or (cell[1] is None and cell[2].startswith('"')):
-                raise FormatError(
-                    f"{self.path}, line {number}: a quote is not closed: {text[:80]!r}. Repair or remove the row."
-                )
+                return []
             cells.append(cell[2].strip(" \t") if cell[1] is None else cell[1].replace('""', '"'))
             place = cell.end()
             if not cell[3]:
@@ -278,120 +279,3 @@ def _delimiter(lines: list[str]) -> str | None:
     present = [mark for mark in ("\t", ",", ";", "|") if mark in lines[0]]
     even = [mark for mark in present if '"' not in lines[0] and len({line.count(mark) for line in lines}) == 1]
     return next(iter(even or present), None)
-
-
-def choose_edge_columns(
-    where: Place,
-    columns: tuple[Column, ...] | None,
-    names: Sequence[str] | None,
-    width: int,
-    *,
-    holds_numbers: Callable[[int], bool],
-    examples: Callable[[int], Sequence[str]],
-) -> tuple[int, ...]:
-    """Return the positions of source, target and perhaps weight in a table of ``width`` columns.
-
-    By default the ends are the columns with known names, or the first two of a table without names, or the only two
-    that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column named
-    weight has the weights.
-
-    Examples
-    --------
-    >>> names = ["id", "from", "to", "Weight"]
-    >>> choose_edge_columns("t", None, names, 4, holds_numbers=lambda k: True, examples=lambda k: [])
-    (1, 2, 3)
-    """
-    if columns is not None:
-        return _positions(where, columns, names, width)
-    words = [name.strip().lower() for name in names or ()]
-    sources, targets = ([k for k, word in enumerate(words) if word in known] for known in (SOURCES, TARGETS))
-    weights = [k for k, word in enumerate(words) if word in WEIGHTS]
-    others = [k for k, word in enumerate(words) if word and k not in weights]
-    if len(sources) == len(targets) == 1:
-        ends = (sources[0], targets[0])
-    elif names is None or width <= 2:
-        ends = cast(tuple[int, int], _positions(where, (0, 1), None, width))
-    elif len(others) == 2:
-        ends = (others[0], others[1])
-    else:
-        raise _ask_for_columns(where, names, words, examples)
-    weights = [k for k in weights if k not in ends]
-    if weights and holds_numbers(weights[0]):
-        return (*ends, weights[0])
-    if weights and names is not None:
-        warn_of_weights(where, names[weights[0]])
-    third = next((k for k in range(width) if k not in ends), None)
-    if third is not None and holds_numbers(third):
-        what = f"column {third} (from 0)" if names is None else f"the column {names[third]!r}"
-        logger.warning(
-            "%s: %s has numbers, which were ignored. To use them as edge weights: --columns '%s' (in Python "
-            "gq.read_edges(..., columns=%s)).",
-            where,
-            what,
-            ",".join(_flag(names, k) for k in (*ends, third)),
-            (*ends, third),
-        )
-    elif third is not None and names is None:
-        logger.warning(
-            "%s has %d columns without names; the first two were taken as the ends of edges. For others: --columns 0,2 "
-            "(in Python columns=(0, 2)).",
-            where,
-            width,
-        )
-    return ends
-
-
-def warn_of_weights(where: Place, name: str) -> None:
-    """Log that a column whose name says weight was not used."""
-    logger.warning(
-        "%s: the column %r was ignored, because some of its values are not numbers. Repair them to use it as edge "
-        "weights.",
-        where,
-        name,
-    )
-
-
-def _ask_for_columns(
-    where: Place, names: Sequence[str], words: list[str], examples: Callable[[int], Sequence[str]]
-) -> FormatError:
-    """Return an error that lists the columns, with the best guess of those that are the ends of an edge."""
-    guess = (0, 1)
-    for source, target in _ENDS:
-        hits = [[k for k, word in enumerate(words) if end in re.split(r"[\W_]+", word)] for end in (source, target)]
-        if all(hits):
-            guess = hits[0][0], hits[1][0]
-            break
-    shown = [f"{name!r:.40} ({', '.join(str(e)[:20] for e in examples(k)[:2])})" for k, name in enumerate(names[:20])]
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return FormatError(
-        f"{where} has {len(names)} columns, and their names do not tell which two are the ends of an edge: "
-        f"{', '.join(shown)}{more}. Name them, and a third for the weights if there are any, for example --columns "
-        f"'{','.join(_flag(names, k) for k in guess)}' (in Python columns={tuple(names[k] for k in guess)}). If these "
-        "are not names but an edge in a text file: header=False, or graphquilt ingest --no-header."
-    )
-
-
-def _flag(names: Sequence[str] | None, place: int) -> str:
-    """Return how a column is given on the command line."""
-    if names is None or names[place].strip().isdigit() or not names[place].strip():
-        return str(place)
-    return f'"{names[place]}"' if "," in names[place] else names[place]
-
-
-def _positions(where: Place, columns: tuple[Column, ...], names: Sequence[str] | None, width: int) -> tuple[int, ...]:
-    places = tuple(_position(where, column, names, width) for column in columns)
-    if len(set(places)) < len(places):
-        raise InputError(f"{where}: source, target and weight must differ; {columns} names one column twice.")
-    return places
-
-
-def _position(where: Place, column: Column, names: Sequence[str] | None, width: int) -> int:
-    if isinstance(column, str):
-        if names is None or column not in names:
-            known = ", ".join(map(repr, names)) if names else f"{counted(width, 'column')} without names"
-            raise InputError(f"{where} has no column {column!r}; it has {known[:500]}.")
-        return list(names).index(column)
-    if not 0 <= column < width:
-        remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
-        raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
-    return column

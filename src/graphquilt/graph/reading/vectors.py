@@ -12,7 +12,8 @@ import numpy as np
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array
-from graphquilt.graph.reading.sources import check_room, integer_ids, open_parquet, signed, text_ids
+from graphquilt.graph.reading.edge_columns import check_room, integer_ids, signed, text_ids
+from graphquilt.graph.reading.sources import open_parquet
 from graphquilt.graph.reading.tables import TextTable, is_number, text_lines
 
 if TYPE_CHECKING:
@@ -199,8 +200,8 @@ def _text_vectors(path: Path) -> Vectors:
             row = next((row for row, cell in enumerate(column.to_pylist()) if not is_number(cell)), None)
             if row is not None:
                 raise FormatError(
-                    f"{table.line(row, header=header)}: expected an id and {len(others)} numbers. Repair or remove the "
-                    "line."
+                    f"{path}, line {table.lines_of([row], header=header)[0]}: expected an id and {len(others)} numbers."
+                    " Repair or remove the line."
                 )
     X = np.stack([column.cast(pa.float64()).to_numpy() for column in columns], axis=1)
     return _ids(path, names), X
