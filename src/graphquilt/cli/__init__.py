@@ -189,7 +189,8 @@ def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCo
     for argument in arguments:
         kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
         for token in argument.tokens if kinds == {int} else ():
-            if not re.fullmatch(r"[+-]?\d+", str(token.value)):
+            values = str(token.value).split(",") if ... in get_args(argument.hint) else [str(token.value)]
+            if not all(re.fullmatch(r"[+-]?\d+", value.strip()) for value in values):
                 raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
 
 
