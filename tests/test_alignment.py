@@ -388,7 +388,7 @@ def test_agrees_with_the_authors_on_trained_cora_patches(dataset_folder):
 def test_where_nothing_checks_the_rotations_the_summary_says_so():
     X = np.random.default_rng(0).normal(size=(30, 2))
     chain = [(np.arange(10 * k, 10 * k + 15), X[10 * k : 10 * k + 15]) for k in range(2)]
-    assert "Unchecked: no cycle" in gq.align(chain).summary()
+    assert "No cycle of overlaps tests" in gq.align(chain).summary()
     three = [(np.arange(30), X + k) for k in range(3)]
-    assert "Firm" in gq.align(three).summary()
-    assert "Unchecked" in gq.align(three, rotate=False).summary()
+    assert "stand out from noise" in gq.align(three).summary()
+    assert "No cycle" in gq.align(three, rotate=False).summary()

@@ -214,11 +214,11 @@ def test_the_summary_speaks_plainly():
     assert "Good: the overlaps agree" in good.summary()
     noisy = quilt(12, 3, noise=3.0, seed=12)
     assert "Bad" in gq.align(noisy.patches, noisy.edges).summary()
-    assert "Firm" in good.summary()
+    assert "The rotations stand out from noise" in good.summary()
     chain = quilt(60, 2, degree=2, noise=0.1, seed=13)
-    assert "Thin" in gq.align(chain.patches, chain.edges).summary()
+    assert "use more patch edges across" in gq.align(chain.patches, chain.edges).summary()
     loose = quilt(20, 24, degree=3, noise=1.0, seed=13)
-    assert "Weak" in gq.align(loose.patches, loose.edges).summary()
+    assert "hardly stand out from noise" in gq.align(loose.patches, loose.edges).summary()
     assert "nothing is known" in gq.Alignment.identity(2, 2).summary()
 
 

@@ -63,7 +63,8 @@ def centroid(
     patches : sequence of Patch or (nodes, coordinates) pairs
         Where nodes have names, as :func:`align` allows, the rows of the result are in ascending order of the names.
     alignment : Alignment
-        ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans".
+        ``Alignment.identity(n_patches, dim)`` gives the paper's "no-trans". Patches that it has ``left_out`` count only
+        for nodes that no other patch has.
     weights : sequence of p numbers or of p arrays (k_i,), optional
         How much each patch, or each row of each patch, counts; uniform without it.
     n_nodes : int, optional
@@ -137,8 +138,15 @@ def _add_up(
     first, last, n = span
     mass, p, step = np.zeros(last - first), len(patches), len(total)
     still = np.all(alignment.rotations == np.eye(alignment.dim), axis=(1, 2))
-    for k in range(p):
+    left_out = alignment.left_out
+    order, covered = [*np.delete(np.arange(p), left_out).tolist(), *left_out.tolist()], np.zeros(0, dtype=np.bool_)
+    for done, k in enumerate(order):
         places, X, w = _part(patches, k, weights, span)
+        if done == p - len(left_out):
+            covered = mass > 0
+        if len(covered):  # of a patch that does not fit, only the nodes count that no other has
+            rest = ~covered[places]
+            places, X, w = places[rest], X[rest], w[rest] if len(w) else w
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
         for a in range(0, len(X), _ROWS):
@@ -150,7 +158,7 @@ def _add_up(
             elif scale != 1:
                 moved = moved * total.dtype.type(scale)
             add_rows(places[rows], moved, alignment.translations[k].astype(total.dtype), w[rows], total, mass)
-        report(progress, "centroid", first * p + (k + 1) * step, n * p)
+        report(progress, "centroid", first * p + (done + 1) * step, n * p)
     return mass
 
 
@@ -283,7 +291,7 @@ def refine(
         current = with_fixed_frame(current)
     if len(current.edges):
         statistics = measure_overlaps(patches, index_patches(patches, trusted), current.edges)
-        errors = edge_errors(statistics, current.edges, current)
+        errors = np.minimum(edge_errors(statistics, current.edges, current), 1)
         current = replace(current, edge_table=replace(current.edge_table, errors=errors))
     return current
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 
 FRAME_COLUMNS = ("shares", "best", "unseen")
@@ -115,6 +115,8 @@ class Fit:
     residual: float = 0.0
     next_residual: float = 0.0
     drift: float = 0.0
+    uncertainty: float = 0.0
+    n_stranded: int = 0
     robust: bool = False
     frame: FrameFit | None = None
 
@@ -175,7 +177,40 @@ class Fit:
         return float(self.eigenvalues[-2] - self.eigenvalues[-1])
 
     @property
+    def left_out(self) -> Int64Array:
+        """The patches that most distrusted edges have in common, which are not averaged in if others have a node."""
+        patches, _ = culprits(self.edges, self.edge_trust < 1)
+        return np.array(sorted(k for k, _ in patches), dtype=np.int64)
+
+    @property
     def distrusted(self) -> Int64Array:
         """The edges (k, 2) that robust alignment doubts, those with the largest errors first."""
         low = np.flatnonzero(self.edge_trust < 1)
         return self.edges[low[np.argsort(-self.edge_errors[low], kind="stable")]]
+
+
+def culprits(edges: Int64Array, bad: BoolArray) -> tuple[list[tuple[int, int]], BoolArray]:
+    """Return the patches, each with its number of ``bad (m,)`` edges, that explain most of those, and the bad rest.
+
+    A patch is to blame if at least two of its edges, and more than half of them, are bad and not explained by another
+    patch. The patch with the most bad edges is blamed first.
+
+    Examples
+    --------
+    >>> star = np.array([[0, 3], [1, 3], [2, 3], [0, 1], [1, 2], [0, 2]])
+    >>> patches, rest = culprits(star, np.array([True, True, True, False, False, True]))
+    >>> patches, rest.tolist()
+    ([(3, 3)], [False, False, False, False, False, True])
+    """
+    rest, patches = np.array(bad), []
+    p = int(edges.max(initial=-1)) + 1
+    degrees = np.bincount(edges.ravel(), minlength=p)
+    while rest.any():
+        counts = np.bincount(edges[rest].ravel(), minlength=p)
+        blamed = np.where((counts >= 2) & (2 * counts > degrees), counts + counts / (degrees + 1), 0)
+        k = int(blamed.argmax())
+        if blamed[k] == 0:
+            break
+        patches.append((k, int((bad & (edges == k).any(axis=1)).sum())))
+        rest &= ~(edges == k).any(axis=1)
+    return patches, rest

@@ -225,7 +225,7 @@ def _polished(level: _Level, alignment: Alignment) -> Alignment:
             shift = translation_step(statistics, edges, *moves, trust * doubt, robust=options.robust)
             current = replace(current, translations=shift)
         errors = edge_errors(statistics, edges, current)
-        table = EdgeTable(edges, errors, statistics.sizes * trust, trust, undetermined)
+        table = EdgeTable(edges, np.minimum(errors, 1), statistics.sizes * trust, trust, undetermined)
         current = replace(current, edge_table=table)
     return current
 

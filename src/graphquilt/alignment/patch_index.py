@@ -136,6 +136,16 @@ def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
     return w
 
 
+def stranded_nodes(node_sets: Sequence[IntArray] | Mapping[int, IntArray], left_out: Int64Array) -> IntArray:
+    """Return the nodes, ascending, that only the patches ``left_out (k,)`` have."""
+    if len(left_out) == 0:
+        return np.empty(0, dtype=np.int64)
+    nodes = np.unique(np.concatenate([node_sets[k] for k in left_out.tolist()]))
+    for k in np.setdiff1d(np.arange(len(node_sets)), left_out).tolist():
+        nodes = nodes[~np.isin(nodes, node_sets[k])]
+    return nodes
+
+
 def keep_open(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
     """Return a list as it is, and any other sequence as one that opens most patches only once."""
     return patches if isinstance(patches, list | tuple | OpenPatches) else OpenPatches(patches)

@@ -9,16 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from graphquilt.alignment.fit import Fit
-from graphquilt.alignment.patch_index import check_overlap
-from graphquilt.alignment.statistics import OverlapStatistics, slack
+from graphquilt.alignment.patch_index import PatchLike, check_overlap, coordinates
+from graphquilt.alignment.statistics import OverlapStatistics, empty_products, slack
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread, thread_count
-from graphquilt.linalg import polar
+from graphquilt.linalg import centred, polar, unit
 from graphquilt.linalg.procrustes import polar_factors
 
 CHUNK = 2**16  # entries of d × d matrices worked on at a time: they stay in the cache of the processor
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
+SAMPLE = 2**12  # rows of a patch that are enough to see how far it extends
+UNRELATED, OPPOSITE = 2.0, 4.0  # mean square distances of unrelated and of opposite points, as shares of their extent
 
 
 class RelativeTransforms(NamedTuple):
@@ -28,6 +30,29 @@ class RelativeTransforms(NamedTuple):
     rotations: FloatArray  # (m, d, d) R_ij of the edges in this order
     misfits: Float64Array  # (m,) the error left on each overlap when the two patches are fitted to each other alone
     undetermined: Int64Array  # (m,) how many directions the overlap says nothing about
+    play: Float64Array  # (m, 2) mean squares by which noise lets the patches move, and that nothing determines
+
+
+class Extents(NamedTuple):
+    """How far the points of each patch extend, in units that keep squares from overflowing."""
+
+    units: Float64Array  # (p,)
+    means: Float64Array  # (p, d)
+    covariances: FloatArray  # (p, d, d)
+
+
+def patch_extents(patches: Sequence[PatchLike], dim: int) -> Extents:
+    """Return the extents of all patches, from at most about ``SAMPLE`` rows of each."""
+    p = len(patches)
+    extents = Extents(np.empty(p), np.empty((p, dim)), empty_products(p, dim))
+    with one_blas_thread():
+        for k in range(p):
+            X = coordinates(patches[k])
+            X = np.asarray(X[:: len(X) // SAMPLE + 1], dtype=np.float64)
+            extents.units[k] = unit(X)
+            offsets, extents.means[k] = centred(X / extents.units[k])
+            extents.covariances[k] = offsets.T @ offsets / len(X)
+    return extents
 
 
 def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least: int, names: Sequence[object]) -> None:
@@ -55,16 +80,18 @@ def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least:
         )
 
 
-def relative_transforms(statistics: OverlapStatistics, edges: Int64Array, *, rotate: bool = True) -> RelativeTransforms:
+def relative_transforms(
+    statistics: OverlapStatistics, edges: Int64Array, *, rotate: bool = True, extents: Extents | None = None
+) -> RelativeTransforms:
     """Return the relative rotation of the overlap of each of ``edges (m, 2)``; without ``rotate``, none."""
     m, d = len(statistics), statistics.dim
     if not rotate:
         agreements = np.einsum("eii->e", statistics.products)
         none = np.empty((0, d, d)), np.sqrt(np.maximum(1 - agreements, 0)), np.zeros(m, dtype=np.int64)
-        return RelativeTransforms(np.arange(m), *none)
+        return RelativeTransforms(np.arange(m), *none, play=np.zeros((m, 2)))
     order = np.lexsort((edges[:, 0], edges[:, 1]))
     rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
-    undetermined = np.zeros(m, dtype=np.int64)
+    undetermined, play = np.zeros(m, dtype=np.int64), np.zeros((m, 2))
     size = max(1, CHUNK // d**2)
 
     def transform(start: int) -> None:
@@ -78,6 +105,7 @@ def relative_transforms(statistics: OverlapStatistics, edges: Int64Array, *, rot
         rotations[start : start + size] = factors
         # The singular values sum to the trace of the symmetric polar factor.
         agreements[rows] = np.einsum("eij,eij->e", factors, products)
+        play[rows] = _play(statistics, edges, rows, factors, extents)
 
     threads = thread_count()
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the parts are the same for any number of threads
@@ -90,7 +118,42 @@ def relative_transforms(statistics: OverlapStatistics, edges: Int64Array, *, rot
             f"singular values of its product sum to {agreements[beyond[0]]:.6g}, and its spreads allow at most 1 "
             "(Cauchy-Schwarz). Measure this overlap again."
         )
-    return RelativeTransforms(order, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined)
+    return RelativeTransforms(order, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined, play)
+
+
+def _play(
+    statistics: OverlapStatistics, edges: Int64Array, rows: Int64Array, factors: FloatArray, extents: Extents | None
+) -> Float64Array:
+    """Return by how much noise lets the patches of the edges ``rows (r,)`` move, and what is not determined, (r, 2).
+
+    Both are mean squares, as shares of how far the patches extend. In the directions of the singular vectors, with
+    singular values s, noise of variance v in the differences of the coordinates turns direction k towards l by an
+    angle of variance v / (s_k + s_l). A singular value that noise alone could give determines nothing, not even a
+    sign. A direction counts as much as the patches extend in it.
+    """
+    n, d = statistics.counts[rows], statistics.dim
+    s, V = np.linalg.eigh(factors.transpose(0, 2, 1) @ statistics.products[rows])
+    left, freedom = np.maximum(1 - s.sum(axis=1), np.finfo(s.dtype).eps), (n - 1) * d - d * (d - 1) // 2 - 1
+    noise = np.where(freedom > 0, 2 * left / np.maximum(freedom, 1), 1.0)  # two points in one dimension always fit
+    resolved = s > 1e4 * np.finfo(s.dtype).eps * s[:, -1:]  # the rest is rounding errors
+    chance = (noise * np.sqrt(n))[:, None] * (np.sqrt(np.arange(1, d + 1)) + 0.5)  # s ascends; k directions of noise
+    firm = np.where(resolved, np.maximum(s - chance, 0), 0)
+    angles = noise[:, None, None] / np.maximum(firm[:, :, None] + firm[:, None, :], np.finfo(s.dtype).tiny)
+    angles[:, range(d), range(d)] = 0
+    moved = np.where(firm > 0, np.minimum(angles.sum(axis=2), UNRELATED), 0)
+    extent = s / n[:, None] if extents is None else np.zeros_like(s)
+    for side, directions in enumerate((factors @ V, V)):
+        if extents is None:
+            break
+        k, (units, means, covariances) = edges[rows, side], extents
+        lever = means[k] - statistics.means[rows, side] / units[k, None]
+        squares = np.einsum("eik,eij,ejk->ek", directions, covariances[k], directions, optimize=True)
+        squares += np.einsum("eik,ei->ek", directions, lever) ** 2
+        extent += (units[k] / statistics.spreads[rows, side])[:, None] ** 2 * squares / 2
+    signal = np.maximum(extent - noise[:, None] / 2, 0)
+    parts = (signal * moved).sum(axis=1) + d * noise / n, OPPOSITE * (signal * (firm == 0)).sum(axis=1)
+    both: Float64Array = np.stack(parts, axis=1) / np.maximum(extent.sum(axis=1), np.finfo(s.dtype).tiny)[:, None]
+    return both
 
 
 def edge_errors(

@@ -25,8 +25,9 @@ from graphquilt.alignment.patch_index import (
     index_patches,
     keep_open,
     overlapping_pairs,
+    stranded_nodes,
 )
-from graphquilt.alignment.relative import COLLAPSED, check_statistics
+from graphquilt.alignment.relative import COLLAPSED, check_statistics, patch_extents
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import AlignOptions, synchronise
 from graphquilt.alignment.transforms import Alignment, with_worst_fit
@@ -115,12 +116,16 @@ def align(
     if p == 1:
         return Alignment.identity(1, dim)
     statistics = measure_overlaps(numbered, index, pairs, least=least, executor=executor, progress=progress)
+    extents = patch_extents(numbered, dim) if rotate else None
+    node_sets = index.nodes if robust else ()
     del patches, numbered, index  # neither open files nor node lists are needed any more
     check_statistics(statistics, pairs, least=least, names=range(p))
     if branching is None and labels is None:
-        return synchronise(statistics, pairs, p, options, progress)
-    levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
-    return levels(statistics, pairs, p, options)
+        result = synchronise(statistics, pairs, p, options, progress, extents=extents)
+    else:
+        levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
+        result = levels(statistics, pairs, p, options)
+    return replace(result, n_stranded=len(stranded_nodes(node_sets, result.left_out)))
 
 
 def align_statistics(
@@ -179,9 +184,11 @@ def align_statistics(
         return Alignment.identity(1, statistics.dim)
     statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
     if branching is None and labels is None:
-        return synchronise(statistics, pairs, p, options, progress)
-    levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
-    return levels(statistics, pairs, p, options)
+        result = synchronise(statistics, pairs, p, options, progress)
+    else:
+        levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
+        result = levels(statistics, pairs, p, options)
+    return replace(result, n_stranded=-1 if len(result.left_out) else 0)
 
 
 def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
@@ -316,7 +323,8 @@ def _join_parts(parts: Sequence[_Part], alignments: Sequence[Alignment], pairs: 
     rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
     translations = np.concatenate([alignment.translations for alignment in alignments])[order]
     whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
-    return with_worst_fit(replace(whole, robust=alignments[0].robust), alignments)
+    stranded = sum(alignment.n_stranded for alignment in alignments)
+    return with_worst_fit(replace(whole, robust=alignments[0].robust, n_stranded=stranded), alignments)
 
 
 def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:

@@ -14,9 +14,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import minimum_spanning_tree
 
 from graphquilt.alignment.fit import EdgeTable
-from graphquilt.alignment.relative import RelativeTransforms, edge_errors, relative_transforms, turn_rows
+from graphquilt.alignment.relative import Extents, RelativeTransforms, edge_errors, relative_transforms, turn_rows
 from graphquilt.alignment.rotations import Rotations, rotation_misfit, synchronise_rotations
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
@@ -24,7 +26,7 @@ from graphquilt.alignment.verdict import is_tied, tie
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import Motions, unit
+from graphquilt.linalg import Motions, components, unit
 from graphquilt.linalg.laplacian import solve_laplacian
 from graphquilt.progress import ProgressCallback, report
 
@@ -35,6 +37,8 @@ DOUBTED = 1e-4  # the trust in a doubted edge; not 0, because a patch without ot
 REWEIGHTINGS = 15
 FAR = 6.0  # spreads above the median: of clean errors hardly one in a million is as large
 CHANCE = 5.0  # and as many standard deviations of what chance alone does to an error that few numbers determine
+RIGID = 1e-6  # an edge has at least this play, which keeps Laplacians well conditioned
+PROBES = 64  # random vectors that estimate a trace
 NEGLIGIBLE = 1e-3  # an error below this raises no doubt
 
 Solution = TypeVar("Solution")
@@ -59,6 +63,8 @@ def synchronise(
     p: int,
     options: AlignOptions,
     progress: ProgressCallback | None = None,
+    *,
+    extents: Extents | None = None,
 ) -> Alignment:
     """Align ``p`` patches from the statistics of ``edges (m, 2)``, i < j, which join all of them."""
     if not (options.motions.free or options.robust):  # all patches lie in one frame: only the errors are of interest
@@ -68,7 +74,7 @@ def synchronise(
         errors = edge_errors(statistics, edges, still, absolute=True)
         report(progress, "synchronised", 1, 1)
         return replace(still, edge_table=replace(table, errors=errors))
-    measured = relative_transforms(statistics, edges, rotate=options.motions.rotate)
+    measured = relative_transforms(statistics, edges, rotate=options.motions.rotate, extents=extents)
     trust = edge_trust(statistics, edges, measured.misfits) if options.robust else np.ones(len(edges))
     for judgement in range(1 + JUDGEMENTS):
         alignment = _solve_steps(statistics, edges, measured, p, options=options, trust=trust, progress=progress)
@@ -80,10 +86,36 @@ def synchronise(
             break
         trust = revised
     report(progress, "synchronised", 1, 1)
-    result = replace(alignment, edge_table=replace(alignment.edge_table, errors=errors))
+    table = replace(alignment.edge_table, errors=np.minimum(errors, 1))
+    result = replace(alignment, edge_table=table, uncertainty=_uncertainty(edges, measured.play, trust, p))
     if is_tied(result):
         logger.warning(tie(result))
     return result
+
+
+def _uncertainty(edges: Int64Array, play: Float64Array, trust: Float64Array, p: int) -> float:
+    """Return how far patches may be misplaced: a root mean square, as a share of how far they extend.
+
+    The play of noise adds up along the patch graph, and several paths lower it, as with resistances. What an edge does
+    not determine is seen along the tree of the best edges: no other path lowers it, and it grows no further than the
+    share of such directions. Edges that robust alignment doubts, and patches that hang on them alone, do not count.
+    """
+    part = components(edges[trust >= 1], p)
+    members = np.flatnonzero(part == np.bincount(part).argmax())
+    inside = (trust >= 1) & np.isin(edges, members).all(axis=1)
+    pairs, (noise, unknown) = np.searchsorted(members, edges[inside]), play[inside].T
+    tree = minimum_spanning_tree(sp.csr_array((RIGID + unknown, tuple(pairs.T)), shape=(len(members),) * 2)).tocoo()
+    lost = _spread(np.stack(tree.coords, axis=1), 1 / tree.data, len(members))
+    lost = min(lost, float(unknown.max(initial=0)) / 2)
+    return min(1.0, float(np.sqrt(_spread(pairs, 1 / (RIGID + noise), len(members)) + lost)))
+
+
+def _spread(edges: Int64Array, weights: Float64Array, p: int) -> float:
+    """Return the trace of the pseudoinverse of a Laplacian over p; of a large one an estimate from random signs."""
+    probes = np.eye(p) if p <= PROBES else np.random.default_rng(0).choice([-1.0, 1.0], (p, PROBES))
+    probes -= probes.mean(axis=0)
+    products = probes * solve_laplacian(edges, weights, probes, n=p) if len(edges) else np.zeros((1, 1))
+    return float(products.sum()) / min(p, PROBES) / (p if p > PROBES else 1)
 
 
 def _solve_steps(

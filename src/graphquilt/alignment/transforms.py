@@ -27,7 +27,7 @@ WHAT, REMEDY = "an alignment", "Align again to make one."
 # The names of the arrays in a file, in their order there.
 COLUMNS = ("edges", "edge_errors", "edge_weights", "edge_trust", "undetermined")
 INTEGERS = ("edges", "undetermined")
-FIGURES = ("residual", "next_residual", "drift")
+FIGURES = ("residual", "next_residual", "drift", "uncertainty", "n_stranded")
 ARRAYS = ("scales", "rotations", "translations", *COLUMNS, "eigenvalues", *FIGURES)
 
 
@@ -55,6 +55,11 @@ class Alignment(Fit):
         How sure the last eigenvalue is: there is one within this distance.
     drift : float
         How far the rotations, scaled to norm 1, may be from those of a full solve; 0 unless ``extend`` made this.
+    uncertainty : float
+        How far noise may have misplaced the patches (root mean square), as a share of how far they extend.
+    n_stranded : int
+        How many nodes are only in patches that do not fit (``left_out``); -1 if there are such patches but their nodes
+        are not known. Their positions are no better than those patches.
     robust : bool
         Whether edges that contradict the others were looked for, and doubted.
     frame : FrameFit, optional
@@ -121,9 +126,9 @@ class Alignment(Fit):
         pairs, errors = self.edges[worst].tolist(), self.edge_errors[worst].tolist()
         return [(i, j, error) for (i, j), error in zip(pairs, errors, strict=True)]
 
-    def summary(self) -> str:
-        """Say in plain words how good the fit is, what is doubtful and what to change."""
-        return verdict(self)
+    def summary(self, names: Sequence[str] | None = None) -> str:
+        """Say in plain words how good the fit is, what is doubtful and what to change; ``names`` are of the patches."""
+        return verdict(self, names)
 
     def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike, *, replaces: int | None = None) -> Alignment:
         """Place one more patch, or a new version of one, against the others without solving everything again.
@@ -153,14 +158,15 @@ class Alignment(Fit):
         a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
             table = EdgeTable(*(a[name] for name in COLUMNS))
-            residual, next_residual, drift = (float(a[name]) for name in FIGURES)
+            residual, next_residual, drift, uncertainty, stranded = (float(a[name]) for name in FIGURES)
             # Files of earlier versions do not say whether the alignment was robust.
             robust = np.asarray(arrays.get("robust", False))
             if robust.shape or robust.dtype.kind != "b":
                 raise TypeError(f"robust is true or false, not {robust.dtype} of shape {robust.shape}.")
             motions = a["scales"], a["rotations"], a["translations"]
             frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
-            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, bool(robust), frame)
+            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
+            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded), robust=bool(robust))
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
         p, pairs = alignment.n_patches, alignment.edges
@@ -197,10 +203,11 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
 
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
-    """Return ``alignment`` with the smallest spectral gap and the largest residual among its ``parts``."""
+    """Return ``alignment`` with the smallest spectral gap and the largest other figures among its ``parts``."""
     loosest, residual = min(parts, key=lambda part: part.spectral_gap), max(part.residual for part in parts)
-    eigenvalues, next_residual = loosest.eigenvalues, loosest.next_residual
-    return replace(alignment, eigenvalues=eigenvalues, next_residual=next_residual, residual=residual)
+    uncertainty, eigenvalues = max(part.uncertainty for part in parts), loosest.eigenvalues
+    worst = replace(alignment, eigenvalues=eigenvalues, residual=residual, uncertainty=uncertainty)
+    return replace(worst, next_residual=loosest.next_residual)
 
 
 def with_fixed_frame(alignment: Alignment) -> Alignment:
@@ -256,7 +263,7 @@ def place_patch(
     translations = put(alignment.translations, offsets.mean(axis=0))
     placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
     pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
-    errors = edge_errors(statistics, np.asarray(numbers)[local], placed)
+    errors = np.minimum(edge_errors(statistics, np.asarray(numbers)[local], placed), 1)
     table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
     remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
     drift = _drift(implied - rotation, statistics.sizes, neighbours, replace(alignment, edge_table=remaining))

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
-from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit, culprits
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import counted
+from graphquilt.linalg import components
 
 Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
+SURE, UNSURE = 0.1, 0.2  # how far patches may be misplaced, as a share of how far they extend
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
+ORDER: tuple[Grade, ...] = ("good", "fair", "doubtful")
 MANY = 5  # patches that do not fit are named up to this number
 TIED = 1e-5  # a spectral gap below this share of the distance of the next eigenvalue from 1 is rounding errors
 THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
+DRIFTED = 0.1  # rotations that may be further off than this need a full solve
 SETTLED = 0.01  # a last round that adds a larger share has not found the directions yet
 SEEN, BLIND = 0.09, 0.3  # mean share of the walk that is unseen: below the first little is lost, above the second much
 SUITS = 0.7  # a patch that keeps less than this of what its own best directions would keep is not suited by the frame
 
 
-def verdict(fit: Fit) -> str:
-    """Say how good the fit is, what is doubtful and what to change, one sentence per line."""
+def verdict(fit: Fit, names: Sequence[str] | None = None) -> str:
+    """Say how good the fit is, what is doubtful and what to change, one sentence per line; names are of the patches."""
     space = counted(fit.dim, "dimension")
     lines = [f"{fit.n_patches} patches in {space}, compared on {counted(len(fit.edges), 'overlap')}."]
     if fit.n_patches == 1:
         return f"One patch in {space}: there is nothing to align."
     if len(fit.edges) == 0:
         return lines[0] + "\nNothing was compared, so nothing is known of the fit."
-    lines.append(_errors(fit))
-    in_one_frame = fit.moves_nothing
-    if in_one_frame:
+    lines.append(_errors(fit, names))
+    if fit.moves_nothing:
         lines.append("All patches lie in one frame, so nothing had to be moved: the errors say how well they agree.")
         lines += [] if fit.frame is None else _frame_sentences(fit.frame)
     else:
-        lines.append(_gap(fit))
-    if np.any(fit.undetermined > 0) and not in_one_frame:
-        lines.append(
-            f"{int((fit.undetermined > 0).sum())} overlaps leave directions undetermined, up to "
-            f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there. Harmless where the "
-            "embedding does not use those directions either; a smaller dimension would do."
-        )
-    lines += _misfits(fit)
+        lines += _rotation_sentences(fit)
+    lines += _misfits(fit, names)
     if fit.drift > 0:
         lines.append(
             f"Patches were added without a full solve: the rotations may be off by {fit.drift:.2g} (root mean square). "
-            + ("Align everything again." if fit.drift > 0.1 else "That is little.")
+            + ("Align everything again." if fit.drift > DRIFTED else "That is little.")
         )
     return "\n".join(lines)
 
@@ -66,7 +64,7 @@ def tie(fit: Fit) -> str:
     """Say that the rotations of a tied alignment are arbitrary, and what to do."""
     worst = np.argsort(-fit.edge_errors, kind="stable")[:3]
     return (
-        "Undetermined: overlaps contradict each other so evenly that several rotations fit equally well, and rounding "
+        "Overlaps contradict each other so evenly that several rotations fit equally well, and rounding "
         f"errors chose one (eigenvalues {fit.dim} and {fit.dim + 1} are both {fit.eigenvalues[-1]:.4f}). The overlaps "
         f"that fit worst are {_named(fit.edges[worst])}. Drop or measure again the one that is wrong, add another "
         "patch edge, or embed these patches again."
@@ -76,27 +74,58 @@ def tie(fit: Fit) -> str:
 def grade(fit: Fit) -> Grade:
     """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
 
-    Overlaps that agree are "doubtful" where the rotations are tied. Patches that agree in one frame are at most "fair"
-    or "doubtful" where the frame does not suit them.
+    Overlaps that agree are at most "fair" or "doubtful" where they do not determine the motions well enough, or where
+    a common frame does not suit the patches.
     """
     word = _agreement(fit)
-    return "doubtful" if word in ("good", "fair") and is_tied(fit) else _capped(word, fit)
+    return max([word, *(cap for cap, _ in _reservations(fit))], key=ORDER.index) if word in ORDER else word
 
 
-def _capped(word: Grade, fit: Fit) -> Grade:
-    """Return the word, or a worse one where the frame does not suit the patches."""
-    order: tuple[Grade, ...] = ("good", "fair", "doubtful")
-    cap = "good" if fit.frame is None else _frame_cap(fit.frame)
-    return order[max(order.index(word), order.index(cap))] if word in order else word
+def _reservations(fit: Fit) -> list[tuple[Grade, str]]:
+    """Return what is wrong though overlaps may agree, each with the best grade that it allows."""
+    found: list[tuple[Grade, str]] = []
+    if fit.moves_nothing:
+        cap = "good" if fit.frame is None else _frame_cap(fit.frame)
+        found += [(cap, "their frame does not suit all patches")]
+    elif is_tied(fit):
+        found += [("doubtful", "several rotations fit equally well")]
+    elif _filled(fit) > FIRM:
+        weak = _filled(fit) > WEAK and fit.uncertainty > SURE  # otherwise in directions in which patches hardly extend
+        found += [("doubtful" if weak else "fair", "the rotations hardly stand out from noise")]
+    if fit.uncertainty > SURE:
+        cap = "doubtful" if fit.uncertainty > UNSURE else "fair"
+        found += [(cap, "they do not determine well where the patches belong")]
+    if fit.drift > DRIFTED:
+        found += [("fair", "patches were added without a full solve")]
+    if fit.n_stranded:
+        found += [("doubtful", "some nodes are only in patches that do not fit")]
+    return found
+
+
+def _filled(fit: Fit) -> float:
+    """Return the share of the spectral gap that noise fills; 0 if no cycle tests the rotations.
+
+    Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
+    """
+    last, following = fit.eigenvalues[-2:].tolist()
+    return 0.0 if _is_unchecked(fit) else max((1 - last) / max(1 - following, 1e-300), 0.0)
+
+
+def _is_unchecked(fit: Fit) -> bool:
+    """Return whether no cycle of overlaps tests the rotations; 1 and -1 are the eigenvalues without any rotation."""
+    return len(fit.edges) < fit.n_patches or bool(fit.eigenvalues[-2] > 1 - 1e-9 and fit.eigenvalues[-1] < 1e-9 - 1)
 
 
 def _agreement(fit: Fit) -> Grade:
-    errors = _trusted(fit).errors
-    if len(errors) == 0:
+    table = _trusted(fit)
+    if len(table) == 0:
         return "unknown"
-    if errors.max() <= FAIR:
-        return "good" if errors.max() <= GOOD else "fair"
-    return "bad" if (errors > FAIR).sum() > len(errors) / 2 else "doubtful"
+    worst, agrees = table.errors.max(), table.errors <= FAIR
+    if agrees.all():
+        return "good" if worst <= GOOD else "fair"
+    # A few patches may spoil most overlaps: the others agree then.
+    largest = np.bincount(components(table.pairs[agrees], fit.n_patches)).max()
+    return "bad" if 2 * agrees.sum() < len(table) and 2 * largest <= fit.n_patches else "doubtful"
 
 
 def _trusted(fit: Fit) -> EdgeTable:
@@ -105,24 +134,27 @@ def _trusted(fit: Fit) -> EdgeTable:
     return fit.edge_table.take(trusted) if trusted.any() else fit.edge_table
 
 
-def _errors(fit: Fit) -> str:
-    table, word = _trusted(fit), _agreement(fit)
-    capped = _capped(word, fit)
+def _errors(fit: Fit, names: Sequence[str] | None) -> str:
+    table, word, agreement = _trusted(fit), grade(fit), _agreement(fit)
     these = "the overlaps" if len(table) == len(fit.edges) else "the overlaps that are trusted"
     errors, worst_first = table.errors, table.pairs[np.argsort(-table.errors, kind="stable")]
     middle, worst, m = float(np.median(errors)), float(errors.max()), len(errors)
     figures = f"Error left on an overlap (0 perfect, 1 unrelated): {middle:.2g} in the median, {worst:.2g} at worst."
     bad = int((errors > FAIR).sum())
-    if capped != word:
-        return f"{capped.capitalize()}: {these} agree, but their frame does not suit all patches. {figures}"
+    if agreement != word:
+        but = "; ".join(reason for cap, reason in _reservations(fit) if cap == word)
+        return f"{word.capitalize()}: {these} agree{'' if agreement == 'good' else ' roughly'}, but {but}. {figures}"
     if word == "good":
         return f"Good: {these} agree. {figures}"
     if word == "fair":
         return f"Fair: {these} agree roughly. {figures} The worst is {_named(worst_first[:1])}."
     # No advice may depend on how the patches were embedded, which is not known here.
     if word == "bad":
-        remedy = "Most patches do not agree: use larger overlaps, fewer dimensions or another embedder."
-        advice = f"{_worst_patch(table)} {remedy}"
+        remedy = (
+            "Most patches do not agree. Check the input first: the ids, the columns that were read, and the order of "
+            "the features. If it is right, use larger overlaps, fewer dimensions or another embedder."
+        )
+        advice = f"{_worst_patch(table, names)} {remedy}"
     elif fit.robust:
         advice = "Embed these patches again, or drop these edges."
     else:
@@ -130,30 +162,39 @@ def _errors(fit: Fit) -> str:
     return f"{word.capitalize()}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
 
 
-def _worst_patch(table: EdgeTable) -> str:
+def _worst_patch(table: EdgeTable, names: Sequence[str] | None) -> str:
     """Name the patch whose overlaps have the largest mean error."""
     ends, errors = table.pairs.ravel(), np.repeat(table.errors, 2)
     degrees = np.bincount(ends)
     means = np.bincount(ends, weights=errors) / np.maximum(degrees, 1)
     k = int(means.argmax())
-    return f"Patch {k} agrees least with its neighbours ({means[k]:.2g} on average)."
+    return f"{_patch(k, names)} agrees least with its neighbours ({means[k]:.2g} on average)."
 
 
-def _misfits(fit: Fit) -> list[str]:
+def _patch(k: int, names: Sequence[str] | None) -> str:
+    """Return what the user calls a patch, to begin a sentence."""
+    return f"Patch {k}" if names is None or names[k] == f"patch {k}" else f"Patch {k} ({names[k]})"
+
+
+def _misfits(fit: Fit, names: Sequence[str] | None) -> list[str]:
     """Name the patches that most bad overlaps have in common, and the bad overlaps that remain."""
     doubted = fit.edge_trust < 1
     bad = doubted if doubted.any() else fit.edge_errors > FAIR
-    if not bad.any() or (not doubted.any() and bad.sum() > len(bad) / 2):
+    if not bad.any() or (not doubted.any() and grade(fit) == "bad"):
         return []
     what = "robust alignment distrusts" if doubted.any() else "the alignment leaves a large error on"
+    remedy = "It is left out where others have its nodes." if doubted.any() else "Embed it again or leave it out."
     patches, rest = culprits(fit.edges, bad)
     degrees = np.bincount(fit.edges.ravel())
     lines = [
-        f"Patch {k} does not fit: {what} {count} of its {degrees[k]} overlaps. Embed it again, or leave it out."
+        f"{_patch(k, names)} does not fit: {what} {count} of its {degrees[k]} overlaps. {remedy}"
         for k, count in patches[:MANY]
     ]
     if len(patches) > MANY:
         lines.append(f"{len(patches) - MANY} more patches do not fit.")
+    if fit.n_stranded:
+        nodes = counted(fit.n_stranded, "node") if fit.n_stranded > 0 else "An unknown number of nodes"
+        lines.append(f"{nodes} are in no other patch: do not rely on their positions.")
     if doubted.any() and rest.any():
         edges = fit.edges[rest][np.argsort(-fit.edge_errors[rest], kind="stable")]
         others = "other " if patches else ""
@@ -163,54 +204,33 @@ def _misfits(fit: Fit) -> list[str]:
     return lines
 
 
-def culprits(edges: Int64Array, bad: BoolArray) -> tuple[list[tuple[int, int]], BoolArray]:
-    """Return the patches, each with its number of ``bad (m,)`` edges, that explain most of those, and the bad rest.
-
-    A patch is to blame if at least two of its edges, and more than half of them, are bad and not explained by another
-    patch. The patch with the most bad edges is blamed first.
-
-    Examples
-    --------
-    >>> star = np.array([[0, 3], [1, 3], [2, 3], [0, 1], [1, 2], [0, 2]])
-    >>> patches, rest = culprits(star, np.array([True, True, True, False, False, True]))
-    >>> patches, rest.tolist()
-    ([(3, 3)], [False, False, False, False, False, True])
-    """
-    rest, patches = np.array(bad), []
-    p = int(edges.max(initial=-1)) + 1
-    degrees = np.bincount(edges.ravel(), minlength=p)
-    while rest.any():
-        counts = np.bincount(edges[rest].ravel(), minlength=p)
-        blamed = np.where((counts >= 2) & (2 * counts > degrees), counts + counts / (degrees + 1), 0)
-        k = int(blamed.argmax())
-        if blamed[k] == 0:
-            break
-        patches.append((k, int((bad & (edges == k).any(axis=1)).sum())))
-        rest &= ~(edges == k).any(axis=1)
-    return patches, rest
-
-
-def _gap(fit: Fit) -> str:
-    last, following = float(fit.eigenvalues[-2]), float(fit.eigenvalues[-1])
-    # Without cycles rotations fit whatever was measured; 1 and -1 are what two patches give, and no rotation at all.
-    if len(fit.edges) < fit.n_patches or (last > 1 - 1e-9 and following < 1e-9 - 1):
-        return "Unchecked: no cycle of overlaps tests the rotations, so only the errors above tell how good they are."
-    if is_tied(fit):
-        return tie(fit)
-    # Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
-    filled = (1 - last) / max(1 - following, 1e-300)
+def _rotation_sentences(fit: Fit) -> list[str]:
+    """Say how well the overlaps determine where the patches belong, one sentence per line."""
+    last, following = fit.eigenvalues[-2:].tolist()
     figures = (
         f"eigenvalue {fit.dim} is {last:.4f} and the next {following:.4f} ± {fit.next_residual:.1g}, so noise fills "
-        f"{max(filled, 0):.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
+        f"{_filled(fit):.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
     )
-    if filled <= FIRM and last - following < THIN:
-        thin = "Thin: the patch graph is long and thin, and errors add up along it without being noticed"
-        return f"{thin}; {figures}. Add patch edges across."
-    if filled <= FIRM:
-        return f"Firm: the rotations are well determined; {figures}."
-    if filled <= WEAK:
-        return f"Soft: the rotations are determined, with little to spare; {figures}. More patch edges would help."
-    return f"Weak: the rotations are hardly determined; {figures}. Add patch edges, or embed in fewer dimensions."
+    lines = []
+    if _is_unchecked(fit):
+        lines.append("No cycle of overlaps tests the rotations, so only the errors above tell how good they are.")
+    elif is_tied(fit):
+        lines.append(tie(fit))
+    elif _filled(fit) <= FIRM:
+        lines.append(f"The rotations stand out from noise: {figures}.")
+    else:
+        lines.append(f"The rotations hardly stand out from noise: {figures}. Add patch edges, or use fewer dimensions.")
+    flat = fit.undetermined > 0
+    if flat.any():
+        lines.append(
+            f"{counted(int(flat.sum()), 'overlap')} leave directions undetermined, up to {int(fit.undetermined.max())} "
+            f"of {fit.dim}: their points do not extend there."
+        )
+    if fit.uncertainty > SURE:
+        thin = last - following < THIN and not _is_unchecked(fit)
+        remedy = "more patch edges across" if thin else "larger overlaps, more patch edges or fewer dimensions"
+        lines.append(f"Noise may misplace patches by {fit.uncertainty:.0%} of their extent on average: use {remedy}.")
+    return lines
 
 
 def _named(edges: Int64Array) -> str:

@@ -72,7 +72,7 @@ def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Outpu
         "mean_edge_error": float(errors.mean()) if len(errors) else None,
         "worst_edge_error": float(errors.max()) if len(errors) else None,
         "residual": float(alignment.residual) if len(errors) else None,
-        "fit": alignment.summary().splitlines(),
+        "fit": alignment.summary(job.patch_names).splitlines(),
         "embedding": short_path(str(Path(job.name) / "embedding.npy")),
     }
     if output.json:

@@ -121,7 +121,13 @@ def _show_screen(status: JobStatus, job: Job) -> None:
 
 def _verdict(fit: list[str]) -> list[str]:
     """Return the sentences on errors, on poorly determined rotations and directions, and on the first bad patch."""
-    poor = ("Weak: ", "Undetermined: ", "Separate directions would keep", "The directions have not settled")
+    poor = (
+        "The rotations hardly",
+        "Overlaps contradict",
+        "Noise may",
+        "Separate directions",
+        "The directions have not",
+    )
     unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
     return fit[1:2] + unsure + patches[:1] or fit[:1]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from graphquilt.progress import ProgressCallback
 
 
+COLLAPSED = 1e-6  # positions that differ by less than this share of their size differ by rounding errors
+
+
 @runtime_checkable
 class Embedder(Protocol):
     """Anything callable that gives each node of a graph a position: a frozen value that can be pickled.
@@ -110,6 +113,15 @@ def checked_fit(
             f"first is row {int(bad.argmax())}. Look at that node's features and edges, and at its settings."
         )
     return result
+
+
+def check_spread(X: FloatArray, embedder: Embedder, where: str) -> None:
+    """Refuse positions ``X (n, dim)`` that are all one point but for rounding: a patch that could not be aligned."""
+    if len(X) > 1 and np.ptp(X, axis=0).max() <= COLLAPSED * np.abs(X).max():
+        raise EmbedderError(
+            f"{embedder_name(embedder)} gave all {len(X)} nodes of {where} the same position, which cannot "
+            "be aligned. The embedder has collapsed: check its features and its training."
+        )
 
 
 def embedder_name(embedder: Embedder) -> str:

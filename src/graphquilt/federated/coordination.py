@@ -76,7 +76,7 @@ class FederatedAlignment:
     def summary(self) -> str:
         """Say in plain words how good the fit is, with the parties that the numbers of patches stand for."""
         names = "; ".join(f"patch {k} is {name}" for k, name in enumerate(self.parties))
-        lines = [f"{names}.", *self.alignment.summary().splitlines()]
+        lines = [f"{names}.", *self.alignment.summary(self.parties).splitlines()]
         if self.alignment.robust and len(self.parties) < FEWEST:
             lines.append(
                 f"Among {len(self.parties)} parties nobody can tell who contradicts the others: which pair is "

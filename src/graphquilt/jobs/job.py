@@ -365,6 +365,13 @@ class Job:
             return f"embed its patches first ({done} of {wanted} are), then stitch it: {self.command('embed-patches')}"
         return f"{stitching}: {self.command('stitch')}"
 
+    @property
+    def patch_names(self) -> list[str] | None:
+        """What the user calls the patches: the names of their files, or None."""
+        description = getattr(self.settings.embedders[0], "description", {})
+        names = description.get("patches")
+        return [str(name) for name in names] if isinstance(names, list | tuple) else None
+
     def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job if it has one."""
         if store_folder(self.store) is None:

@@ -13,7 +13,8 @@ import numpy as np
 
 import graphquilt
 from graphquilt.alignment import Alignment
-from graphquilt.arrays import AnyArray, FloatArray
+from graphquilt.alignment.patch_index import stranded_nodes
+from graphquilt.arrays import AnyArray, BoolArray, FloatArray
 from graphquilt.errors import InputError
 from graphquilt.jobs.embedded import EmbeddedPatches
 from graphquilt.jobs.job import Job
@@ -64,6 +65,14 @@ class Result:
         X = job.embedding
         ids = job_ids(job, len(X)) if job.graph is None else job.graph.node_ids
         return cls(X, repeated, job.patches, job.alignment, ids, job)
+
+    @property
+    def stranded(self) -> BoolArray:
+        """Which nodes (n,) are only in patches that do not fit the others: do not rely on their positions."""
+        left_out, node_sets = self.alignment.left_out, self.patch_graph.node_sets
+        mask = np.zeros(len(self.embedding), dtype=np.bool_)
+        mask[stranded_nodes(node_sets, left_out)] = True
+        return mask
 
     def __repr__(self) -> str:
         nodes, dim = self.embedding.shape

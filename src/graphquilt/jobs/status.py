@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphquilt.alignment import Alignment
-from graphquilt.alignment.verdict import GOOD, grade
+from graphquilt.alignment.verdict import FAIR, GOOD, grade
 from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError, JobError
 from graphquilt.jobs.choosing import signal_in_words
@@ -106,7 +106,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
     fit, word, advice = [], "unknown", []
     if alignment is not None and "damaged" not in alignment:
         aligned = Alignment.from_arrays(job.store["alignment"].arrays)
-        fit, word = aligned.summary().splitlines(), grade(aligned)
+        fit, word = aligned.summary(job.patch_names).splitlines(), grade(aligned)
         with contextlib.suppress(JobError, FormatError):
             advice = fit_advice(job)
     if not is_cut:
@@ -133,11 +133,15 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
 
 def fit_advice(job: Job) -> list[Advice]:
     """Return what may help, most promising first; nothing if the fit is good or fair."""
-    alignment, settings = job.alignment, job.settings
-    if grade(alignment) not in ("doubtful", "bad"):
+    alignment, settings, word = job.alignment, job.settings, grade(job.alignment)
+    if word not in ("doubtful", "bad"):
         return []
     advice = []
-    some_agree = bool(np.median(alignment.edge_errors) < GOOD)  # otherwise no overlap deserves more trust
+    if word == "bad" and job.graph is not None:
+        why = "First check that the right columns were read as nodes, and that features are in the order of the nodes"
+        advice.append(Advice(why, job.command("inspect", "--all")))
+    errors = alignment.edge_errors  # unless some overlaps agree and others do not, none deserves more trust
+    some_agree = bool(np.median(errors) < GOOD and errors.max() > FAIR)
     if some_agree and not alignment.robust and not alignment.moves_nothing:
         why = "Down-weight the overlaps that contradict the others"
         advice.append(Advice(why, job.command("stitch", "--robust")))
@@ -152,11 +156,9 @@ def fit_advice(job: Job) -> list[Advice]:
         if settings.cutting.overlap is not None and settings.cutting.overlap[0] < least:
             why = "Let patches overlap as much as by default"
             advice.append(Advice(why, _again(job, "overlap", "overlap", f"{least}:{most}")))
-    fewer = 1 if n_patches <= 3 else n_patches // 2
-    advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", "patches", fewer)))
-    if dim > 8:
-        lower = max(8, dim // 2)
-        advice.append(Advice("Embed in fewer dimensions", _again(job, f"dim-{lower}", "dim", lower)))
+    else:  # of other advice nothing is known to help
+        fewer = 1 if n_patches <= 3 else n_patches // 2
+        advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", "patches", fewer)))
     return advice
 
 

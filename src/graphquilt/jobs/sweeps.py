@@ -223,6 +223,7 @@ class PatchSweep:
             run.take_lock()
             self.locked = True
         data, embedder = patch % len(inputs.node_sets), run.embedders[patch]
+        undone = run.settings.recipe.undone(run.settings.motions)
         task = PatchTask(
             patch,
             self.content,
@@ -232,6 +233,7 @@ class PatchSweep:
             self.parameters(patch),
             data,
             inputs.survey is not None,
+            start is None and len(run.repeated.node_sets) > 1 and (undone.rotate or undone.scale),
         )
         if start is not None:
             task = dataclasses.replace(task, kept=self._kept_key(patch, start))

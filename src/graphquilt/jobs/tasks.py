@@ -14,7 +14,7 @@ from typing import Literal, cast
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
-from graphquilt.embedders.contract import Embedder, checked_fit
+from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
 from graphquilt.embedders.shared_start import Arrays, FarField, SharedStart, checked_arrays, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
@@ -75,6 +75,7 @@ class PatchTask:
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
     data: int  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
     far_field: bool  # whether the embedder uses the survey of the whole graph
+    aligned: bool  # whether the patch will be turned or scaled to fit others, and has to extend somewhere
     inputs: PatchInputs | GraphReference | PatchInput | None = None
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
@@ -142,6 +143,8 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
                     options = {"far": far, "kept": kept} if shares_start(embedder) else {}
                     where = f"patch {task.patch}"
                     fit = checked_fit(embedder, graph, task.seed, where=where, progress=progress, **options)
+                if task.aligned:
+                    check_spread(fit.embedding, embedder, f"patch {task.patch}")
                 facts |= fit.facts
                 if len(fit.losses):
                     facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}

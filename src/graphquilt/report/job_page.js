@@ -9,7 +9,7 @@
   for (const [what, value] of data.facts) byId("facts").append(make("li", {}, make("b", {}, count(value)), make("span", {}, what)));
 
   // The verdict: one word and its sentence first, then the rest.
-  const KINDS = { Good: "good", Fair: "fair", Firm: "good", Doubtful: "bad", Bad: "bad" };
+  const KINDS = { Good: "good", Fair: "fair", Doubtful: "bad", Bad: "bad" };
   function verdict() {
     const box = byId("words"), section = byId("verdict");
     if (!data.fit.length) {

@@ -1,7 +1,15 @@
 """Checks of your own partitioner, embedder or store, and problems with known answers to try them on."""
 
 from graphquilt.testing.checks import EmbedderReport, check_embedder, check_partitioner, check_store
-from graphquilt.testing.quilts import Quilt, patchwork, quilt, random_rotations, rotation_measurements
+from graphquilt.testing.quilts import (
+    Quilt,
+    hard_quilt,
+    patchwork,
+    quilt,
+    random_rotations,
+    rotation_measurements,
+    true_error,
+)
 
 __all__ = [
     "EmbedderReport",
@@ -9,8 +17,10 @@ __all__ = [
     "check_embedder",
     "check_partitioner",
     "check_store",
+    "hard_quilt",
     "patchwork",
     "quilt",
     "random_rotations",
     "rotation_measurements",
+    "true_error",
 ]

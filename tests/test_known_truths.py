@@ -1,0 +1,108 @@
+"""Verdicts on problems whose answers are known: what is called good or fair is right."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import graphquilt as gq
+from graphquilt.alignment.verdict import grade
+from graphquilt.testing import hard_quilt, true_error
+
+LABELS = ("Firm:", "Soft:", "Weak:", "Thin:", "Unchecked:", "Undetermined:")
+
+
+def check_verdicts(seeds):
+    """Grade problems; return how many are right and wrong by grade."""
+    counts = Counter()
+    for seed in seeds:
+        problem, noise = hard_quilt(seed)
+        alignment = gq.align(problem.patches, problem.edges)
+        word, wrong = grade(alignment), true_error(problem, alignment) > max(3 * noise, 0.25)
+        assert not (wrong and word in ("good", "fair")), seed
+        summary = alignment.summary()
+        assert summary.splitlines()[1].lower().startswith(f"{word}:")
+        assert not any(label in summary for label in LABELS)
+        assert alignment.edge_errors.max() <= 1
+        counts[word, wrong] += 1
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_called_good_or_fair_is_right():
+    counts = check_verdicts(range(150))
+    right = sum(n for (_, wrong), n in counts.items() if not wrong)
+    assert counts["bad", False] <= 0.02 * right
+    assert counts["good", False] + counts["fair", False] >= 0.5 * right  # caution alone would be easy
+    assert counts["doubtful", True] + counts["bad", True] >= 20
+
+
+@pytest.mark.slow
+def test_what_is_called_good_or_fair_is_right_in_many_problems():
+    counts = check_verdicts(range(1000, 3000))
+    right = sum(n for (_, wrong), n in counts.items() if not wrong)
+    assert counts["bad", False] <= 0.02 * right
+
+
+def ring(close, flat):
+    """Four patches in a ring or chain whose overlaps do not extend in the last directions, in which patches do."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(4 * 40 + 4 * 100, 8))
+    points[:160, 8 - flat :] = 0
+    patches = []
+    for k in range(4):
+        shared = [np.arange(40 * e, 40 * e + 40) for e in {k, (k - 1) % 4} if close or e < 3]
+        nodes = np.concatenate([*shared, 160 + np.arange(100 * k, 100 * k + 100)])
+        turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+        patches.append((nodes, points[nodes] @ turn))
+    return patches
+
+
+@pytest.mark.parametrize(("close", "flat"), [(True, 1), (True, 4), (False, 1), (False, 4)])
+def test_directions_that_no_overlap_determines_are_doubted(close, flat):
+    alignment = gq.align(ring(close, flat))
+    assert alignment.edge_errors.max() < 1e-6
+    assert (grade(alignment), alignment.uncertainty > 0.2) == ("doubtful", True)
+    # Where the patches do not extend there either, nothing is lost.
+    inside = [(nodes[nodes < 160], X[nodes < 160]) for nodes, X in ring(close, flat)]
+    assert grade(gq.align(inside)) in ("good", "fair")
+
+
+def test_a_minority_that_spoils_most_overlaps_does_not_make_the_rest_bad():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 4))
+    nodes = [np.sort(rng.choice(400, 120, replace=False)) for _ in range(10)]
+    patches = [(ids, X[rng.permutation(ids)] if k < 4 else X[ids]) for k, ids in enumerate(nodes)]
+    alignment = gq.align(patches)
+    assert np.mean(alignment.edge_errors > 0.7) > 0.5
+    assert grade(alignment) == "doubtful"
+
+
+def quilt_with_a_stranger(inside):
+    """Ten patches that overlap in a row and one of noise, whose nodes all others have (``inside``) or only some."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 4))
+    nodes = [np.arange(k * 60, k * 60 + 180) % 600 for k in range(10)]
+    nodes.append(np.arange(120) if inside else np.r_[np.arange(120), np.arange(600, 650)])
+    patches = {f"party {k}": (ids, X[ids]) for k, ids in enumerate(nodes[:10])}
+    return X, patches | {"the stranger": (nodes[10], rng.normal(size=(len(nodes[10]), 4)))}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_robust_leaves_out_what_it_distrusts(inside):
+    X, patches = quilt_with_a_stranger(inside)
+    recipe = gq.Recipe("align", start=False, robust=True)
+    result = gq.align_files(patches, recipe=recipe)
+    alignment, ids = result.alignment, np.asarray(result.node_ids)
+    assert alignment.left_out.tolist() == [10]
+    assert (alignment.n_stranded, int(result.stranded.sum())) == ((0, 0) if inside else (50, 50))
+    assert np.array_equal(np.flatnonzero(ids >= 600), np.flatnonzero(result.stranded))
+    assert np.isfinite(result.embedding).all()
+    rows = ids < 600
+    lengths, truth = (np.linalg.norm(np.diff(Z, axis=0), axis=1) for Z in (result.embedding[rows], X[ids[rows]]))
+    np.testing.assert_allclose(lengths / lengths.mean(), truth / truth.mean(), atol=1e-3)
+    assert grade(alignment) == ("good" if inside else "doubtful")
+    summary = alignment.summary(list(patches))
+    assert "Patch 10 (the stranger) does not fit" in summary
+    assert ("50 nodes are in no other patch" in summary) is not inside
+    assert gq.Alignment.from_arrays(alignment.to_arrays()).n_stranded == alignment.n_stranded
