@@ -195,7 +195,7 @@ BUDGET = {
     "alignment": 3_980,
     "cli": 2_060,
     "datasets": 380,
-    "embedders": 4_080,
+    "embedders": 4_090,
     "evaluate": 940,
     "federated": 2_150,
     "files": 1_020,
