@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from graphquilt.cli.display import watching
-from graphquilt.cli.values import POSITIVE
+from graphquilt.cli.flags import POSITIVE
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:

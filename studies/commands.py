@@ -15,8 +15,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import new_app
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.graphs import DataFolder, memory_bytes
-from graphquilt.cli.values import (
+from graphquilt.cli.flags import (
     POSITIVE,
     CuttingFlags,
     EmbedderFlags,
@@ -27,6 +26,7 @@ from graphquilt.cli.values import (
     job_settings,
     replace_fields,
 )
+from graphquilt.cli.graphs import DataFolder, memory_bytes
 from graphquilt.cli.workers import Workers
 from studies.classifying import GridFlags, SplitFlags, classify_file, classify_job, numbers, words
 

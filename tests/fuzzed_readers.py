@@ -421,7 +421,7 @@ def _read_config(folder, path):
 
     from graphquilt import cli
     from graphquilt.cli import app
-    from graphquilt.cli.values import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
+    from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
     from graphquilt.errors import InputError
 
     _, parquet = edges = folder.parent / "edges.txt", folder.parent / "edges.parquet"

@@ -9,7 +9,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.cli import main
 from graphquilt.cli import workers as workers_module
-from graphquilt.cli.values import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
+from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError
 from graphquilt.jobs import JobSettings, Processes, Source

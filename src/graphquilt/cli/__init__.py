@@ -30,7 +30,7 @@ from cyclopts.config import Toml
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
 from graphquilt.cli.embedder import named_embedder
-from graphquilt.cli.values import EmbedderFlags, Output, SourceFlags, replace_fields
+from graphquilt.cli.flags import EmbedderFlags, Output, SourceFlags, replace_fields
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError, QuiltError
 

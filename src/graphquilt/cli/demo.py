@@ -18,7 +18,7 @@ from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.values import Output
+from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError, MissingExtraError

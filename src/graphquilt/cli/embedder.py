@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from graphquilt.cli.values import named_class
+from graphquilt.cli.flags import named_class
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, watching
-from graphquilt.cli.values import Output, SourceFlags
+from graphquilt.cli.flags import Output, SourceFlags
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from graphquilt.cli import app
 from graphquilt.cli.display import show, show_advice, watching
-from graphquilt.cli.values import (
+from graphquilt.cli.flags import (
     EMBEDDER,
     RUNNING,
     CuttingFlags,

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.values import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings, replace_fields
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings, replace_fields
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:

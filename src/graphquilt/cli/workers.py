@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from graphquilt.cli.values import MAIN, POSITIVE, RUNNING
+from graphquilt.cli.flags import MAIN, POSITIVE, RUNNING
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
 

@@ -8,9 +8,9 @@ type :class:`Message`, which can be saved and loaded. ``docs/federated.md`` says
 
 from graphquilt.federated.coordination import FederatedAlignment, PairResult, align, apply
 from graphquilt.federated.exchange import measure, reply
+from graphquilt.federated.intersection import canonical_ids, pseudonyms
 from graphquilt.federated.messages import Message
 from graphquilt.federated.parties import Party, offer
-from graphquilt.federated.pseudonyms import canonical_ids, pseudonyms
 from graphquilt.federated.rounds import Round, invite, load_key, save_key
 from graphquilt.federated.sharing import Sharing, boundary, rows_of
 

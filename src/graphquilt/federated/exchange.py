@@ -12,9 +12,9 @@ from graphquilt.alignment import overlap_statistics
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import intersection
+from graphquilt.federated.intersection import checked_pseudonyms, shared_places
 from graphquilt.federated.messages import Message
 from graphquilt.federated.parties import Party, check_offer_facts
-from graphquilt.federated.pseudonyms import checked_pseudonyms, shared_places
 from graphquilt.federated.rounds import Round
 
 __all__ = ["check_shared", "measure", "reply"]

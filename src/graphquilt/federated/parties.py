@@ -15,11 +15,10 @@ from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.embedders import Embedder, SharedStart, checked_fit, with_start
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import intersection
+from graphquilt.federated.intersection import Pseudonyms, checked_pseudonyms, pseudonyms
 from graphquilt.federated.messages import Message, check_party_name, is_share
-from graphquilt.federated.pseudonyms import Pseudonyms, checked_pseudonyms, pseudonyms
-from graphquilt.federated.rounds import Round, load_key, save_key
+from graphquilt.federated.rounds import Round, load_key, save_key, start_checksum
 from graphquilt.federated.sharing import NoiseCost, Sharing, noise_cost, noisy
-from graphquilt.federated.starts import start_checksum
 from graphquilt.files import is_size, sync_folder, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread

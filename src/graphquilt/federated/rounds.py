@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
 import graphquilt
 from graphquilt.arrays import AnyArray
-from graphquilt.embedders import Embedder, free_motions
+from graphquilt.embedders import Embedder, agree, free_motions, shares_start
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.messages import (
     VERSION,
@@ -25,8 +27,8 @@ from graphquilt.federated.messages import (
     subkey,
     write_private,
 )
-from graphquilt.federated.starts import sample_start, start_checksum
 from graphquilt.files import (
+    array_checksum,
     is_checksum,
     is_size,
     read_sealed,
@@ -346,3 +348,31 @@ def _checked(values: Mapping[str, object]) -> dict[str, object]:
         "motions": own,
         "parties": tuple(parties),  # type: ignore[arg-type]
     }
+
+
+def sample_start(embedder: Embedder, sample: Graph, seed: int) -> dict[str, AnyArray]:
+    """Return the shared start that an embedder makes of a sample, as if the sample were the only patch of a job.
+
+    Raises
+    ------
+    InputError
+        The embedder has no shared start, or the sample has no features. Without features a start would refer to parts
+        of the sample, which the graphs of the parties do not have.
+    """
+    if sample.features is None or not shares_start(embedder, sample):
+        raise InputError(
+            f"{type(embedder).__name__} cannot make a shared start of this sample: the embedder must have a shared "
+            "start, and the sample must have features like those of the parties. Leave out the sample, and the "
+            "alignment finds the motion of each party."
+        )
+    start = agree(embedder, [(sample, None)], seed).start
+    assert start is not None
+    return {name: np.asarray(array) for name, array in start.items()}
+
+
+def start_checksum(arrays: Mapping[str, AnyArray]) -> str:
+    """Return the SHA-256 of names, types, shapes and values of the arrays of a start."""
+    parts = [
+        f"{name} {array.dtype.str} {array.shape} {array_checksum(array)}" for name, array in sorted(arrays.items())
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 from graphquilt.alignment import Alignment, align
 from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.federated.pseudonyms import canonical_ids
+from graphquilt.federated.intersection import canonical_ids
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
 
