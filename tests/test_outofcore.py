@@ -256,3 +256,9 @@ def _edit(work, name, **changes):
     state[name] |= changes
     state["batches"] = 0 if "n_nodes" in changes else state["batches"]
     (work / "progress.json").write_text(json.dumps(state), encoding="utf-8")
+
+
+def test_text_out_of_core_is_refused_by_its_name(tmp_path):
+    (tmp_path / "e.csv").write_text("0,1\n1,2\n")
+    with pytest.raises(InputError, match=r"e.csv: out of core only .npy and Parquet are read"):
+        build_csr(tmp_path / "e.csv", tmp_path / "g")

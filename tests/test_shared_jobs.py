@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -444,3 +445,22 @@ def test_a_worker_opens_and_checks_the_patch_graph_once(ring, tmp_path, monkeypa
     assert checked == ["patch_graph.npz", "embedding.npy"]
     store["patches/00004/embedding"] = Record({"embedding": np.zeros_like(expected)})
     assert (pickle.loads(sent)[4].coordinates == 0).all()  # what has changed is seen
+
+
+def test_a_waiting_shard_says_what_it_waits_for(tmp_path, caplog):
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with folder_lock(tmp_path, shard="start"):
+            entered.set()
+            leave.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    entered.wait(30)
+    threading.Timer(0.5, leave.set).start()
+    with folder_lock(tmp_path, shard="start", wait=True):
+        pass
+    holder.join()
+    assert f"waiting for process {os.getpid()} on" in caplog.text
+    assert f"which is at work on the start of {tmp_path}" in caplog.text

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import glob
 import json
+import logging
 import os
 import re
 import secrets
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphquilt.errors import JobError
+
+logger = logging.getLogger(__name__)
 
 __all__ = [
     "check_disk",
@@ -205,19 +208,24 @@ def _acquire(folder: Path, shard: str | None, *, wait: bool) -> contextlib.ExitS
             handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             stack.callback(os.close, handle)
             try:
-                fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise JobError(_being_worked_on(folder, os.pread(handle, 4096, 0))) from None
-            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                owner = _owner(os.pread(handle, 4096, 0))
+                if not wait:
+                    raise JobError(
+                        f"{folder} is being worked on by {owner}. Wait for it, stop it, or choose another folder."
+                    ) from None
+                logger.warning("waiting for %s, which is at work on the %s of %s", owner, shard or "whole", folder)
+                fcntl.flock(handle, kind)
+            this = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(owner).encode(), 0)
+            os.pwrite(handle, json.dumps(this).encode(), 0)
         return stack.pop_all()
 
 
-def _being_worked_on(folder: Path, content: bytes) -> str:
+def _owner(content: bytes) -> str:
     try:
         owner = json.loads(content)
-        who = f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
+        return f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
     except (ValueError, KeyError, TypeError):
-        who = "another process"
-    return f"{folder} is being worked on by {who}. Wait for it, stop it, or choose another folder."
+        return "another process"

@@ -89,8 +89,7 @@ def build_csr(
     if memory < 1 << 24:
         raise InputError(f"a bound of {memory} bytes is too little to work in; allow at least {1 << 24}.")
     source = edge_source(edges, columns, batch=min(memory // 256, 1 << 26))
-    if duplicates == "count":
-        source = source.with_ones()
+    source = source.with_ones() if duplicates == "count" else source
     target = Path(folder)
     with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)

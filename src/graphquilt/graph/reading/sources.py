@@ -198,6 +198,8 @@ def edge_source(
     files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise FormatError(f"{path} is neither a Parquet file nor a folder that holds any.")
+    if path.is_file() and path.suffix not in (".parquet", ".pq"):
+        raise InputError(f"{path}: out of core only .npy and Parquet are read. Convert it, or leave --memory out.")
     return _parquet_source(files, columns, batch)
 
 
