@@ -17,8 +17,6 @@ from graphquilt.federated.rounds import Round
 from graphquilt.files import is_size
 from graphquilt.linalg import Motions, components
 
-__all__ = ["COORDINATOR", "FederatedAlignment", "PairResult", "align", "apply"]
-
 COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
 UNRELATED = 0.9  # an edge error from here on means that the coordinates of two parties have nothing in common

@@ -17,8 +17,6 @@ from graphquilt.federated.messages import Message
 from graphquilt.federated.parties import Party, check_offer_facts
 from graphquilt.federated.rounds import Round
 
-__all__ = ["check_shared", "measure", "reply"]
-
 LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares of this are still numbers
 
 

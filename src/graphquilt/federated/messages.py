@@ -34,17 +34,6 @@ from graphquilt.files import (
     write_arrays,
 )
 
-__all__ = [
-    "VERSION",
-    "Message",
-    "check_party_name",
-    "check_version",
-    "is_party_name",
-    "is_share",
-    "subkey",
-    "write_private",
-]
-
 FORMAT = "graphquilt federated"
 VERSION = 1
 KINDS = ("start", "party", "offer", "answer", "reply", "measurement", "transform")

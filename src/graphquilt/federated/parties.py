@@ -24,8 +24,6 @@ from graphquilt.graph import Graph
 from graphquilt.kernels import one_thread
 from graphquilt.progress import ProgressCallback
 
-__all__ = ["Party", "offer"]
-
 FILES = ("round.toml", "key", "party", "offer")
 
 

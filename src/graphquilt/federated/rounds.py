@@ -41,8 +41,6 @@ from graphquilt.graph import Graph
 from graphquilt.jobs import describe, differences, restore
 from graphquilt.linalg import Motions
 
-__all__ = ["Round", "invite", "load_key", "save_key"]
-
 FORMAT, KEY_FORMAT = "graphquilt round", "graphquilt key"
 KEY_BYTES = 32
 _MOTIONS = ("scale", "rotate", "translate")

@@ -16,8 +16,6 @@ from graphquilt.federated.intersection import canonical_ids
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
 
-__all__ = ["NoiseCost", "Sharing", "boundary", "noise_cost", "noisy", "rows_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:

@@ -27,20 +27,6 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files.writing import temporary_sibling
 
-__all__ = [
-    "Archive",
-    "array_file",
-    "check_values",
-    "load_arrays",
-    "map_array",
-    "map_arrays",
-    "open_archive",
-    "read_bytes",
-    "save_arrays",
-    "temporary_array",
-    "write_arrays",
-]
-
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
 _DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand for

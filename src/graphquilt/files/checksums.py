@@ -17,19 +17,6 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
 
-__all__ = [
-    "array_checksum",
-    "blocks",
-    "file_checksum",
-    "is_array_entry",
-    "is_checksum",
-    "is_size",
-    "read_sealed",
-    "seal",
-    "sealed_content",
-    "sealed_text",
-]
-
 _BLOCK = 1 << 24  # bytes that are read at once
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[<>|=]?[biufcSUmM]\d{1,9}(\[\w+\])?")  # as NumPy writes them; no objects, no records

@@ -23,19 +23,6 @@ from graphquilt.files.array_files import map_array
 from graphquilt.files.checksums import is_checksum, is_size, read_sealed, sealed_text
 from graphquilt.files.writing import write_text
 
-__all__ = [
-    "check_reference",
-    "is_reference",
-    "is_settled",
-    "large_file",
-    "open_reference",
-    "reference",
-    "remember",
-    "remember_checked",
-    "remembered",
-    "stamp",
-]
-
 MEMORY = "checked.json"
 LARGE = 1 << 26  # bytes of a graph that is not read at each opening, and of an array that is not copied
 _LONGEST_TICK = 3.0  # seconds after which a file that was just written counts as settled on every file system

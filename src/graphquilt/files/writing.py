@@ -21,16 +21,6 @@ from graphquilt.errors import JobError
 
 logger = logging.getLogger(__name__)
 
-__all__ = [
-    "check_disk",
-    "check_inside",
-    "folder_lock",
-    "sync_folder",
-    "temporary_sibling",
-    "translate_disk_errors",
-    "write_text",
-]
-
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
 _locks: set[tuple[str, int]] = set()  # folder and thread of every lock that this process has
 _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over

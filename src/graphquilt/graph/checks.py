@@ -12,22 +12,6 @@ from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray, refuse
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import kernels
 
-__all__ = [
-    "ColumnCheck",
-    "check_csr",
-    "check_labels",
-    "check_rows",
-    "check_size",
-    "check_weights",
-    "coo_of",
-    "csr_of",
-    "group",
-    "index_type",
-    "saved_sparse",
-    "short_labels",
-    "sparse_of",
-]
-
 _PIECE = 1 << 22  # entries that are checked at once
 _ALWAYS = 1 << 20  # rows that a matrix may have however few entries it has
 _PER_ENTRY = 1024  # rows beyond that for each entry

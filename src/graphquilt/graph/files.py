@@ -56,21 +56,6 @@ from graphquilt.files.stamps import (
 from graphquilt.graph.checks import ColumnCheck, check_rows, check_weights, index_type, sparse_of
 from graphquilt.graph.structure import Features, Graph
 
-__all__ = [
-    "DESCRIPTION",
-    "attach",
-    "folder_version",
-    "graph_checksums",
-    "open_array",
-    "open_graph",
-    "save",
-    "sparse_features",
-    "unverified",
-    "with_checksums",
-    "write_blocks",
-    "write_description",
-]
-
 FORMAT = "graphquilt-graph"
 VERSION = 2
 DESCRIPTION = "graph.json"

@@ -9,20 +9,6 @@ import numpy as np
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.kernels import jit, kernel
 
-__all__ = [
-    "breadth_first",
-    "cluster_pairs",
-    "component_sizes",
-    "components",
-    "count_loops",
-    "group",
-    "induced",
-    "join_ends",
-    "number_members",
-    "quotient",
-    "volumes",
-]
-
 
 @jit
 def _sum_row(

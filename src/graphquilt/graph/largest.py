@@ -20,8 +20,6 @@ from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_blocks
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["save_largest_component"]
-
 _ENTRIES = 1 << 22  # edges, or values of other arrays, that are read at once
 
 

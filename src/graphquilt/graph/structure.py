@@ -17,8 +17,6 @@ from graphquilt.errors import InputError
 from graphquilt.graph import kernels
 from graphquilt.graph.checks import check_csr, check_labels, check_weights, group, index_type
 
-__all__ = ["Features", "Graph", "SparseMatrix", "is_symmetric", "to_csr"]
-
 SparseMatrix: TypeAlias = sp.sparray | sp.spmatrix
 Features: TypeAlias = AnyArray | sp.csr_array
 Rows: TypeAlias = npt.ArrayLike | SparseMatrix | None  # one per node

@@ -19,8 +19,6 @@ from graphquilt.graph import BadRows, Duplicates, Graph, read_edges
 from graphquilt.jobs.directory import JOB
 from graphquilt.jobs.records import graph_fingerprint
 
-__all__ = ["Source", "read_array"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Source:

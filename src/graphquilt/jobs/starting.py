@@ -14,8 +14,6 @@ from graphquilt.jobs.store import Record, combined_digest, locked, store_name
 from graphquilt.jobs.sweeps import EmbeddingRun
 from graphquilt.jobs.tasks import Start
 
-__all__ = ["make_starts"]
-
 _log = logging.getLogger(__name__)
 
 

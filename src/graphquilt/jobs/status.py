@@ -24,8 +24,6 @@ from graphquilt.jobs.job_graph import graph_damage
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import Store, short_path, store_folder
 
-__all__ = ["Advice", "JobProgress", "JobStatus", "fit_advice", "follow_job", "job_status"]
-
 _RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
 
 

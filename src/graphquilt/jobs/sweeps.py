@@ -29,8 +29,6 @@ from graphquilt.jobs.tasks import PatchTask, Start, TaskOutcome, embedder_of_run
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
-__all__ = ["EmbeddingRun", "PatchSweep", "shard_name"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from graphquilt.graph.checks import check_weights, index_type
 from graphquilt.graph.structure import Features, Graph, Rows, is_symmetric
 from graphquilt.kernels import jit, kernel
 
-__all__ = ["MERGE_RULES", "Columns", "Duplicates", "assemble", "distribute", "histogram", "log_removed", "sort_rows"]
-
 Duplicates = Literal["max", "sum", "last", "count"]
 MERGE_RULES = {"max": 0, "sum": 1, "last": 2, "count": 1}  # of sort_rows
 _KEPT = {"max": "the largest weight kept", "sum": "weights summed", "last": "the last weight kept", "count": "counted"}

@@ -16,19 +16,6 @@ from graphquilt.graph.reading.edge_columns import signed
 from graphquilt.graph.reading.sources import edge_ends
 from graphquilt.graph.structure import Graph
 
-__all__ = [
-    "NetworkXGraph",
-    "PyGData",
-    "array_columns",
-    "from_networkx",
-    "from_pyg",
-    "list_columns",
-    "to_networkx",
-    "to_numpy",
-    "to_pyg",
-]
-
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,26 +16,6 @@ from graphquilt.graph.reading.tables import Place, is_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ENDS",
-    "SOURCES",
-    "TARGETS",
-    "WEIGHTS",
-    "BadRows",
-    "IdKind",
-    "Problem",
-    "check_room",
-    "choose_edge_columns",
-    "find_bad_ids",
-    "find_missing",
-    "integer_ids",
-    "leave_out",
-    "parse_ids",
-    "parse_weights",
-    "signed",
-    "text_ids",
-]
-
 Column = int | str  # position from 0, or name
 
 # Words for the two ends of an edge, in pairs; a column is known if its whole name is one, and guessed if part of it is.

@@ -61,8 +61,6 @@ from graphquilt.graph.structure import Graph, SparseMatrix
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GraphLike", "read_edges"]
-
 logger = logging.getLogger(__name__)
 
 

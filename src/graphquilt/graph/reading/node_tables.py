@@ -37,16 +37,6 @@ from graphquilt.graph.structure import Features, Graph, SparseMatrix, to_csr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Labels",
-    "NodeRows",
-    "add_node_tables",
-    "open_features",
-    "open_labels",
-    "read_classes",
-    "read_labels",
-]
-
 NodeRows: TypeAlias = npt.ArrayLike | SparseMatrix | ArrowFrame | str | PathLike[str]  # features or labels, as given
 _TABLES = (
     "Give a table with an id column (CSV, TSV, Parquet; in Python also a DataFrame), or an array (.npy) with one row "

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = [
-    "ArrowFrame",
-    "EdgeSource",
-    "array_source",
-    "choose_edge_fields",
-    "edge_ends",
-    "edge_source",
-    "frame_table",
-    "open_parquet",
-    "plain_column",
-    "read_parquet",
-]
-
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 _ROWS_PER_BYTE = 1000  # columns that count up or repeat take little room, but each edge takes some
 

@@ -23,8 +23,6 @@ from graphquilt.errors import FormatError, InputError, counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COMMENTS", "Place", "TextTable", "is_number", "text_lines"]
-
 Place = str | PathLike[str]  # a file, or what messages call a table in memory
 COMMENTS = ("#", "%", "//")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)

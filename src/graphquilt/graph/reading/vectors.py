@@ -19,8 +19,6 @@ from graphquilt.graph.reading.tables import TextTable, is_number, text_lines
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ID_NAMES", "Vectors", "check_vectors", "id_position", "npz_vectors", "read_vectors", "table_vectors"]
-
 Vectors = tuple[AnyArray, FloatArray]  # ids (k,), whole numbers or text, and coordinates (k, d)
 ID_NAMES = ("node_id", "node_ids", "ids", "id", "nodes", "node", "names", "name", "words", "word", "keys", "key")
 _INDEX = ("", "unnamed: 0", "__index_level_0__")  # what the index of pandas is called in a file
