@@ -147,7 +147,7 @@ def _make_edge_parquet(folder):
 
     rng = np.random.default_rng(0)
     u, v, w = rng.integers(0, 20, 40), rng.integers(0, 20, 40), rng.random(40)
-    pq.write_table(pa.table({"u": u, "v": v, "w": w}), folder / "numbers.parquet")
+    pq.write_table(pa.table({"source": u, "target": v, "weight": w}), folder / "numbers.parquet")
     names = [f"host {k}" for k in u]
     pq.write_table(pa.table({"u": names, "v": [f"ö{k}" for k in v], "w": w}), folder / "names.parquet")
 

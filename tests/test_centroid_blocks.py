@@ -11,7 +11,6 @@ from graphquilt.alignment import centroids
 from graphquilt.datasets.loading import block_graph
 from graphquilt.errors import CoverError, InputError, JobError
 from graphquilt.evaluate import links, pairs
-from graphquilt.jobs import job as job_module
 from graphquilt.testing import quilt
 
 
@@ -74,7 +73,7 @@ def test_too_little_disk_for_the_embedding_is_said_before_alignment(tmp_path, mo
     def full(folder, needed, work):
         raise JobError(f"{work} needs {needed} bytes in {folder.name}")
 
-    monkeypatch.setattr(job_module, "check_disk", full)
+    monkeypatch.setattr("graphquilt.jobs.directory.check_disk", full)
     n = gq.Job.open(tmp_path / "job").graph.n_nodes
     with pytest.raises(JobError, match=f"the embedding needs {n * 4 * 4} bytes in job"):
         gq.Job.open(tmp_path / "job").stitch()

@@ -24,7 +24,7 @@ def test_datasets_are_listed_and_shown(command, monkeypatch, tmp_path):
 def test_wrong_words_end_with_one_sentence_and_leave_nothing(command, study, tmp_path):
     out = tmp_path / "out"
     for call, words, sentence in (
-        (command, ("datasets", "show", "cora", "--data", tmp_path), "python -m studies convert cora"),
+        (command, ("datasets", "show", "cora", "--data", tmp_path), "python -m studies convert' in a clone"),
         (command, ("datasets", "fetch", "lanl", "--data", tmp_path), "graphquilt does not download"),
         (command, ("datasets", "show", "core"), "no data set named 'core'"),
         (study, ("small", "--datasets", "core", "--out", out), "no data set 'core'"),

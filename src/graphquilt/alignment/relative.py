@@ -149,7 +149,8 @@ def _play(
         lever = means[k] - statistics.means[rows, side] / units[k, None]
         squares = np.einsum("eik,eij,ejk->ek", directions, covariances[k], directions, optimize=True)
         squares += np.einsum("eik,ei->ek", directions, lever) ** 2
-        extent += (units[k] / statistics.spreads[rows, side])[:, None] ** 2 * squares / 2
+        ratio = np.minimum(units[k] / statistics.spreads[rows, side], 1e100)  # whose square is still finite
+        extent += ratio[:, None] ** 2 * squares / 2
     signal = np.maximum(extent - noise[:, None] / 2, 0)
     parts = (signal * moved).sum(axis=1) + d * noise / n, OPPOSITE * (signal * (firm == 0)).sum(axis=1)
     both: Float64Array = np.stack(parts, axis=1) / np.maximum(extent.sum(axis=1), np.finfo(s.dtype).tiny)[:, None]
