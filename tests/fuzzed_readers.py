@@ -411,7 +411,7 @@ def _make_config(folder):
         encoding="utf-8",
     )
     (folder / "parquet.toml").write_text(
-        'columns = "u,v,w"\nmemory = "16M"\nnodes = 24\ndirected = true\n', encoding="utf-8"
+        'columns = "source,target,weight"\nmemory = "16M"\nnodes = 24\ndirected = true\n', encoding="utf-8"
     )
 
 
