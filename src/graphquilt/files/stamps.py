@@ -1,6 +1,6 @@
 """Large files that are not read again at each opening: what was noted of them, and references to them.
 
-``checked.json`` beside the files of a graph, or in the folder of a job, has the size, the times and the inode that they
+``checked.json`` beside the files of a graph has the size, the times and the inode that they
 had when they were checked last, and their checksums. A graph folder may also refer to features in a file elsewhere,
 which is known by its size, its time and 64 samples.
 """
