@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-plain-cpu test-slow test-browser coverage fuzz chaos lint format bench reproduce docs dist clean
+.PHONY: demo test test-core test-plain-cpu test-slow test-browser coverage fuzz chaos lint format bench bench-quick reproduce docs dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -79,6 +79,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/anomaly.py read
 	$(BIN)/python benchmarks/anomaly.py batch
 	$(BIN)/python benchmarks/anomaly.py stream
+
+# A few minutes: this commit against the last one measured, or against AGAINST; over a fifth slower fails.
+bench-quick: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/quick.py $(if $(AGAINST),--against $(AGAINST))
 
 # The studies behind docs/results, as resumable jobs.
 reproduce: $(READY)

@@ -4,13 +4,14 @@ python examples/three_departments.py [--out three_departments.png]
 """
 
 import argparse
+import secrets
 from itertools import combinations
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import graphquilt as gq
-from graphquilt import federated
+from graphquilt.federated import align
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", default="three_departments.png")
@@ -22,23 +23,21 @@ owner = gq.Metis(3)(graph)
 adjacency = graph.adjacency
 known = {name: np.flatnonzero((owner == k) | (adjacency @ (owner == k) > 0)) for k, name in enumerate("abc")}
 
-# One round: every department embeds at home, and offers keyed pseudonyms of its nodes.
-agreed, key, _ = federated.invite("tonight", gq.Propagation(6))
+# One round: every department embeds at home by its own means, and offers its nodes under pseudonyms.
+agreed, key = align.invite("tonight", 6, ids_can_be_guessed=True)
 parties = {}
 for name, nodes in known.items():
-    part = graph.subgraph(nodes)
-    part = gq.Graph(part.adjacency, part.features, node_ids=np.array([f"person-{node}" for node in nodes]))
-    parties[name] = federated.offer(part, agreed, key, party=name)
-measurements = [
-    federated.measure(parties[b], federated.reply(parties[a], parties[b].offer)) for a, b in combinations("abc", 2)
-]
-result = federated.align(measurements, of_round=agreed)  # what the coordinator does
-print(result.alignment.summary())
+    X = gq.Propagation(6)(graph.subgraph(nodes), seed=0)
+    ids = np.array([f"person-{node}" for node in nodes])
+    parties[name] = align.offer(ids, X, agreed, key=key, party=name, secret=secrets.token_bytes(32))
+measurements = [align.measure(parties[b], align.reply(parties[a], parties[b].offer)) for a, b in combinations("abc", 2)]
+result = align.solve(measurements, agreed)  # what the coordinator does
+print(result.summary())
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.5), layout="constrained")
 plane = None
 for name, nodes in known.items():
-    _, X = federated.apply(parties[name], result.transforms[name])
+    _, X = align.apply(parties[name], result.transforms[name])
     if plane is None:
         plane = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2].T
     axes[0].scatter(*(X @ plane).T, s=5, alpha=0.5, label=f"department {name}")

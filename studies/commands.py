@@ -125,6 +125,23 @@ def quality(
 
 
 @app.command
+def links(
+    *,
+    out: OutFolder = Path("links"),
+    sets: Annotated[str, Parameter(help="Names of data sets, with commas; by default all thirteen.")] = "",
+    data: DataFolder = None,
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Predict next and new links of snapshots, and held-out links of static graphs; check the probabilities."""
+    from studies.links import link_cells
+    from studies.links_report import links_page, write_links
+
+    _run(link_cells(words(sets), data=data), out, workers)
+    _show(write_links(out), links_page, output)
+
+
+@app.command
 def ablation(
     *,
     out: OutFolder = Path("ablation"),
@@ -147,24 +164,23 @@ def ablation(
 def federated(
     *,
     out: OutFolder = Path("federated"),
-    datasets: Names = "cora,pubmed,coauthor-cs",
-    models: Annotated[str, Parameter(help="propagation, vgae or both; noise and lies with the first.")] = "propagation",
+    datasets: Names = "cora,citeseer,pubmed,coauthor-cs,wordnet,debian-bookworm",
     parties: Annotated[str, Parameter(help="Numbers of parties, with commas.")] = "3,10",
-    dim: Annotated[int, Parameter(help="Dimensions of the embedding.")] = 16,
-    study: StudyFlags = StudyFlags(splits=20),
+    dims: Annotated[str, Parameter(help="Dimensions of the embedding, with commas.")] = "16,64",
+    cuts: Annotated[int, Parameter(help="Number of cuts among parties.", validator=POSITIVE)] = 3,
+    study: StudyFlags = StudyFlags(splits=10),
     workers: Workers = Workers(workers=1),
     output: Output = Output(),
 ) -> None:
-    """Cut a graph among parties: each alone, federated, central and full; noise, caps, and a party that lies."""
+    """Cut a graph among parties: each alone, sums over all, and one graph; guards, garbage, links and time."""
     from studies.federated import federated_cells
     from studies.federated_report import federated_tables, write_federated
 
     cells = federated_cells(
         words(datasets),
-        words(models),
         numbers(parties, int, "--parties"),
-        dim=dim,
-        seed=study.seed,
+        cuts=cuts,
+        dims=numbers(dims, int, "--dims"),
         splits=study.splits,
         data=study.data,
     )

@@ -14,8 +14,7 @@ from graphquilt.embedders import DGI, SVD, VGAE, Embedder
 from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, cut
-from graphquilt.jobs.cutting import keep_patch_graph
-from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.records import keep_patch_graph, patch_key
 from graphquilt.patches import PatchGraph
 
 __all__ = ["MODELS", "PROTOCOL", "held_out", "study_graph", "study_patches", "trained", "training_fact"]

@@ -33,6 +33,8 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0  # seconds until a command that should have ended is taken for one that hangs
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # of kills at random times
+BY_TIME = 0.4  # share of kills at random times; the others are at operations on files
 MOST_KILLS = 3  # in a row, before a command may finish
 YEARS = 10 * 365 * 86_400  # seconds
 
@@ -410,7 +412,8 @@ class Killer:
     def kill(self, folder, role, earlier=0):
         """Start the commands and kill one of them; return what was killed, or None if all ended before."""
         plan = self._draw(folder, role, earlier)
-        by_time = self.rng.random() < 0.25
+        by_time = self.rng.random() < BY_TIME
+        by = self.rng.choice(SIGNALS[:2] if role == "worker" else SIGNALS)  # workers leave Ctrl-C to their driver
         chosen = self.rng.randrange(len(self.case.killed))
         delay = self.rng.uniform(*self.span)
         pids = [
@@ -421,14 +424,15 @@ class Killer:
         if by_time:
             code, hit = self.zygote.wait(pids[chosen], delay), False
             if code is None:
-                hit, what = _shoot(pids[chosen], role, self.rng), f"the {role} after {delay:.2f} s"
+                hit, what = _shoot(pids[chosen], role, self.rng, by), f"the {role} by {by.name} after {delay:.2f} s"
                 code = self.zygote.wait(pids[chosen])
-                hit = hit and (role == "worker" or code == -signal.SIGKILL)  # unless it had ended just before
+                hit = hit and (role == "worker" or code != 0)  # unless it had ended just before
         else:
             code = self.zygote.wait(pids[chosen])
             hit = (self.root / "token").exists()
         codes = [code if k == chosen else self.zygote.wait(pid) for k, pid in enumerate(pids)]
-        expected = {0} if not hit or role == "worker" else {-signal.SIGKILL}
+        ends = {-signal.SIGKILL} if not by_time else {-by, 128 + by}
+        expected = {0} if not hit or role == "worker" else ends
         if code not in expected or any(other != 0 for k, other in enumerate(codes) if k != chosen):
             raise ChaosError(f"{what} ended with {codes}: {(folder / 'err').read_text(errors='replace')[-2000:]}")
         return what if hit else None
@@ -470,20 +474,20 @@ def _count_left(folder):
     return sum(not (patch / "embedding.json").exists() for patch in patches)
 
 
-def _shoot(pid, role, rng):
-    """Kill a process now: the driver, one of its workers, or the group; return whether there was one."""
+def _shoot(pid, role, rng, by):
+    """Send a signal now: to the driver, one of its workers, or the group; return whether there was one."""
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         if role == "group":
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(pid, by)
             return True
         if role == "driver":
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, by)
             return True
         children = psutil.Process(pid).children(recursive=True)
         servers = {process.pid for process in children}
         workers = [process for process in children if process.ppid() in servers]
         if workers:
-            rng.choice(workers).kill()
+            rng.choice(workers).send_signal(by)
             return True
     return False
 
@@ -591,6 +595,54 @@ def link_that_leads_out(killer):
         raise ChaosError(f"{path.relative_to(folder)} led out, and something was written there")
 
 
+# The records of a job in the order in which they are made.
+MADE = (
+    "clusters",
+    "labels",
+    "patch_graph",
+    "survey",
+    "patches/*/kept0",
+    "starts/0/0",
+    "patches/*/embedding",
+    "alignment",
+)
+
+
+def changed_record(killer):
+    """A record is written again with other numbers that are as valid; a run after that, killed once, must notice.
+
+    Expected is what a job gives that has the changed record and nothing that was made after it.
+    """
+    from graphquilt.jobs import DirectoryStore, Record
+
+    folder, other = killer.begin(), killer.root / "other"
+    for words in killer.case.killed:
+        killer.zygote.finish(words, folder)
+    store = DirectoryStore(folder / "job")
+    found = {
+        pattern: sorted((folder / "job").glob(f"{pattern}.json")) for pattern in MADE[1:-1] if pattern != "patch_graph"
+    }
+    pattern = killer.rng.choice([pattern for pattern, paths in found.items() if paths])
+    path = killer.rng.choice(found[pattern])
+    key = str(path.relative_to(folder / "job").with_suffix(""))
+    arrays = {name: np.array(array) for name, array in store[key].arrays.items()}
+    scaled = {name: array * 2 for name, array in arrays.items() if array.dtype.kind == "f"}
+    changed = {"labels": np.roll(arrays["labels"], 7)} if key == "labels" else arrays | scaled
+    store[key] = Record(changed, store[key].parameters)
+    shutil.rmtree(other, ignore_errors=True)
+    shutil.copytree(folder, other)
+    for later in (*MADE[MADE.index(pattern) + 1 :], "embedding"):
+        for made in (other / "job").glob(f"{later}.*"):
+            made.unlink()
+    killer.kill(folder, "driver")
+    for place in (folder, other):
+        for words in killer.case.killed:
+            killer.zygote.finish(words, place)
+    one, two = killer.case.result(folder), killer.case.result(other)
+    if one != two:
+        raise ChaosError(f"{key} was changed, and {[name for name in one if one[name] != two[name]]} did not follow")
+
+
 def few_open_files(killer):
     """Not more than 64 files may be open at once (ulimit -n 64)."""
     folder = killer.begin()
@@ -614,6 +666,7 @@ CIRCUMSTANCES = {
     "times in the future": (future_times, SINGLE, 6),
     "folder through a link": (linked_folder, SINGLE, 6),
     "link that leads out": (link_that_leads_out, SINGLE, 12),
+    "changed record": (changed_record, ("embed, shared start", "embed, SVD"), 20),
     "500 patches, 64 open files": (few_open_files, (MANY.name,), 1),
 }
 

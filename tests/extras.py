@@ -15,6 +15,8 @@ EXTRAS = {
     "matplotlib": "viz",
     "umap": "viz",
     "private_set_intersection": "federated",
+    "cryptography": "federated",
+    "flwr": "flower",
     "networkx": "all",
     "gensim": "dev",
 }

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 import graphquilt as gq
-from graphquilt import federated
+from graphquilt.federated import align
 
 
 def shares(graph, n_parties):
@@ -16,13 +16,25 @@ def shares(graph, n_parties):
     return own, [np.union1d(mine, graph.adjacency[mine].indices) for mine in own]
 
 
-def offers(graph, n_parties, embedder, *, sharing=federated.Sharing(), **agreed):
+def secret_of(name):
+    """The secret of a party, the same in every test."""
+    return name.encode().ljust(32, b".")
+
+
+def offer_of(graph, nodes, agreed, key, *, party, embedder, **options):
+    """Embed the part of a graph that a party knows, and offer it."""
+    X = embedder(graph.subgraph(nodes), 0)
+    return align.offer(nodes, X, agreed, key=key, party=party, secret=secret_of(party), **options)
+
+
+def offers(graph, n_parties, embedder, *, noise=0.0, psi=False, **agreed):
     """Invite to a round, and return the parties with their offers, and the nodes of each."""
     nodes = shares(graph, n_parties)[1]
-    made, key, start = federated.invite("night-1", embedder, **agreed)
+    made, key = align.invite("night-1", embedder.dim, ids_can_be_guessed=not psi, **agreed)
+    names = [f"bank-{'abcdefghij'[k]}" for k in range(n_parties)]
     parties = [
-        federated.offer(graph.subgraph(some), made, key, party=f"bank-{'abcdefghij'[k]}", sharing=sharing, start=start)
-        for k, some in enumerate(nodes)
+        offer_of(graph, some, made, key, party=name, embedder=embedder, noise=noise)
+        for name, some in zip(names, nodes, strict=True)
     ]
     return parties, nodes
 
@@ -31,13 +43,13 @@ def measurements(parties, *, change=lambda sender, message: message):
     """Let every pair measure; ``change`` may falsify what a sender sends."""
     measured = []
     for a, b in combinations(parties, 2):
-        message, sender, receiver = federated.reply(a, b.offer), a, b
+        message, sender, receiver = align.reply(a, b.offer), a, b
         if message.kind == "answer":
-            message, sender, receiver = federated.reply(b, message), b, a
+            message, sender, receiver = align.reply(b, message), b, a
         changed = change(sender, message)
         if changed is not message:
             changed = changed.authenticated(sender.key)
-        measured.append(federated.measure(receiver, changed))
+        measured.append(align.measure(receiver, changed))
     return measured
 
 

@@ -59,11 +59,36 @@ def test_advice_can_be_followed(friends, command):
     words += ["--overlap", "30:120", "--workers", 1]
     assert command(*words, "--out", "job")[0] == 0
     advice = {one.why: added(one.command) for one in fit_advice(Job.open("job"))}
-    assert not any("fewer" in why for why in advice)  # nothing was seen to help patches that are aligned
-    least = gq.jobs.cutting.default_overlap(24, 500, 6)
-    assert advice["Let patches overlap as much as by default"][:2] == ["--overlap", f"{least[0]}:{least[1]}"]
+    tried = [why for why in advice if "columns" not in why]
+    assert len(tried) == 1
+    assert tried[0].startswith("Give all patches one frame: the error of patches ")
     for flags in advice.values():
         assert not flags or command(*words, *flags)[0] == 0
+
+
+def test_advice_that_a_trial_does_not_support_is_not_given(tmp_path):
+    """Patches of noise: no frame and no robust alignment makes them agree, and nobody is told to try."""
+    graph, patch_graph = ring_of_patches(6)
+    alone = gq.Graph.from_arrays(graph.indptr, graph.indices)
+    job = job_of_patches({}, alone, patch_graph, embedder=Toy(2))
+    job.graph = alone
+    job.embed()
+    job.stitch()
+    assert all("columns" in one.why or float(one.why.rpartition(" ")[2]) < 0.3 for one in fit_advice(job))
+
+
+def test_robust_is_advised_where_it_was_seen_to_help():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    nodes = [np.arange(k * 60, k * 60 + 180) % 600 for k in range(10)]
+    patches = [(ids, X[ids] if k != 3 else X[rng.permutation(ids)]) for k, ids in enumerate(nodes)]
+    store = {}
+    gq.align_files(patches, store=store)
+    job = Job.open(store)
+    assert grade(job.alignment) == "doubtful"
+    (advice,) = fit_advice(job)
+    assert advice.why == "Leave out what contradicts the rest: the fit is then good"
+    assert advice.command.endswith("--robust")
 
 
 def test_in_memory_the_advice_is_a_call():
@@ -170,9 +195,10 @@ def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
         seen = list(follow_job(Job.open(tmp_path / "job"), interval=0.05))
         work.join()
     assert (seen[0].per_minute, seen[0].wanted) == (None, 8)
-    assert (seen[-1].done, seen[-1].seconds_left) == (8, 0)
-    assert 1 <= seen[-1].workers <= 2
-    assert any(one.per_minute and one.seconds_left for one in seen)
+    embedding = [one for one in seen if one.stage == "patches"]
+    assert 1 <= embedding[-1].workers <= 2
+    assert any(one.per_minute and one.seconds_left for one in embedding)
+    assert (seen[-1].stage, seen[-1].done) == ("stitch", 8)
     code, out, _ = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.splitlines()[0]) == (0, "8 of 8 patches, 0 workers")
 
@@ -180,7 +206,7 @@ def test_follow_shows_workers_pace_and_time_left(tmp_path, command):
 def test_follow_says_how_to_go_on_where_nobody_works(tmp_path, command, monkeypatch):
     graph, patch_graph = ring_of_patches(8)
     job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(2))
-    waiting = JobProgress(done=0, wanted=8, workers=0, per_minute=None, seconds_left=None)
+    waiting = JobProgress(stage="patches", done=0, wanted=8, workers=0, per_minute=None, seconds_left=None)
     monkeypatch.setattr("graphquilt.jobs.follow_job", lambda job, interval: iter([waiting] * 4))
     code, out, err = command("inspect", tmp_path / "job", "--follow")
     assert (code, out.count("0 of 8 patches, 0 workers")) == (0, 4)

@@ -184,6 +184,21 @@ def test_one_more_patch_lands_where_it_belongs():
     assert np.all(longer.edge_errors < 1e-6)
 
 
+def test_one_more_patch_is_moved_as_the_others_were():
+    made = quilt(6, 3, seed=9)
+    known = made.edges[(made.edges < 5).all(axis=1)]
+    for motions in (gq.Motions(rotate=False), gq.Motions(translate=False)):
+        options = {name: getattr(motions, name) for name in ("scale", "rotate", "translate")}
+        longer = gq.align(made.patches[:5], known, **options).extend(made.patches[:5], made.patches[5])
+        assert motions.rotate or np.array_equal(longer.rotations[5], np.eye(3))
+        assert motions.translate or not longer.translations[5].any()
+        assert longer.scales[5] == 1
+    nodes, X = made.patches[5]
+    equal = gq.align(made.patches[:5], known, scale=False)
+    longer = equal.extend(made.patches[:5], (nodes, 5 * X), motions=gq.Motions(scale=True))
+    assert abs(longer.scales[5] - 0.2) < 1e-6
+
+
 def test_a_replaced_patch_and_the_distance_to_a_full_solve():
     made, again = quilt(15, 3, degree=6, noise=0.1, seed=10), quilt(15, 3, degree=6, noise=0.1, seed=10)
     nodes, Y = again.patches[4]
@@ -216,7 +231,7 @@ def test_the_summary_speaks_plainly():
     assert "Bad" in gq.align(noisy.patches, noisy.edges).summary()
     assert "The rotations stand out from noise" in good.summary()
     chain = quilt(60, 2, degree=2, noise=0.1, seed=13)
-    assert "use more patch edges across" in gq.align(chain.patches, chain.edges).summary()
+    assert "because they form a long chain" in gq.align(chain.patches, chain.edges).summary()
     loose = quilt(20, 24, degree=3, noise=1.0, seed=13)
     assert "hardly stand out from noise" in gq.align(loose.patches, loose.edges).summary()
     assert "nothing is known" in gq.Alignment.identity(2, 2).summary()

@@ -94,7 +94,6 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
         (["--labels", tmp_path / "y.json"], "y.json cannot be read as labels: it does not exist. Give a table with an"),
         (["--features", tmp_path / "y.csv"], "y.csv has no features for 1 node of 2, the first is '1'. Add their rows"),
-        (["--memory", "1G", "--largest-component"], "out of core only .npy and Parquet are read"),
     ]:
         code, out, err = ingest(tmp_path / "edges.txt", tmp_path / "g", *words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)

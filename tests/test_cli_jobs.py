@@ -302,7 +302,7 @@ def test_embed_without_flags_goes_on_as_the_job_was_begun(edges, command, tmp_pa
     assert "is embedded with lr 0.001 (now 0.5)" in err
     code, _, err = command("embed-patches", out, "--recipe", "reconstruction", "--runs", 3)
     assert code == 2
-    assert "is embedded with recipe paper, changed (now reconstruction, changed), blend 0.0 (now 0.75)" in err
+    assert "is embedded with blend 0.0 (now 0.75)" in err
     code, _, err = command("embed", edges, "--patches", 5, "--out", out)
     assert code == 2
     assert "n patches 4 (now 5)" in err
@@ -628,7 +628,7 @@ def test_flags_are_saved_and_read_back_in_every_command(words, command, tmp_path
 
 POSITIONS = {
     **dict.fromkeys(("embed", "cut"), ("edges.csv",)),
-    **dict.fromkeys(("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map"), ("job",)),
+    **dict.fromkeys(("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map", "links"), ("job",)),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
     "anomaly": ("flows.csv", "--out", "scores"),
@@ -636,12 +636,20 @@ POSITIONS = {
     "export": ("job", "x.csv"),
     "neighbours": ("job", "ann"),
     "align": ("a.vec", "b.vec"),
-    "federate invite": ("--name", "n", "--out", "round.toml", "--key", "key"),
-    "federate offer": ("edges.csv", "--round", "r.toml", "--key", "key", "--party", "a", "--out", "a"),
-    "federate reply": ("a", "offer", "--out", "a-to-b"),
-    "federate measure": ("b", "a-to-b", "--out", "stats"),
-    "federate align": ("stats", "--out", "transforms"),
-    "federate apply": ("a", "transform", "--out", "x.csv"),
+    "federate invite": ("--name", "n", "--parties", "a,b,c", "--out", "invitation", "--key", "key"),
+    "federate join": ("e.csv", "--invitation", "i", "--key", "k", "--party", "a", "--home", "h", "--out", "card"),
+    "federate contribute": ("e.csv", "--invitation", "i", "--home", "h", "--cards", "cards", "--out", "sum"),
+    "federate combine": ("sums", "--invitation", "i", "--cards", "cards", "--out", "directions"),
+    "federate embed": (
+        *("e.csv", "--invitation", "i", "--home", "h", "--cards", "cards", "--directions", "d", "--out", "x.csv"),
+    ),
+    "federate status": ("drive",),
+    "federate align invite": ("--name", "n", "--dim", "4", "--out", "round.json", "--key", "key"),
+    "federate align offer": ("x.csv", "--round", "r.json", "--key", "key", "--party", "a", "--home", "a"),
+    "federate align reply": ("a", "offer", "--out", "a-to-b"),
+    "federate align measure": ("b", "a-to-b", "--out", "stats"),
+    "federate align solve": ("stats", "--round", "r.json", "--out", "transforms"),
+    "federate align apply": ("a", "transform", "--out", "x.csv"),
 }
 
 

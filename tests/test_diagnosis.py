@@ -12,7 +12,7 @@ from extras import needs
 from graphquilt.embedders import Fit
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.jobs import DirectoryStore, evaluate_job
-from graphquilt.jobs.tasks import patch_seed
+from graphquilt.jobs.records import patch_seed
 from toy_embedders import Framed
 
 

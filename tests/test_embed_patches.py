@@ -37,12 +37,10 @@ from graphquilt.jobs import (
     patch_seed,
     stored_patch_graph,
 )
-from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.description import describe
-from graphquilt.jobs.patch_inputs import GraphReference
-from graphquilt.jobs.records import graph_of, patch_key
+from graphquilt.jobs.records import graph_of, keep_patch_graph, patch_key
 from graphquilt.jobs.sweeps import EmbeddingRun, PatchSweep
-from graphquilt.jobs.tasks import perform
+from graphquilt.jobs.tasks import GraphReference, perform
 from graphquilt.patches import PatchGraph
 from toy_embedders import Deadly, Failing, Picky, Pretender, Toy, Whereabouts, job_of_patches, ring_of_patches
 

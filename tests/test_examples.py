@@ -16,6 +16,7 @@ SCRIPTS = {
     "cora_from_raw_files.py": ([DATA], []),
     "larger_than_memory.py": (["--nodes", "20000"], []),
     "new_nodes.py": ([], []),
+    "patches_of_edges.py": ([], []),
     "pyg_encoder.py": (["--epochs", "60"], ["torch_geometric", "sklearn"]),
     "three_departments.py": ([], []),
     "walks_of_another_library.py": ([], ["gensim", "sklearn"]),

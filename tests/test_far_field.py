@@ -13,7 +13,7 @@ from extras import needs
 from graphquilt.embedders import FarField, Signal
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import InputError
-from graphquilt.jobs.patch_inputs import far_clusters
+from graphquilt.jobs.records import far_clusters
 from graphquilt.jobs.store import Record
 from graphquilt.kernels import use_loop_threads
 from graphquilt.patches import coarse_graph, fine_clusters

@@ -93,6 +93,11 @@ def test_strict_stops_at_the_first_bad_row(content, line):
         rows(text(content, strict=True))
 
 
+def test_blank_lines_and_line_breaks_in_quotes_together():
+    content = 'time,source,destination\n1,a,b\n   \n2,"b\nx",c\n3,c,\n4,d,a\n'
+    assert sum(map(len, read_flows(io.BytesIO(content.encode())))) == 3
+
+
 def test_strict_line_numbers_hold_across_blocks():
     content = "time,a,b\n" + "".join(f"{i},x{i % 9},y\n" for i in range(5000)) + "oops,x,y\n5000,x,y\n"
     with pytest.raises(FormatError, match="line 5002: oops"):

@@ -12,7 +12,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.errors import EmbedderError, InputError
 from graphquilt.graph import from_networkx
-from graphquilt.jobs.cutting import default_patches
+from graphquilt.jobs.options import default_patches
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]
 WEIGHTS = [1.0, 2.0, 0.5, 4.0]

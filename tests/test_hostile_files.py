@@ -391,7 +391,10 @@ def test_damaged_patch_graphs(tmp_path):
     try_members(path, read)
 
 
-@pytest.mark.parametrize("change", [{"starts": [0, 3, 1 << 40]}, {"starts": [0, 9, 6]}, {"n_nodes": 1 << 50}])
+CHANGES = [{"starts": [0, 3, 1 << 40]}, {"starts": [0, 9, 6]}, {"n_nodes": 1 << 50}, {"starts": 3}, {"starts": []}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_patch_graph_is_checked_before_kernels_get_it(change):
     arrays = gq.PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).to_arrays()
     with pytest.raises(QuiltError):

@@ -18,6 +18,7 @@ LAYERS = {
     "errors": 0,
     "progress": 0,
     "arrays": 0,
+    "times": 0,
     "files": 0,
     "kernels": 0,
     "graph": 1,
@@ -28,6 +29,7 @@ LAYERS = {
     "evaluate": 3,
     "jobs": 4,
     "datasets": 4,
+    "prediction": 5,
     "report": 5,
     "testing": 5,
     "cli": 6,
@@ -138,7 +140,9 @@ def test_only_one_module_reads_array_files():
         names = {n.lineno: ast.unparse(n.func) for n in calls if n.func.attr in readers}
         names = {line: name for line, name in names.items() if name.split(".")[0] in ("np", "numpy", "sp", "scipy")}
         # The out-of-core build reads the raw numbers that it wrote itself; they are no array files.
-        allowed = {"array_files.py": {"np.memmap"}, "outofcore.py": {"np.fromfile"}}.get(path.name, set())
+        allowed = {"array_files.py": {"np.memmap"}, "buckets.py": {"np.fromfile"}, "spool.py": {"np.fromfile"}}.get(
+            path.name, set()
+        )
         assert not set(names.values()) - allowed, f"{path} calls {names}; array_files.py reads arrays for everyone"
 
 
@@ -192,19 +196,20 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_980,
-    "cli": 2_060,
-    "datasets": 380,
+    "alignment": 3_992,
+    "cli": 2_142,
+    "datasets": 371,
     "embedders": 4_090,
-    "evaluate": 940,
-    "federated": 2_150,
-    "files": 1_020,
-    "graph": 4_400,
-    "jobs": 6_050,
-    "linalg": 860,
-    "patches": 2_175,
-    "report": 1_095,
-    "temporal": 6_590,
+    "evaluate": 1_136,
+    "federated": 4_200,
+    "files": 1_043,
+    "graph": 5_205,
+    "jobs": 5_931,
+    "linalg": 888,
+    "patches": 2_243,
+    "prediction": 768,
+    "report": 1_091,
+    "temporal": 6_380,
     "testing": 630,
 }
 LONGEST = 400  # lines of a module

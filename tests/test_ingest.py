@@ -254,6 +254,9 @@ def test_real_text_files(dataset_folder):
     assert enron.n_nodes == 184
 
 
+LONG_ID = b"".join(b"a%d,b\n" % k for k in range(9000)) + b"a0," + b"x" * 30_000 + b"\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -264,7 +267,7 @@ def test_real_text_files(dataset_folder):
         ("e.txt", b"0 1\n1 " + b"9" * 5000 + b"\n", "line 2: the id '9{80}' is beyond 64 bits"),
         ("e.txt", b"0 1\n2 3\n1 \xd9\xa3\n", "line 3: the id '\u0663' is not an integer"),
         ("e.csv", b"a,b\nc,d\0\n", r"line 2: the id 'd\\x00' has a NUL"),
-        ("e.csv", b"a,b\n" * 9000 + b"a," + b"x" * 30_000 + b"\n", "line 9001: an id has 30000 letters, and 18002 ids"),
+        ("e.csv", LONG_ID, "line 9001: an id has 30000 letters, and 9002 ids"),
         ("e.csv", b'a,b\na,"' + b"x" * 200_000 + b"\nb,c\n", "line 2: a quote is not closed"),
     ],
 )
@@ -307,7 +310,7 @@ def test_a_line_without_end_is_read_in_blocks(tmp_path):
     ],
 )
 def test_parquet_columns_that_are_not_ids(tmp_path, column, message):
-    ends = pa.array(["x", "y", "z"]) if pa.types.is_string(column.type) and "NUL" in message else pa.array([1, 2, 3])
+    ends = pa.array(["x", "y", "z"]) if pa.types.is_string(column.type) and "row 2" in message else pa.array([1, 2, 3])
     pq.write_table(pa.table({"u": ends, "v": column}), tmp_path / "e.parquet")
     with pytest.raises(FormatError, match=message):
         read_edges(tmp_path / "e.parquet")

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from graphquilt.jobs import patch_seed
-from graphquilt.jobs.recipe import common_motions
+from graphquilt.jobs.options import common_motions
 from toy_embedders import Toy
 
 

@@ -62,18 +62,18 @@ def test_more_workers_share_the_time_and_take_as_much_memory_as_all_of_them_toge
 
 
 def test_advice_where_memory_or_disk_is_short(job, probed, monkeypatch):
-    monkeypatch.setattr(plan, "_memory_available", lambda: 5e8)
+    monkeypatch.setattr(plan, "available_memory", lambda: 5e8)
     advice = plan_job(job, workers=8).advice
     assert len(advice) == 1
     assert "use at most 1 worker." in advice[0]
     # Four processes would fit, but there are two cores.
     each = plan_job(job, workers=1).stages[0].memory
-    monkeypatch.setattr(plan, "_memory_available", lambda: 1.25 * 4.5 * each)
+    monkeypatch.setattr(plan, "available_memory", lambda: 1.25 * 4.5 * each)
     monkeypatch.setattr(plan, "_cores", lambda: 64)
     assert "use at most 4 workers" in plan_job(job, workers=8).advice[0]
     monkeypatch.setattr(plan, "_cores", lambda: 2)
     assert "use at most 2 workers" in plan_job(job, workers=8).advice[0]
-    monkeypatch.setattr(plan, "_memory_available", lambda: 1e6)
+    monkeypatch.setattr(plan, "available_memory", lambda: 1e6)
     words = " ".join(plan_job(job, workers=8).advice)
     assert "make more and smaller patches" in words
     assert "--branching 100" in words

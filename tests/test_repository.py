@@ -33,6 +33,8 @@ REQUIRED = {
     ".github/ISSUE_TEMPLATE/bug.yml",
     ".github/ISSUE_TEMPLATE/feature.yml",
     ".github/pull_request_template.md",
+    ".github/workflows/docs.yml",
+    ".github/workflows/release.yml",
     ".github/workflows/test.yml",
 }
 

@@ -92,9 +92,8 @@ def test_wrong_correspondences_are_found(noise):
 def test_the_summary_never_advises_what_is_on_already_nor_longer_training():
     made = with_noise_for(quilt(8, 2, overlap=20, noise=0.1, seed=0), 3, 0)
     plain, robust = (gq.align(made.patches, made.edges, robust=on) for on in (False, True))
-    assert "robust=True" in plain.summary()
     assert "Patch 3 does not fit: the alignment leaves a large error on" in plain.summary()
-    assert "robust=True" not in robust.summary()
+    assert "robust=True" not in plain.summary() + robust.summary()  # only a trial on a job can tell
     assert "Doubtful: the overlaps that are trusted agree, but some nodes are only in patches that" in robust.summary()
     rng = np.random.default_rng(0)
     unrelated = [(nodes, rng.normal(size=X.shape)) for nodes, X in made.patches]

@@ -144,7 +144,8 @@ def encoded(embedder, parts):
 @pytest.fixture(scope="module")
 def started(blocks, blocks_quilt):
     """The embedder after its first round, and the data of the patches."""
-    from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
+    from graphquilt.jobs.records import survey_graph
+    from graphquilt.jobs.tasks import PatchInputs
 
     embedder = quick(blend=1.0)
     data = PatchInputs(blocks, blocks_quilt.node_sets, survey_graph({}, blocks, embedder, 0, blocks_quilt))

@@ -1,6 +1,7 @@
 """Jobs that several runs share, that refuse a run, or whose run was stopped in between: nothing is spoilt."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -19,10 +20,10 @@ import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
 from graphquilt.files.writing import folder_lock
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, job_status
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, follow_job, job_status
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg import Motions
-from toy_embedders import Toy, job_of_patches, ring_of_patches
+from toy_embedders import Framed, Toy, embed_shard, job_of_patches, ring_of_patches
 
 COMMAND = [sys.executable, "-c", "from graphquilt.cli import main; main()"]
 SETTINGS = JobSettings(embedder=Toy(2), recipe=gq.Recipe(runs=2), seed=7)
@@ -91,7 +92,7 @@ def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):
         if event.stage == "patches" and event.done == 1:
             keep_settings(store, replace(job.settings, embedder=gq.SVD(2)))
 
-    with pytest.raises(gq.errors.JobError, match=r"with embedder graphquilt.SVD \(now toy_embedders.Toy\)"):
+    with pytest.raises(gq.errors.JobError, match=r"with embedder toy_embedders.Toy \(now graphquilt.SVD\)"):
         job.embed(only=[4, 5], progress=meanwhile)
 
 
@@ -200,12 +201,11 @@ def test_a_refused_run_has_changed_nothing(ring, job):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 8}, r"were cut with .*seed 7 \(now 8\)"),
-        ({"cutting": gq.Cutting(4)}, r"were cut with n patches 1 \(now 4\)"),
+        ({"seed": 8}, r"is embedded with seed of patch 0"),
         ({"embedder": Toy(3)}, r"is embedded with dim 2 \(now 3\)\. Mixing them"),
         ({"embedder": gq.SVD(2)}, r"is embedded with embedder toy_embedders.Toy \(now graphquilt.SVD\)\. Mixing them"),
     ],
-    ids=["seed", "cutting", "dim", "embedder"],
+    ids=["seed", "dim", "embedder"],
 )
 def test_settings_that_do_not_go_with_what_is_made_are_refused(ring, job, change, message):
     before, cutting = files(job), job.settings.cutting
@@ -447,20 +447,39 @@ def test_a_worker_opens_and_checks_the_patch_graph_once(ring, tmp_path, monkeypa
     assert (pickle.loads(sent)[4].coordinates == 0).all()  # what has changed is seen
 
 
-def test_a_waiting_shard_says_what_it_waits_for(tmp_path, caplog):
-    entered, leave = threading.Event(), threading.Event()
+def test_a_round_is_prepared_by_all_shards(tmp_path):
+    """Two processes begin at once: both prepare patches, whoever watches sees them, and the bits are those of one."""
+    graph, ring = ring_of_patches(8)
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2, seconds=0.2), seed=3)
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    shards = [context.Process(target=embed_shard, args=(str(tmp_path / "job"), k, barrier)) for k in range(2)]
+    for shard in shards:
+        shard.start()
+    seen = []
+    for progress in follow_job(job, interval=0.05):
+        seen.append(progress)
+        if progress.stage == "stitch" or not any(shard.is_alive() for shard in shards):
+            break
+    for shard in shards:
+        shard.join(120)
+    assert [shard.exitcode for shard in shards] == [0, 0]
+    workers = [job.store[f"patches/{k:05d}/kept0"].parameters["worker"] for k in range(8)]
+    assert len(set(workers)) == 2
+    assert len((tmp_path / "job.log").read_text().split()) == 8  # each patch was prepared once
+    assert max(progress.workers for progress in seen if progress.stage == "start") == 2
+    expected = gq.embed_patches(graph, ring, Framed(2), seed=3)
+    assert all(np.array_equal(a.coordinates, b.coordinates) for a, b in zip(job.patches, expected, strict=True))
 
-    def hold():
-        with folder_lock(tmp_path, shard="start"):
-            entered.set()
-            leave.wait(30)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    entered.wait(30)
-    threading.Timer(0.5, leave.set).start()
-    with folder_lock(tmp_path, shard="start", wait=True):
-        pass
-    holder.join()
-    assert f"waiting for process {os.getpid()} on" in caplog.text
-    assert f"which is at work on the start of {tmp_path}" in caplog.text
+def test_a_waiting_shard_says_what_it_waits_for_and_takes_over(tmp_path, caplog):
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), *ring_of_patches(6), embedder=Framed(2))
+    claim = "import os, sys, time; from pathlib import Path; from graphquilt.jobs.directory import FileClaims\n"
+    claim += "claims = FileClaims(Path(sys.argv[1])); print(claims.take(2 + 4), flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", claim, str(tmp_path / "job")], stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "True\n"
+    threading.Timer(1.0, other.kill).start()
+    job.embed(only=[0])
+    other.communicate()
+    assert "waiting for other shards, which prepare 1 of 6 patches, the first is 4" in caplog.text
+    assert job.embedded() == 1

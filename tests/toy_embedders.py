@@ -94,6 +94,7 @@ class Framed:
     steps: int = 1
     surveys: bool = True  # whether a patch knows what its rows are in the whole graph
     log: str | None = field(default=None, compare=False)
+    seconds: float = field(default=0.0, compare=False)
     start: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -120,6 +121,7 @@ class Framed:
         return Survey({"signal": self._signal(graph), **far}, {"width": np.array(graph.features.shape[1])})
 
     def prepare(self, graph, seed, *, far=None):
+        time.sleep(self.seconds)
         if self.log:
             with open(self.log, "a") as file:
                 file.write(f"{seed}\n")
@@ -179,11 +181,22 @@ def ring_of_patches(n_patches, size=12):
 def job_of_patches(store, graph, patch_graph, **settings):
     """Begin a job whose patches are given instead of cut."""
     from graphquilt.jobs import Job, JobSettings
-    from graphquilt.jobs.cutting import keep_patch_graph
+    from graphquilt.jobs.records import keep_patch_graph
 
     job = Job.begin(store, JobSettings(**settings), graph)
     keep_patch_graph(store, patch_graph, graph)
     return job
+
+
+def embed_shard(folder, shard, barrier):
+    """Embed every second patch of a job, in a process that begins when all do."""
+    from graphquilt.jobs import Job
+
+    job = Job.open(folder)
+    wanted = range(shard, job.patch_graph.n_patches, 2)
+    job = job.revise(replace(job.settings, embedder=Framed(2, seconds=0.2, log=f"{folder}.log")), only=wanted)
+    barrier.wait(60)
+    job.embed(only=wanted)
 
 
 def main(job, n_patches, seconds, workers):

@@ -7,6 +7,7 @@ from . import evaluate as evaluate
 from . import federated as federated
 from . import graph as graph
 from . import jobs as jobs
+from . import prediction as prediction
 from . import report as report
 from . import temporal as temporal
 from . import testing as testing
@@ -28,6 +29,7 @@ from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import Signal as Signal
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError
+from .evaluate import edge_embeddings as edge_embeddings
 from .graph import Graph as Graph
 from .graph import read_edges as read_edges
 from .jobs import Cutting as Cutting
@@ -60,5 +62,6 @@ from .patches import Resistance as Resistance
 from .patches import coverage_weights as coverage_weights
 from .patches import merge_small as merge_small
 from .patches import patch_graph as patch_graph
+from .prediction import links as links
 
 __version__: str

@@ -7,7 +7,6 @@ function of one :class:`Progress`. The library itself never prints.
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +58,11 @@ def report(
 
 
 def peak_memory() -> int:
-    """Return the most memory that this process has had so far, in bytes."""
+    """Return the most memory that this process has had so far, in bytes; 0 on a system that does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -88,10 +88,10 @@ def _cut(level: _Level) -> Int64Array:
     if level.n <= level.branching:
         return np.zeros(level.n, dtype=np.int64)
     from graphquilt.graph import Graph
-    from graphquilt.patches import Metis
+    from graphquilt.patches import default_partitioner
 
     graph = Graph(adjacency(level.edges, level.statistics.sizes, level.n))
-    return np.asarray(Metis(n_patches=-(-level.n // level.branching))(graph), dtype=np.int64)
+    return np.asarray(default_partitioner(-(-level.n // level.branching))(graph), dtype=np.int64)
 
 
 def _align_level(level: _Level, labels: Int64Array) -> Alignment:

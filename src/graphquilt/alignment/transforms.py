@@ -20,7 +20,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.files import save_arrays
 from graphquilt.kernels import one_blas_thread
-from graphquilt.linalg import nearest_orthogonal
+from graphquilt.linalg import Motions, nearest_orthogonal
 
 FORMAT = 1
 WHAT, REMEDY = "an alignment", "Align again to make one."
@@ -130,14 +130,28 @@ class Alignment(Fit):
         """Say in plain words how good the fit is, what is doubtful and what to change; ``names`` are of the patches."""
         return verdict(self, names)
 
-    def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike, *, replaces: int | None = None) -> Alignment:
+    def extend(
+        self,
+        patches: Sequence[PatchLike],
+        new_patch: PatchLike,
+        *,
+        replaces: int | None = None,
+        motions: Motions | None = None,
+    ) -> Alignment:
         """Place one more patch, or a new version of one, against the others without solving everything again.
 
         The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
         patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
-        d + 1 nodes with every other.
+        d + 1 nodes with every other. By default it is moved as the others were: it is scaled if their scales differ,
+        and turned or shifted if one of them is. State ``motions`` where these do not tell: a single patch, or patches
+        that happen to have equal scales.
         """
-        return place_patch(patches, new_patch, self, replaces=replaces)
+        moved = motions or Motions(
+            scale=bool(np.any(self.scales != self.scales[0])),
+            rotate=self.n_patches < 2 or bool(np.any(self.rotations != np.eye(self.dim))),
+            translate=self.n_patches < 2 or bool(np.any(self.translations)),
+        )
+        return place_patch(patches, new_patch, self, replaces=replaces, motions=moved)
 
     def to_arrays(self) -> dict[str, AnyArray]:
         """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
@@ -220,13 +234,13 @@ def with_fixed_frame(alignment: Alignment) -> Alignment:
 
 
 def place_patch(
-    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None
+    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None, motions: Motions
 ) -> Alignment:
     """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
 
     Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
-    scale and translation are the weighted means of those that fit its neighbours. Scales are fitted where those of the
-    aligned patches differ. The ``drift`` grows by a bound on the distance to the rotations of a full solve.
+    scale and translation are the weighted means of those that fit its neighbours. Only ``motions`` are fitted. The
+    ``drift`` grows by a bound on the distance to the rotations of a full solve.
     """
     p = alignment.n_patches
     if len(patches) != p:
@@ -247,9 +261,9 @@ def place_patch(
     measured = relative_transforms(statistics, local)  # all edges begin at the new patch, so their order stays
     share = statistics.sizes / statistics.sizes.sum()
     implied = measured.rotations @ fixed.rotations
-    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied))
+    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied)) if motions.rotate else fixed.rotations[0]
     scale = float(fixed.scales[0])
-    if np.any(alignment.scales != alignment.scales[0]):
+    if motions.scale:
         # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
         ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
         scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
@@ -260,7 +274,7 @@ def place_patch(
         return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
 
     scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
-    translations = put(alignment.translations, offsets.mean(axis=0))
+    translations = put(alignment.translations, offsets.mean(axis=0) if motions.translate else 0.0)
     placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
     pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
     errors = np.minimum(edge_errors(statistics, np.asarray(numbers)[local], placed), 1)

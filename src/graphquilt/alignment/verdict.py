@@ -15,7 +15,8 @@ from graphquilt.linalg import components
 Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
-SURE, UNSURE = 0.1, 0.2  # how far patches may be misplaced, as a share of how far they extend
+SURE, UNSURE = 0.1, 0.28  # how far patches may be misplaced, as a share of how far they extend …
+NOISY = 1.5  # … or, where that is more, as a multiple of the error on the overlaps, which noise gives in any case
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
 ORDER: tuple[Grade, ...] = ("good", "fair", "doubtful")
 MANY = 5  # patches that do not fit are named up to this number
@@ -66,8 +67,7 @@ def tie(fit: Fit) -> str:
     return (
         "Overlaps contradict each other so evenly that several rotations fit equally well, and rounding "
         f"errors chose one (eigenvalues {fit.dim} and {fit.dim + 1} are both {fit.eigenvalues[-1]:.4f}). The overlaps "
-        f"that fit worst are {_named(fit.edges[worst])}. Drop or measure again the one that is wrong, add another "
-        "patch edge, or embed these patches again."
+        f"that fit worst are {_named(fit.edges[worst])}."
     )
 
 
@@ -93,7 +93,9 @@ def _reservations(fit: Fit) -> list[tuple[Grade, str]]:
         weak = _filled(fit) > WEAK and fit.uncertainty > SURE  # otherwise in directions in which patches hardly extend
         found += [("doubtful" if weak else "fair", "the rotations hardly stand out from noise")]
     if fit.uncertainty > SURE:
-        cap = "doubtful" if fit.uncertainty > UNSURE else "fair"
+        errors = _trusted(fit).errors
+        limit = max(UNSURE, NOISY * float(np.median(errors)) if len(errors) else 0.0)
+        cap = "doubtful" if fit.uncertainty > limit else "fair"
         found += [(cap, "they do not determine well where the patches belong")]
     if fit.drift > DRIFTED:
         found += [("fair", "patches were added without a full solve")]
@@ -152,13 +154,11 @@ def _errors(fit: Fit, names: Sequence[str] | None) -> str:
     if word == "bad":
         remedy = (
             "Most patches do not agree. Check the input first: the ids, the columns that were read, and the order of "
-            "the features. If it is right, use larger overlaps, fewer dimensions or another embedder."
+            "the features."
         )
         advice = f"{_worst_patch(table, names)} {remedy}"
-    elif fit.robust:
-        advice = "Embed these patches again, or drop these edges."
     else:
-        advice = "Embed these patches again, drop these edges, or align with robust=True (--robust)."
+        advice = "Look there."
     return f"{word.capitalize()}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
 
 
@@ -183,7 +183,7 @@ def _misfits(fit: Fit, names: Sequence[str] | None) -> list[str]:
     if not bad.any() or (not doubted.any() and grade(fit) == "bad"):
         return []
     what = "robust alignment distrusts" if doubted.any() else "the alignment leaves a large error on"
-    remedy = "It is left out where others have its nodes." if doubted.any() else "Embed it again or leave it out."
+    remedy = "It is left out where others have its nodes." if doubted.any() else "Look there."
     patches, rest = culprits(fit.edges, bad)
     degrees = np.bincount(fit.edges.ravel())
     lines = [
@@ -219,7 +219,7 @@ def _rotation_sentences(fit: Fit) -> list[str]:
     elif _filled(fit) <= FIRM:
         lines.append(f"The rotations stand out from noise: {figures}.")
     else:
-        lines.append(f"The rotations hardly stand out from noise: {figures}. Add patch edges, or use fewer dimensions.")
+        lines.append(f"The rotations hardly stand out from noise: {figures}.")
     flat = fit.undetermined > 0
     if flat.any():
         lines.append(
@@ -228,8 +228,8 @@ def _rotation_sentences(fit: Fit) -> list[str]:
         )
     if fit.uncertainty > SURE:
         thin = last - following < THIN and not _is_unchecked(fit)
-        remedy = "more patch edges across" if thin else "larger overlaps, more patch edges or fewer dimensions"
-        lines.append(f"Noise may misplace patches by {fit.uncertainty:.0%} of their extent on average: use {remedy}.")
+        where = ", because they form a long chain" if thin else ""
+        lines.append(f"Noise may misplace patches by {fit.uncertainty:.0%} of their extent on average{where}.")
     return lines
 
 

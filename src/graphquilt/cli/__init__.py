@@ -249,7 +249,7 @@ def _toml_value(value: object) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import graphs, jobs, results  # noqa: E402, F401
+from graphquilt.cli import graphs, jobs, links, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(
@@ -270,5 +270,5 @@ app.command(
 app.command(
     "graphquilt.federated.commands:federate_app",
     name="federate",
-    help="Align networks of parties that do not show them to each other; see docs/federated.md.",
+    help="Embed networks of parties that do not show them to each other; see docs/federated.md.",
 )

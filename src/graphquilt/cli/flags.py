@@ -38,7 +38,7 @@ PARTITIONERS = {
 }
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = ("negatives", "blend")  # by a recipe
-_READING = ("directed", "bad_rows", "duplicates", "largest_component")
+_READING = ("directed", "bad_rows", "duplicates", "largest_component", "half_life")
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -94,13 +94,15 @@ class SourceFlags:
     """Weight of an edge that is there more than once: the largest, the sum, the last, or how often it is there."""
     largest_component: bool | None = None
     """Keep only the largest connected component."""
+    half_life: str | None = None
+    """Read times, and let weights halve with age, as 30d; --columns are then source,target,time."""
 
     def apply_to(self, source: Source, path: Path) -> Source:
         """Return the source with this path and what the flags change."""
         from graphquilt.jobs import Source
 
         files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
-        columns = {} if self.columns is None else {"columns": _columns(self.columns)}
+        columns = {} if self.columns is None else {"columns": parse_columns(self.columns)}
         before = {name: getattr(source, name) for name in ("columns", "features", "labels", *_READING)}
         return replace_fields(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
 
@@ -297,8 +299,10 @@ def job_settings(
     return stitching.apply_to(settings)
 
 
-def _columns(text: str) -> tuple[int | str, ...]:
-    """Return the columns of source, target and optionally weight, by position or name."""
+def parse_columns(text: str | None) -> tuple[int | str, ...] | None:
+    """Return the columns of source, target and optionally weight or time, by position or name."""
+    if text is None:
+        return None
     words = [word.strip() for word in next(csv.reader([text], skipinitialspace=True), [])]
     if not 2 <= len(words) <= 3 or not all(words):
         raise InputError(f"--columns takes source,target or source,target,weight, by position or name, not '{text}'.")

@@ -39,7 +39,7 @@ class ReadingFlags:
     delimiter: str | None = None
     """What separates columns of text files. [default: guessed]"""
     memory: str | None = None
-    """Build out of core within this much memory, as 2G: .npy, Parquet."""
+    """Build out of core within this much memory, as 2G: text, Parquet, .npy."""
     copy_features: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Out of core: copy the features into the graph's folder, which else refers to their file."""
 
@@ -87,6 +87,7 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     from graphquilt.graph import Graph, attach, build_csr
     from graphquilt.graph.largest import save_largest_component
     from graphquilt.graph.reading.node_tables import add_node_tables, open_features
+    from graphquilt.graph.reading.sources import TextOptions
 
     edges, memory = Path(str(origin.path)), memory_bytes(reading.memory or "1G")
     place = out / "whole" if origin.largest_component else out
@@ -100,6 +101,8 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
             directed=origin.directed,
             memory=memory,
             columns=origin.columns,
+            text=TextOptions(reading.header, reading.delimiter, reading.ids),
+            bad_rows=origin.bad_rows,
             duplicates=origin.duplicates,
             progress=progress,
         )

@@ -1,4 +1,4 @@
-"""The commands that read a job: inspect, export, neighbours, report, map; and plan."""
+"""The commands that read a job: inspect, export, neighbours, report, map, evaluate; and plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def _follow(job: Job) -> None:
     for k, now in enumerate(follow_job(job, interval=interval)):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
-        line = f"{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
+        stage = {"cut": "cutting: ", "start": "preparing: "}.get(now.stage, "")
+        if now.stage == "stitch" and now.workers:
+            stage = "stitching: "
+        line = f"{stage}{now.done} of {now.wanted} patches, {now.workers} workers{pace}{left}"
         print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
         if k * interval == quiet and now.workers == 0 and now.done < now.wanted:
             print(
@@ -279,7 +282,7 @@ def plan(
     """
     from graphquilt.errors import InputError
     from graphquilt.jobs import Job, Sizes, plan_job, plan_sizes
-    from graphquilt.jobs.cutting import default_patches
+    from graphquilt.jobs.options import default_patches
 
     if (job is None) == (sizes.nodes is None):
         raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")

@@ -141,18 +141,18 @@ class Propagation:
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
         """Return the rows of a patch in half precision, and the weight of each in the sum."""
         graph = graph.undirected()
-        spreads = any(getattr(self.signal, part) for part in FEATURE_PARTS)
-        if spreads and feature_width(graph) > self.basis_width and self.basis(far) is None:
-            with one_blas_thread():
-                product = round_product(graph, self.start, self.basis_width, restart=self.restart, steps=self.steps)
-            return {"product": product}
-        parts = signal_parts(self.signal, graph, far, self.basis(far))
-        n, width = graph.n_nodes, sum(part.width for part in parts.values())
-        n_nodes = n if far is None else far.n_nodes
+        n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
         weights = np.ones(n, dtype=np.float32)
         if far is not None:
             counted = np.asarray(far.nodes.get("sampled", np.ones(n, dtype=bool)))
             weights = np.where(counted, 1 / np.maximum(far.nodes.get("patches", weights), 1), 0).astype(np.float32)
+        spreads = any(getattr(self.signal, part) for part in FEATURE_PARTS)
+        if spreads and feature_width(graph) > self.basis_width and self.basis(far) is None:
+            with one_blas_thread():
+                walk, count = (self.restart, self.steps), self.basis_width
+                return {"product": round_product(graph, self.start, count, weights=weights, walk=walk)}
+        parts = signal_parts(self.signal, graph, far, self.basis(far))
+        width = sum(part.width for part in parts.values())
         rows = np.empty((n, width), dtype=np.float16)
 
         def keep(first: int, block: Block) -> None:

@@ -26,7 +26,7 @@ from graphquilt.embedders.walks import WALK_RESTART, WALK_STEPS, Walk, degrees_w
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
-from graphquilt.patches import CoarseGraph, Metis, coarse_graph, fine_clusters, is_large, merge_clusters
+from graphquilt.patches import CoarseGraph, coarse_graph, default_partitioner, fine_clusters, is_large, merge_clusters
 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
@@ -110,7 +110,7 @@ def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tu
     if is_large(graph) and far is not None:
         labels = merge_clusters(far, min(count, far.k))[far.clusters][linked]
     else:
-        labels = Metis(count)(graph if len(linked) == n else graph.subgraph(linked))
+        labels = default_partitioner(count)(graph if len(linked) == n else graph.subgraph(linked))
     labels = np.unique(labels, return_inverse=True)[1]
     column[linked] = labels
     return column, (np.bincount(labels) / len(linked)).astype(np.float32)
@@ -260,26 +260,28 @@ def feature_basis(signal: NearlySpread, count: int, dim: int) -> tuple[Float32Ar
     return V, float(min(values.sum() / max(np.count_nonzero(length), 1), 1.0)), growth
 
 
-def round_product(graph: Graph, start: Arrays | None, count: int, *, restart: float, steps: int) -> AnyArray:
-    """Return H' H V + X' X V (w, b) as whole numbers, for raw features X, spread ones H, and the current block V.
+def round_product(
+    graph: Graph, start: Arrays | None, count: int, *, weights: AnyArray, walk: tuple[float, int]
+) -> AnyArray:
+    """Return H' W H V + X' W X V (w, b) as whole numbers, for raw features X, spread ones H, and the current block V.
 
-    Such rounds of sums over patches reduce wide features without a survey. The lengths of the rows of H are estimated
-    by the same probes in every round and everywhere.
+    Such rounds of sums over patches reduce wide features without a survey. W has ``weights`` (n,); ``walk`` is restart
+    and steps. The lengths of the rows of H are estimated by the same probes in every round and everywhere.
     """
     X, width = graph.features, feature_width(graph)
     assert X is not None
     check_features(graph)
     scale = row_scale(graph)[:, None]
-    walk = walk_in(graph)
-    root = (1 / np.sqrt(walk.scale[0])).astype(np.float32)[:, None]
+    within, (restart, steps) = walk_in(graph), walk
+    root = (1 / np.sqrt(within.scale[0])).astype(np.float32)[:, None]
 
     def spread(Y: Float32Array) -> Float32Array:  # its own transpose
-        return np.asarray(walk.last_of_values(Y / root, restart=restart, steps=steps) * root)
+        return np.asarray(within.last_of_values(Y / root, restart=restart, steps=steps) * root)
 
     V = probes(width, count) if start is None else _basis(start).block
     length = inverse_lengths(np.square(spread(scale * times(X, probes(width, PROBES)))).sum(axis=1))[:, None]
     raw = scale * times(X, V)
-    both = raw + spread(np.square(length) * spread(raw))
+    both = weights[:, None] * raw + spread(weights[:, None] * np.square(length) * spread(raw))
     unit = sp.csr_array(sp.diags_array(scale.ravel()) @ X) if isinstance(X, sp.csr_array) else scale * X
     return grid_product(unit, both)
 

@@ -10,14 +10,24 @@ import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.evaluate.pairs import count_pairs, edge_blocks, non_edge_blocks, sample_edges, sample_non_edges
+from graphquilt.evaluate.pairs import (
+    count_pairs,
+    edge_blocks,
+    negatives_of,
+    non_edge_blocks,
+    sample_edges,
+    sample_non_edges,
+)
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
-from graphquilt.linalg import roc_auc
+from graphquilt.linalg import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 
 Score = Callable[[FloatArray, FloatArray], FloatArray]
 
 _PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cache at d = 128
+_NON_EDGES = 100_000  # of Hits@50, as in the Open Graph Benchmark
+_RANKED, _OTHERS = 2000, 100  # edges of the mean reciprocal rank, and other partners of their first node
+_SAMPLE = 10_000  # edges whose reconstruction is ranked
 _EXACT = 1 << 25  # up to this many scores the ranks are exact; above, scores are counted in bins
 
 
@@ -117,20 +127,88 @@ def link_prediction_auc(
 
 
 @dataclass(frozen=True)
-class LinkQuality:
-    """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores.
+class LinkRanking:
+    """How a score ranks edges against non-edges.
 
-    The inner product is the paper's score. The cosine ignores lengths, which often grow with the degree.
+    Attributes
+    ----------
+    auc, precision : float
+        ROC AUC and average precision against as many non-edges.
+    hits : float
+        Hits@50: the share of edges above the 50th best of 100 000 non-edges.
+    mrr : float
+        Mean reciprocal rank of an edge among 100 random partners of its first node, of at most 2000 edges.
+    """
+
+    auc: float
+    precision: float
+    hits: float
+    mrr: float
+
+
+@dataclass(frozen=True)
+class LinkQuality:
+    """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores, Hits@50 and MRR.
+
+    The inner product is the paper's score. The cosine ignores lengths, which often grow with the degree; Hits@50 and
+    the mean reciprocal rank are by the cosine. See :class:`LinkRanking`.
     """
 
     cosine: float
     inner_product: float
+    hits: float
+    mrr: float
+
+
+def rank_links(
+    score: Callable[[Int64Array], FloatArray], held_out: npt.ArrayLike, graph: Graph, *, seed: int
+) -> LinkRanking:
+    """Return how a score of pairs, (k, 2) to (k,), ranks edges; the seed decides the non-edges, equal for every score.
+
+    See :func:`link_prediction_auc` for the other parameters. Hits@K is that of fewer non-edges if there are not enough,
+    and K then the same share of them.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> rank_links(lambda pairs: -np.abs(pairs[:, 0] - pairs[:, 1]), [[0, 1]], path, seed=0)
+    LinkRanking(auc=1.0, precision=1.0, hits=1.0, mrr=1.0)
+    """
+    edges = _checked_pairs(held_out, graph)
+    positive, negative = score(edges), score(sample_non_edges(graph, len(edges), seed=seed))
+    hits, mrr = _hits_and_mrr(score, edges, graph, seed)
+    return LinkRanking(roc_auc(positive, negative), average_precision(positive, negative), hits, mrr)
+
+
+def _hits_and_mrr(
+    score: Callable[[Int64Array], FloatArray], edges: Int64Array, graph: Graph, seed: int
+) -> tuple[float, float]:
+    non_edges = sample_non_edges(graph, _NON_EDGES, seed=seed)
+    hits = hits_at(score(edges), score(non_edges), max(1, round(50 * len(non_edges) / _NON_EDGES)))
+    rng = np.random.default_rng(seed)
+    ranked = edges[rng.permutation(len(edges))[:_RANKED]]
+    ranked = np.where(rng.random(len(ranked))[:, None] < 0.5, ranked, ranked[:, ::-1])
+    others, usable = negatives_of(graph, ranked, _OTHERS, seed=seed)
+    scores = np.where(usable, score(others), -np.inf).reshape(len(ranked), -1)
+    return hits, mean_reciprocal_rank(score(ranked), scores)
+
+
+def reconstruction_ranks(
+    X: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
+) -> tuple[float, float]:
+    """Return Hits@50 and the mean reciprocal rank of at most 10 000 edges of the graph; see :class:`LinkRanking`."""
+    X = checked_embedding(X, graph.n_nodes)
+    rng = np.random.default_rng(seed)
+    few = count_pairs(graph, exact=False) <= 2 * _SAMPLE
+    edges = np.concatenate(list(edge_blocks(graph))) if few else sample_edges(graph, _SAMPLE, rng)
+    return _hits_and_mrr(lambda pairs: _scores(X, pairs, score), rng.permutation(edges)[:_SAMPLE], graph, seed)
 
 
 def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkQuality:
-    """Return the ROC AUC of held-out edges by cosine and by inner product, against the same non-edges.
+    """Return the ROC AUC of held-out edges by cosine and by inner product, Hits@50 and MRR, against the same non-edges.
 
-    See :func:`link_prediction_auc` for the parameters. Both scores are invariant under rotation and depend on the
+    See :func:`link_prediction_auc` for the parameters. All scores are invariant under rotation and depend on the
     origin. The memory needed grows with the number of held-out edges, not of all edges.
 
     Examples
@@ -138,12 +216,14 @@ def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, see
     >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> link_quality(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
-    LinkQuality(cosine=1.0, inner_product=1.0)
+    LinkQuality(cosine=1.0, inner_product=1.0, hits=1.0, mrr=1.0)
     """
     X = checked_embedding(X, graph.n_nodes)
     edges = _checked_pairs(held_out, graph)
     others = sample_non_edges(graph, len(edges), seed=seed)
-    return LinkQuality(*(_auc(X, [edges], [others], len(edges), score) for score in (cosine, inner_product)))
+    by_cosine, by_product = (_auc(X, [edges], [others], len(edges), score) for score in (cosine, inner_product))
+    hits, mrr = _hits_and_mrr(lambda pairs: _scores(X, pairs, cosine), edges, graph, seed)
+    return LinkQuality(by_cosine, by_product, hits, mrr)
 
 
 def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:

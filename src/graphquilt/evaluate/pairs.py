@@ -61,9 +61,30 @@ def hold_out_edges(
             f"{len(free) / max(len(edges), 1):.3f}{', or pass connected=False' if connected else ''}."
         )
     held = edges[np.sort(rng.choice(free, count, replace=False))]
-    removed = sp.csr_array((np.ones(2 * count), (held.ravel(), held[:, ::-1].ravel())), shape=(n, n))
-    A = graph.adjacency
-    return Graph(A - A.multiply(removed), graph.features, labels=graph.labels, node_ids=graph.node_ids), held
+    return _without(graph, held), held
+
+
+def _without(graph: Graph, held: Int64Array) -> Graph:
+    """Return the graph without some of its edges, i < j; entries are in ascending order, which is used to find them."""
+    n = graph.n_nodes
+    keys = np.repeat(np.arange(n, dtype=np.int64) * n, graph.degrees)
+    keys += graph.indices
+    kept = np.ones(graph.n_entries, dtype=np.bool_)
+    kept[np.searchsorted(keys, np.concatenate([held @ [n, 1], held @ [1, n]]))] = False
+    del keys
+    indptr = graph.indptr.astype(np.int64)
+    indptr -= np.bincount(np.searchsorted(graph.indptr, np.flatnonzero(~kept), side="right"), minlength=n + 1).cumsum()
+    weights = None if graph.weights is None else graph.weights[kept]
+    return Graph.from_arrays(
+        indptr, graph.indices[kept], weights, features=graph.features, labels=graph.labels, node_ids=graph.node_ids
+    )
+
+
+def negatives_of(graph: Graph, pairs: Int64Array, count: int, *, seed: int) -> tuple[Int64Array, BoolArray]:
+    """Sample for each pair ``count`` other partners of its first node, (k · count, 2), and which are no edges."""
+    rng = np.random.default_rng(seed)
+    others = np.column_stack([np.repeat(pairs[:, 0], count), rng.integers(0, graph.n_nodes, size=len(pairs) * count)])
+    return others, ~_are_joined(graph, others) & (others[:, 0] != others[:, 1])
 
 
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy.typing as npt
 
 from graphquilt.evaluate.classification import Classifier, InvariantLogistic, classification_accuracy
-from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc
+from graphquilt.evaluate.links import Score, inner_product, reconstruction_auc, reconstruction_ranks
 from graphquilt.graph import Graph
 
 
@@ -44,11 +44,15 @@ class Quality:
         Reconstruction AUC.
     accuracy, accuracy_std : float or None
         Mean and standard deviation of the accuracy over splits; None without labels.
+    hits, mrr : float or None
+        Hits@50 and the mean reciprocal rank of a sample of edges; see :class:`LinkRanking`.
     """
 
     auc: float
     accuracy: float | None = None
     accuracy_std: float | None = None
+    hits: float | None = None
+    mrr: float | None = None
 
 
 def quality(X: npt.ArrayLike, graph: Graph, *, options: EvaluationOptions = EvaluationOptions()) -> Quality:
@@ -65,9 +69,10 @@ def quality(X: npt.ArrayLike, graph: Graph, *, options: EvaluationOptions = Eval
     0.75
     """
     auc = reconstruction_auc(X, graph, seed=options.seed, max_edges=options.max_edges, score=options.score)
+    hits, mrr = reconstruction_ranks(X, graph, seed=options.seed, score=options.score)
     if graph.labels is None or options.classifier is None:
-        return Quality(auc)
+        return Quality(auc, hits=hits, mrr=mrr)
     accuracy = classification_accuracy(
         X, graph.labels, splits=options.splits, seed=options.seed, classifier=options.classifier, skip_small=True
     )
-    return Quality(auc, float(accuracy.mean()), float(accuracy.std()))
+    return Quality(auc, float(accuracy.mean()), float(accuracy.std()), hits, mrr)

@@ -1,36 +1,44 @@
-"""Align the networks of parties that do not show them to each other.
+"""Embed networks of parties that do not show them to each other.
 
-One round: :func:`invite` makes a :class:`Round` and its key. Every party makes an :func:`offer`; for each pair, one
-party makes a :func:`reply` to the offer of the other, and that one makes a :func:`measure`-ment of it for the
-coordinator, who does :func:`align`; every party does :func:`apply` with its transform. What moves are values of the
-type :class:`Message`, which can be saved and loaded. ``docs/federated.md`` says who sees what.
+One round of sums: :func:`invite` makes an :class:`Invitation` and the parties' key; every party makes a
+:class:`Member` with :func:`join`; :class:`Round` is the invitation with all cards; every party makes a
+:class:`Contribution` with :func:`contribute`; the coordinator makes :class:`Directions` with :func:`combine`; and every
+party does :func:`embed`. :class:`Home` is the private folder of a party, which refuses what would give it away.
+
+:mod:`graphquilt.federated.align` brings embeddings that parties made with a method of their own into one frame. What
+moves there are values of the type :class:`Message`. ``docs/federated.md`` says who sees what.
 """
 
-from graphquilt.federated.coordination import FederatedAlignment, PairResult, align, apply
-from graphquilt.federated.exchange import measure, reply
-from graphquilt.federated.intersection import canonical_ids, pseudonyms
+from graphquilt.federated import align
+from graphquilt.federated.home import Home
+from graphquilt.federated.keys import Card, Member
 from graphquilt.federated.messages import Message
-from graphquilt.federated.parties import Party, offer
-from graphquilt.federated.rounds import Round, invite, load_key, save_key
-from graphquilt.federated.sharing import Sharing, boundary, rows_of
+from graphquilt.federated.nodes import boundary, canonical_ids, rows_of
+from graphquilt.federated.round import Invitation, Round, invite, join
+from graphquilt.federated.signal import CommonSignal, Network
+from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.federated.sums import Embedded, combine, contribute, embed, plain_sum
 
 __all__ = [
-    "FederatedAlignment",
+    "Card",
+    "CommonSignal",
+    "Contribution",
+    "Directions",
+    "Embedded",
+    "Home",
+    "Invitation",
+    "Member",
     "Message",
-    "PairResult",
-    "Party",
+    "Network",
     "Round",
-    "Sharing",
     "align",
-    "apply",
     "boundary",
     "canonical_ids",
+    "combine",
+    "contribute",
+    "embed",
     "invite",
-    "load_key",
-    "measure",
-    "offer",
-    "pseudonyms",
-    "reply",
+    "join",
+    "plain_sum",
     "rows_of",
-    "save_key",
 ]

@@ -35,8 +35,8 @@ from graphquilt.files import (
 )
 
 FORMAT = "graphquilt federated"
-VERSION = 1
-KINDS = ("start", "party", "offer", "answer", "reply", "measurement", "transform")
+VERSION = 2
+KINDS = ("party", "offer", "answer", "reply", "measurement", "transform")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AGAIN = "It may be truncated or damaged; ask for it again."
 
@@ -73,7 +73,7 @@ class Message:
     Attributes
     ----------
     kind : str
-        ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, ``start``, or ``party`` for what stays home.
+        ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home.
     round : str
         The id of the round.
     round_name : str

@@ -23,8 +23,10 @@ from graphquilt.files.checksums import (
     sealed_text,
 )
 from graphquilt.files.writing import (
+    available_memory,
     check_disk,
     check_inside,
+    check_memory,
     folder_lock,
     sync_folder,
     temporary_sibling,
@@ -36,8 +38,10 @@ __all__ = [
     "Archive",
     "array_checksum",
     "array_file",
+    "available_memory",
     "check_disk",
     "check_inside",
+    "check_memory",
     "check_values",
     "folder_lock",
     "is_array_entry",

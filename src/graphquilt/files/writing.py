@@ -17,12 +17,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphquilt.errors import JobError
+from graphquilt.errors import InputError, JobError
 
 logger = logging.getLogger(__name__)
 
 _PART = re.compile(r"\.(?P<host>[^/]+)\.(?P<pid>\d+)\.[0-9a-f]{16}\.part")  # what follows the name of the file itself
 _locks: set[tuple[str, int]] = set()  # folder and thread of every lock that this process has
+_BEHIND, _BYTES = 1 << 30, 1 << 16  # where the bytes are that Windows locks, and how many
 _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long is left over
 
 
@@ -64,6 +65,8 @@ def _left_over(part: Path, stem: str) -> bool:
 
 
 def _runs(pid: int) -> bool:
+    if os.name == "nt":  # there signal 0 would interrupt the process; what it left is removed after a day
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -88,6 +91,28 @@ def check_disk(folder: Path, needed: int, work: str) -> None:
         raise JobError(
             f"{work} needs {needed / 1e9:.3g} GB in {folder}, and its disk has {free / 1e9:.3g} GB left. Free "
             f"{(needed - free) / 1e9:.3g} GB, or choose a folder on another disk."
+        )
+
+
+def available_memory() -> float:
+    """Return the bytes that are free: on the machine, or within the limit of its container."""
+    available = float("inf")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
+        available = float(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()) != "max":
+        available = min(available, float(text) - float(used.read_text(encoding="utf-8")))
+    return available
+
+
+def check_memory(needed: float, content: str) -> None:
+    """Raise before memory is allocated that is not there."""
+    if needed > (available := available_memory()):
+        raise InputError(
+            f"{content} needs about {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free. Build the "
+            "graph out of core: graphquilt ingest --memory 1G, or build_csr in Python."
         )
 
 
@@ -140,7 +165,7 @@ def translate_disk_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait: bool = False) -> Iterator[None]:
+def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None) -> Iterator[None]:
     """Lock a folder for this thread: two runs must not work on it at once.
 
     Parameters
@@ -150,8 +175,6 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait:
     shard : str, optional
         The name of the shard of a job that is worked on. Different shards may be worked on at the same time, but the
         whole job may not be worked on beside any of them.
-    wait : bool
-        Wait until the other run has gone, instead of raising an error.
 
     Raises
     ------
@@ -160,8 +183,8 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait:
 
     Notes
     -----
-    The operating system keeps the lock (``flock``); it ends with its process, however that ends. The content of
-    the file is only for people to read. A thread that has locked a folder may lock it again.
+    The operating system keeps the lock (``flock``, or ``locking`` of Windows); it ends with its process, however that
+    ends. The content of the file is only for people to read. A thread that has locked a folder may lock it again.
 
     Examples
     --------
@@ -177,7 +200,7 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait:
         yield
         return
     with translate_disk_errors(folder):
-        lock = _acquire(folder, shard, wait=wait)
+        lock = _acquire(folder, shard)
     _locks.add(own)
     try:
         with lock:
@@ -186,31 +209,81 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None, wait:
         _locks.discard(own)
 
 
-def _acquire(folder: Path, shard: str | None, *, wait: bool) -> contextlib.ExitStack:
-    import fcntl
-
-    names = [("lock", fcntl.LOCK_EX)]
+def _acquire(folder: Path, shard: str | None) -> contextlib.ExitStack:
+    names = [("lock", shard is not None)]
     if shard is not None:
-        names = [("lock", fcntl.LOCK_SH), (f"lock.{shard}", fcntl.LOCK_EX)]
+        names.append((f"lock.{shard}", False))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        for name, kind in names:
-            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        for name, shared in names:
+            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
             stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = _owner(os.pread(handle, 4096, 0))
-                if not wait:
-                    raise JobError(
-                        f"{folder} is being worked on by {owner}. Wait for it, stop it, or choose another folder."
-                    ) from None
-                logger.warning("waiting for %s, which is at work on the %s of %s", owner, shard or "whole", folder)
-                fcntl.flock(handle, kind)
+            if not _lock(handle, shared=shared):
+                os.lseek(handle, 0, os.SEEK_SET)
+                owner = _owner(os.read(handle, 4096))
+                raise JobError(
+                    f"{folder} is being worked on by {owner}. Wait for it, stop it, or choose another folder."
+                )
+            if not shared:  # nobody is at work when it ends, unless the process is killed
+                stack.callback(os.ftruncate, handle, 0)
             this = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(this).encode(), 0)
+            os.lseek(handle, 0, os.SEEK_SET)
+            os.write(handle, json.dumps(this).encode())
         return stack.pop_all()
+
+
+def _lock(handle: int, *, shared: bool) -> bool:
+    """Lock an open file for this process, alone or beside others that share it; return whether that was possible."""
+    try:
+        import fcntl
+    except ImportError:
+        return _lock_bytes(handle, shared=shared)
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_bytes(handle: int, *, shared: bool) -> bool:
+    """Do so where locks are of bytes and never shared: who shares the file locks one byte, who wants it alone all.
+
+    These bytes lie behind what people may read in the file.
+    """
+    import msvcrt
+
+    first, count = (secrets.randbelow(_BYTES), 1) if shared else (0, _BYTES)
+    os.lseek(handle, _BEHIND + first, os.SEEK_SET)
+    try:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, count)  # type: ignore[attr-defined,unused-ignore]
+    except OSError:
+        return False
+    return True
+
+
+def lock_holders(folder: Path | None) -> set[str]:
+    """Return host and process of every run that has locked a folder or a shard of it, without touching the locks.
+
+    A process of this host that no longer runs does not count.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with folder_lock(folder):
+    ...     lock_holders(folder) == {f"{socket.gethostname()}:{os.getpid()}"}
+    True
+    >>> lock_holders(folder)
+    set()
+    """
+    holders = set()
+    for path in [] if folder is None else folder.glob("lock*"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            owner = json.loads(path.read_bytes()[:4096])
+            if owner["host"] != socket.gethostname() or _runs(int(owner["pid"])):
+                holders.add(f"{owner['host']}:{owner['pid']}")
+    return holders
 
 
 def _owner(content: bytes) -> str:

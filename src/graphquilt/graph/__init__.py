@@ -10,6 +10,7 @@ from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_netw
 from graphquilt.graph.reading.edge_columns import BadRows
 from graphquilt.graph.reading.edges import GraphLike, read_edges
 from graphquilt.graph.reading.outofcore import build_csr
+from graphquilt.graph.reading.recency import read_recent_edges
 from graphquilt.graph.reading.vectors import read_vectors
 from graphquilt.graph.structure import Graph
 
@@ -25,6 +26,7 @@ __all__ = [
     "from_pyg",
     "group",
     "read_edges",
+    "read_recent_edges",
     "read_vectors",
     "short_labels",
     "to_networkx",

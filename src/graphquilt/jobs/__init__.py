@@ -6,11 +6,8 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.cutting import Cutting, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.embedding import embed
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
     Comparison,
@@ -27,16 +24,16 @@ from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
+from graphquilt.jobs.options import Cutting, Recipe, common_motions
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
-from graphquilt.jobs.recipe import Recipe, common_motions
-from graphquilt.jobs.result import Result
+from graphquilt.jobs.records import patch_seed, stored_patch_graph
+from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
-from graphquilt.jobs.steps import cut, stitch
+from graphquilt.jobs.steps import cut, embed, stitch
 from graphquilt.jobs.store import Record, Store
-from graphquilt.jobs.tasks import patch_seed
 from graphquilt.jobs.workers import Processes
 
 __all__ = [

@@ -94,9 +94,13 @@ class DirectoryStore:
     def __hash__(self) -> int:
         return hash(self.folder)
 
-    def lock(self, *, shard: str | None = None, wait: bool = False) -> contextlib.AbstractContextManager[None]:
+    def lock(self, *, shard: str | None = None) -> contextlib.AbstractContextManager[None]:
         """Lock the job, or a shard of it, for this thread; see :func:`graphquilt.files.writing.folder_lock`."""
-        return folder_lock(self.folder, shard=shard, wait=wait)
+        return folder_lock(self.folder, shard=shard)
+
+    def claims(self) -> FileClaims:
+        """Return what shards of this job claim."""
+        return FileClaims(self.folder)
 
     def __repr__(self) -> str:
         return f"DirectoryStore({str(self.folder)!r})"
@@ -294,6 +298,36 @@ class DirectoryStore:
                 f"{path} does not say that this is a graphquilt job, or was changed. If you are sure that it is a job "
                 f"of format {VERSION}, write {json.dumps(seal(_HEAD))} into it."
             )
+
+
+class FileClaims:
+    """Claims as locked bytes of one file: the operating system gives them back when their process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        with translate_disk_errors(folder):
+            self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+
+    def __enter__(self) -> FileClaims:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def take(self, number: int) -> bool:
+        """Claim a number; return whether no other process has claimed it."""
+        import fcntl
+
+        try:
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self, number: int) -> None:
+        """Give a number back."""
+        import fcntl
+
+        fcntl.lockf(self._handle, fcntl.LOCK_UN, 1, number)
 
 
 @contextlib.contextmanager

@@ -13,9 +13,8 @@ from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.embedders.adapters import EmbedderLike
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph.reading.edges import GraphLike
-from graphquilt.jobs.cutting import Cutting
-from graphquilt.jobs.embedding import embed
-from graphquilt.jobs.recipe import Recipe
+from graphquilt.jobs.options import Cutting, Recipe
+from graphquilt.jobs.steps import embed
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags

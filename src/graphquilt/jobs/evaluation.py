@@ -21,9 +21,9 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.choosing import labels_used
 from graphquilt.jobs.description import fingerprint, plain
 from graphquilt.jobs.job import Job
+from graphquilt.jobs.records import patch_seed
 from graphquilt.jobs.settings import UnavailableEmbedder
 from graphquilt.jobs.store import Record
-from graphquilt.jobs.tasks import patch_seed
 from graphquilt.linalg import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 

@@ -16,7 +16,7 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, counted
 from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.job_graph import node_ids
+from graphquilt.jobs.source import node_ids
 from graphquilt.jobs.store import store_folder
 
 logger = logging.getLogger(__name__)

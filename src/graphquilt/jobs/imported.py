@@ -11,11 +11,10 @@ from graphquilt.alignment.id_mapping import number_patches
 from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
-from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.recipe import Recipe
-from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
+from graphquilt.jobs.options import Recipe
+from graphquilt.jobs.records import keep_patch_graph, patch_graph_fingerprint, patch_key, patch_seed
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
@@ -81,8 +80,9 @@ def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DE
         _check_same(store, patch_graph)
         keep_patch_graph(store, patch_graph, None)
         store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
-        parameters = {"embedder": described, "seed": 0, "patches": patch_graph_fingerprint(patch_graph)}
         for k, patch in enumerate(numbered.patches):
+            parameters = {"embedder": described, "seed": patch_seed(0, k)}
+            parameters["patches"] = patch_graph_fingerprint(patch_graph)
             _keep_embedding(store, k, np.asarray(patch.coordinates)[np.argsort(patch.nodes)], parameters)
     return Job.begin(
         store, JobSettings(embedder=UnavailableEmbedder(described, dim, Motions(scale=True)), recipe=recipe)

@@ -18,24 +18,17 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.cutting import stored_patch_graph
 from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore, open_output
-from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.job_graph import open_graph, settle_graph
 from graphquilt.jobs.patch_embedding import embed_patches
-from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
-from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.settings import (
-    JobSettings,
-    check_compatible,
-    keep_settings,
-    readable_settings,
-    stored_settings,
-)
-from graphquilt.jobs.steps import cut_graph, row_weights, stitch
+from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, stored_patch_graph, survey_graph
+from graphquilt.jobs.result import EmbeddedPatches
+from graphquilt.jobs.settings import JobSettings, keep_settings, readable_settings, stored_settings
+from graphquilt.jobs.source import open_graph, settle_graph
+from graphquilt.jobs.steps import cut_graph, stitch
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
+from graphquilt.jobs.tasks import PatchInputs
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report, resource_usage
 
@@ -169,10 +162,8 @@ class Job:
             return
         if only is not None and len(only) == 0:
             return  # a shard of no patches writes nothing, and two of them do not stop each other
-        with locked(self.store, shard_name(only)):
-            stored, _ = readable_settings(self.store)  # again: another run may have written them
-            if stored is not None:
-                check_compatible(self.store, stored, settings)
+        with locked(self.store, None if only is None else shard_name(only)):
+            settings.check_records(self.store)
             keep_settings(self.store, settings)
 
     def choose(self, labels: npt.ArrayLike) -> Job:
@@ -207,7 +198,7 @@ class Job:
     def weights(self) -> Sequence[Float64Array] | None:
         """The weight of each row of each patch, or None if all weights are equal."""
         recipe = self.settings.recipe
-        return row_weights(self.patch_graph.repeat(recipe.runs), recipe, self.graph)
+        return recipe.row_weights(self.patch_graph.repeat(recipe.runs), self.graph)
 
     @property
     def alignment(self) -> Alignment:
@@ -287,7 +278,7 @@ class Job:
             if start:
                 patches = self.patch_graph
                 survey = survey_graph(self.store, graph, embedder, settings.seed, patches, progress=progress)
-            data = PatchInputs(graph, node_sets, survey)
+            data = PatchInputs(graph, node_sets, survey, patch_graph_fingerprint(self.patch_graph))
             for k in range(len(node_sets)):
                 key = patch_key(k, "graph")
                 if key not in self.store or not data.suits(self.store[key].parameters):
@@ -321,7 +312,7 @@ class Job:
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:
-            check_compatible(self.store, stored, settings)  # another shard may have begun with other settings
+            stored.check_records(self.store)  # another shard may have begun with other settings
         return patches
 
     def stitch(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:

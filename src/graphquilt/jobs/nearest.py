@@ -66,7 +66,7 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row = _row(known, node)
+    row = node_row(known, node)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
         if not np.any(target):
@@ -115,7 +115,7 @@ def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric
     return rows[order], scores[order]
 
 
-def _row(ids: AnyArray, node: int | str) -> int:
+def node_row(ids: AnyArray, node: int | str) -> int:
     """Return the row of a node; the error for an unknown node names the most similar ids."""
     if ids.dtype.kind not in "iu":
         at = np.flatnonzero(ids == str(node))

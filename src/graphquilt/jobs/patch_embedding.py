@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 
@@ -11,18 +13,22 @@ import numpy as np
 
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
-from graphquilt.errors import InputError
+from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, with_start
+from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
-from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.recipe import Recipe, check_recipe
+from graphquilt.jobs.description import describe, differences
+from graphquilt.jobs.options import Recipe, check_recipe
+from graphquilt.jobs.records import patch_key, patch_seed
+from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
-from graphquilt.jobs.starting import make_starts
-from graphquilt.jobs.store import Store
-from graphquilt.jobs.sweeps import EmbeddingRun
-from graphquilt.jobs.tasks import patch_seed
+from graphquilt.jobs.store import Record, Store, combined_digest, store_name
+from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
+from graphquilt.jobs.tasks import Start
 from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
+
+_log = logging.getLogger(__name__)
 
 
 def embed_patches(
@@ -75,7 +81,7 @@ def embed_patches(
         How often a patch that fails is tried again, unless its input is wrong (:class:`graphquilt.errors.InputError`).
     only : iterable of int, optional
         Embed only these patches, for instance the shard of one machine; they count to ``recipe.runs * n_patches``.
-        A shared start needs all patches: the first shard prepares them, and the others wait for it.
+        A shared start needs all patches: a shard prepares its own, then those that no other shard is at work on.
 
     Returns
     -------
@@ -100,6 +106,10 @@ def embed_patches(
     [(5, 1), (6, 1)]
     """
     settings = _settings(graph, patch_graph, embedder, recipe, seed)
+    total = settings.recipe.runs * patch_graph.n_patches
+    wanted = range(total) if only is None else sorted(set(only))
+    if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < total:
+        raise InputError(f"patch numbers must be in 0..{total - 1}; got {wanted[0]}..{wanted[-1]}.")
     threads = loop_threads() if executor is None else 1
     with one_thread(), use_loop_threads(threads), contextlib.ExitStack() as lock:
         run = EmbeddingRun(
@@ -107,7 +117,7 @@ def embed_patches(
             patch_graph,
             settings,
             store={} if store is None else store,
-            wanted=_wanted(only, settings.recipe.runs * patch_graph.n_patches),
+            wanted=wanted,
             is_shard=only is not None,
             executor=executor,
             progress=progress,
@@ -115,8 +125,8 @@ def embed_patches(
             lock=lock,
         )
         run.begin()
-        run.sweep("embedding", run.wanted, make_starts(run))
-        which = run.wanted if run.is_shard else None
+        PatchSweep(run, "embedding", make_starts(run)).work_through(wanted)
+        which = wanted if run.is_shard else None
         return EmbeddedPatches(run.store, run.repeated.node_sets, which=which, settings=settings, graph=graph)
 
 
@@ -131,6 +141,8 @@ def _settings(
     carried = patch_graph.settings
     if not isinstance(carried, JobSettings):
         carried = JobSettings(embedder=default_embedders(None))
+    elif embedder is None and recipe is None and seed is None:
+        return carried
     recipe = carried.recipe if recipe is None else recipe
     check_recipe(recipe)
     seed = carried.seed if seed is None else seed
@@ -162,8 +174,103 @@ def _with_dims(
     return tuple(embedders) if several else embedders[0]
 
 
-def _wanted(only: Iterable[int] | None, n_patches: int) -> Sequence[int]:
-    wanted = range(n_patches) if only is None else sorted(set(only))
-    if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < n_patches:
-        raise InputError(f"patch numbers must be in 0..{n_patches - 1}; got {wanted[0]}..{wanted[-1]}.")
-    return wanted
+def make_starts(run: EmbeddingRun) -> list[Start | None]:
+    """Return the shared start of each repetition, from the store as far as it has them; None without a start."""
+    runs = range(run.settings.recipe.runs)
+    starts: list[Start | None] = [None] * len(runs)
+    if not (run.has_start and run.wanted):
+        return starts
+    for step in itertools.count():
+        stored = [_stored_start(run, r, step, starts[r]) for r in runs]
+        if not all(stored):
+            run.take_lock()
+            stored = [_make_start(run, r, step, starts[r]) for r in runs]
+        starts = [*stored]
+        if all(_embedder(run, r, starts[r]).complete for r in runs):
+            break
+    return starts
+
+
+def _embedder(run: EmbeddingRun, r: int, start: Start | None) -> SharedStart:
+    embedder = run.embedders[r * run.patch_graph.n_patches]
+    assert isinstance(embedder, SharedStart)
+    return embedder if start is None else with_start(embedder, start.arrays)
+
+
+def _parameters(run: EmbeddingRun, r: int, step: int, before: Start | None) -> dict[str, object]:
+    """Return what a start is made from: where any of this has changed, it is made again."""
+    survey, p = run.inputs.survey, run.patch_graph.n_patches
+    try:
+        kept = combined_digest(run.store, (patch_key(r * p + k, f"kept{step}") for k in range(p)))
+    except (KeyError, FormatError):
+        kept = None
+    return {
+        "embedder": describe(_embedder(run, r, None)),
+        "seed": run.settings.seed,
+        "patches": run.patches,
+        "survey": None if survey is None else survey.digest,
+        "before": None if before is None else before.digest,
+        "kept": kept,
+        "data": run.data_digest(*range(p)),
+    }
+
+
+def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start | None:
+    key = f"starts/{r}/{step}"
+    try:
+        record = run.store[key]
+    except KeyError:
+        return None
+    except FormatError as error:
+        _log.warning("the shared start is made again: %s", error)
+        return None
+    wanted = _parameters(run, r, step, before)
+    changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+    if changes:
+        _log.warning("the shared start is made again: it was made with %s", changes)
+        return None
+    start = Start(record.arrays, record.digest, key, f"kept{step}")
+    try:
+        _ = _embedder(run, r, start).complete
+    except Exception as error:  # the embedder may say anything of a start that it did not make
+        _log.warning("the shared start is made again: %s", error)
+        return None
+    return start
+
+
+def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start:
+    """Let all patches of a run prepare, and combine their contributions, unless another shard has done so by now."""
+    p, content = run.patch_graph.n_patches, f"kept{step}"
+    patches = range(r * p, (r + 1) * p)
+    if _stored_start(run, r, step, before) is None:
+        PatchSweep(run, content, [before] * run.settings.recipe.runs).share(patches)
+    with run.alone(START, f"round {step + 1} of the shared start"):
+        start = _stored_start(run, r, step, before)
+        if start is not None:
+            return start
+        arrays = _combine(run, _embedder(run, r, before), [patch_key(patch, content) for patch in patches])
+        key = f"starts/{r}/{step}"
+        run.store[key] = Record(arrays, _parameters(run, r, step, before))
+        return Start(arrays, run.store[key].digest, key, content)
+
+
+def _combine(run: EmbeddingRun, embedder: SharedStart, kept: Sequence[str]) -> Arrays:
+    """Add up what all patches contribute, and return the arrays of the start that follows."""
+    try:
+        total: Arrays | None = None
+        for key in kept:
+            total = embedder.add(total, embedder.contribute(run.store[key].arrays))
+        assert total is not None
+        combined = embedder.combine(total, run.settings.seed).start
+    except QuiltError:
+        raise
+    except MemoryError as error:
+        dim = run.settings.dim
+        raise InputError(f"{dim} dimensions do not fit in memory ({error}). Use fewer (--dim).") from error
+    except Exception as error:
+        raise JobError(
+            f"the shared start of {store_name(run.store)} cannot be made from what its {len(kept)} patches contribute "
+            f"({type(error).__name__}: {error}). Remove the records '{kept[0].rpartition('/')[2]}' of the patches and "
+            "run again."
+        ) from error
+    return dict(sorted(checked_arrays(combined, f"start of {type(embedder).__name__}").items()))

@@ -17,12 +17,12 @@ import numpy as np
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders import Embedder, checked_fit
 from graphquilt.errors import InputError, JobError, counted
+from graphquilt.files import available_memory
 from graphquilt.graph import Graph
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.recipe import Recipe
-from graphquilt.jobs.records import graph_of, patch_key
+from graphquilt.jobs.options import Recipe
+from graphquilt.jobs.records import graph_of, patch_key, patch_seed
 from graphquilt.jobs.store import store_folder
-from graphquilt.jobs.tasks import patch_seed
 from graphquilt.jobs.workers import Processes
 from graphquilt.progress import ProgressCallback, peak_memory, report
 
@@ -227,7 +227,7 @@ def _compare_with_free(stages: tuple[StagePlan, ...], patches: Float64Array, fol
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    available, free = _memory_available(), float(shutil.disk_usage(place).free)
+    available, free = available_memory(), float(shutil.disk_usage(place).free)
     advice = []
     for stage in stages:
         if stage.memory * _MARGIN <= available:
@@ -246,19 +246,6 @@ def _compare_with_free(stages: tuple[StagePlan, ...], patches: Float64Array, fol
     if disk > free:
         advice.append(f"the job needs {_amount(disk)} of disk, and {_amount(free)} are free: use a larger disk.")
     return Plan(stages, available, free, tuple(advice))
-
-
-def _memory_available() -> float:
-    """Return the bytes that are free: on the machine, or within the limit of its container."""
-    available = float("inf")
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
-        available = float(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()) != "max":
-        available = min(available, float(text) - float(used.read_text(encoding="utf-8")))
-    return available
 
 
 def _cores() -> int:

@@ -1,28 +1,44 @@
-"""Records: how the data of patches is kept in a store, and the fingerprints of graphs and patch graphs."""
+"""Records: how patches, far clusters, surveys and the data of patches are kept in a store, and their fingerprints."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.embedders import FarField
-from graphquilt.errors import FormatError, InputError
+from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.shared_start import Survey, shares_start
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import is_size
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
 from graphquilt.graph.files import graph_checksums
-from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.store import Parameters, Record
-from graphquilt.patches import NodeSets, PatchGraph
+from graphquilt.jobs.description import describe, differences, fingerprint
+from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name
+from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
+from graphquilt.progress import ProgressCallback
 
 
 def patch_key(patch: int, content: str) -> str:
     """Return the key of one patch's record."""
     return f"patches/{patch:05d}/{content}"
+
+
+def patch_seed(seed: int, patch: int) -> int:
+    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
+
+    Examples
+    --------
+    >>> children = np.random.SeedSequence(7).spawn(4)
+    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
+    np.True_
+    """
+    return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 
 def graph_fingerprint(graph: Graph) -> str:
@@ -37,6 +53,169 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
     if not isinstance(sets, NodeSets):
         sets = NodeSets.gather(sets)
     return fingerprint(sets.starts, sets.nodes, patch_graph.edges, wide=True)
+
+
+def keep_patch_graph(
+    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
+) -> None:
+    """Write the patch graph to a store, or refuse if the store has another one."""
+    if "patch_graph" in store:
+        check_patch_graph(store, graph=graph, patches=patches)
+    else:
+        write_patch_graph(store, patches, graph, settings)
+
+
+def write_patch_graph(
+    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
+) -> None:
+    """Write the patch graph to a store, replacing another."""
+    parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
+    if graph is not None:
+        parameters["graph"] = graph_fingerprint(graph)
+    store["patch_graph"] = Record(patches.to_arrays(), parameters)
+
+
+def check_patch_graph(
+    store: Store,
+    *,
+    graph: Graph | None = None,
+    patches: PatchGraph | None = None,
+    settings: dict[str, object] | None = None,
+) -> None:
+    """Refuse a store whose patch graph is of another graph, has other patches, or was cut with other settings."""
+    parameters = store["patch_graph"].parameters
+    if settings is not None and "cutting" in parameters:
+        changes = differences({name: parameters.get(name) for name in settings}, settings)
+        if changes:
+            raise JobError(
+                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+            )
+    prints = {} if graph is None else {"graph": graph_fingerprint(graph)}
+    prints |= {} if patches is None else {"patches": patch_graph_fingerprint(patches)}
+    for name, value in prints.items():
+        if parameters.get(name, value) != value:
+            raise JobError(
+                f"{store_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
+                f"fingerprint {parameters[name]}, now {value}): its embeddings do not belong to these. Use another "
+                "folder, or remove this one first."
+            )
+
+
+def stored_patch_graph(store: Store) -> PatchGraph:
+    """Open the patch graph of a store; its node lists stay on disk until they are needed."""
+    try:
+        record = store["patch_graph"]
+    except KeyError:
+        raise JobError(
+            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
+        ) from None
+    return PatchGraph.from_arrays(record.arrays)
+
+
+def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, named: bool = False) -> None:
+    """Refuse a store whose embeddings were made by another embedder or seed: a mixture would be worthless.
+
+    The first two decide: a single odd patch among others is embedded again. With ``named``, embeddings that do not say
+    what made them are left alone: they can be stitched.
+    """
+    changes: list[str] = []
+    for patch, embedder in enumerate(embedders):
+        try:
+            parameters = store[patch_key(patch, "embedding")].parameters
+        except (KeyError, FormatError):
+            continue
+        if named and "embedder" not in parameters:
+            continue
+        name = f"seed of patch {patch}"
+        before = {"embedder": parameters.get("embedder"), name: parameters.get("seed")}
+        changes.append(differences(before, {"embedder": describe(embedder), name: patch_seed(seed, patch)}))
+        if not changes[-1]:
+            return
+        if len(changes) == 2:
+            break
+    if changes:
+        raise JobError(
+            f"{store_name(store)} is embedded with {changes[0]}. Mixing them would spoil the job: use the "
+            "same settings, or another folder."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSurvey:
+    """The survey of an embedder, and the digest of its record."""
+
+    content: Survey
+    digest: str
+
+
+def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
+    """Return the fine clusters of a graph: those of the store, or new ones, which it then keeps."""
+    parameters: dict[str, object] = {"graph": graph_fingerprint(graph)}
+    try:
+        record = store["clusters"]
+        if dict(record.parameters) == parameters:
+            return CoarseGraph.from_arrays(record.arrays, graph.n_nodes)
+    except (KeyError, FormatError):
+        pass
+    coarse = coarse_graph(graph.undirected(), fine_clusters(graph.undirected(), progress=progress))
+    store["clusters"] = Record(coarse.to_arrays(), parameters)
+    return coarse
+
+
+def survey_graph(
+    store: Store,
+    graph: Graph | None,
+    embedder: Embedder,
+    seed: int,
+    patch_graph: PatchGraph,
+    *,
+    progress: ProgressCallback | None = None,
+) -> StoredSurvey | None:
+    """Survey the whole graph once for all patches, or open the survey that the store has.
+
+    The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
+    survey, or if there is neither a graph nor a survey of it.
+    """
+    if not shares_start(embedder):
+        return None
+    several = patch_graph.n_patches > 1
+    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
+    parameters["patches"] = patch_graph_fingerprint(patch_graph)
+    clusters = None
+    if graph is not None:
+        parameters["graph"] = graph_fingerprint(graph)
+        # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
+        if several or is_large(graph):
+            clusters = far_clusters(store, graph, progress)
+            parameters["clusters"] = record_digest(store, "clusters")
+    try:
+        record = store["survey"]
+        changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
+        survey = stored_survey(record)
+        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.content.nodes.values())
+        if not changes and fits:
+            return survey
+    except (KeyError, FormatError):
+        pass
+    if graph is None:
+        return None
+    made = embedder.survey(graph, seed, clusters=clusters, cut=several)
+    counts = np.zeros(graph.n_nodes, dtype=np.uint16)  # of patches that each node is in; they stop at 65 535
+    for members in patch_graph.node_sets:
+        counts[members] += counts[members] < np.iinfo(counts.dtype).max
+    arrays = {f"node_{name}": array for name, array in sorted({**made.nodes, "patches": counts}.items())}
+    arrays |= {f"shared_{name}": array for name, array in sorted(made.shared.items())}
+    store["survey"] = Record(arrays, parameters)
+    return stored_survey(store["survey"])
+
+
+def stored_survey(record: Record) -> StoredSurvey:
+    """Return the survey that a record has."""
+    parts: dict[str, dict[str, AnyArray]] = {"node": {}, "shared": {}}
+    for name, array in record.arrays.items():
+        kind, _, rest = name.partition("_")
+        parts.setdefault(kind, {})[rest] = array
+    return StoredSurvey(Survey(parts["node"], parts["shared"]), record.digest)
 
 
 def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:

@@ -17,10 +17,9 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
-from graphquilt.jobs.cutting import Cutting, stored_patch_graph
 from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
-from graphquilt.jobs.recipe import Recipe, check_recipe, common_motions
-from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.options import Cutting, Recipe, check_recipe, common_motions
+from graphquilt.jobs.records import check_embedder, stored_patch_graph
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.linalg import Motions
@@ -122,6 +121,23 @@ class JobSettings:
             recipe=recipe,
         )
 
+    def check_records(self, store: Store) -> None:
+        """Refuse a store whose patches were cut, or embedded, with other settings: its records say with which."""
+        try:
+            cut = store["patch_graph"].parameters
+        except (KeyError, FormatError):
+            return
+        now = {"cutting": describe(self.cutting), "seed": self.seed, "graph": self.source.fingerprint}
+        now = {name: value for name, value in now.items() if name in cut and value is not None}
+        changes = differences({name: cut[name] for name in now}, now)
+        if changes:
+            raise JobError(
+                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
+            )
+        embedders = self.embedders
+        each = embedders * (stored_patch_graph(store).n_patches // len(embedders))
+        check_embedder(store, each, self.seed, named=True)
+
     def to_parameters(self) -> dict[str, object]:
         """Return the settings as plain values, for JSON."""
         described = [describe(embedder) for embedder in self.embedders]
@@ -187,7 +203,7 @@ def resolve_recipe(
 ) -> tuple[tuple[Embedder, ...], Recipe]:
     """Return the embedders as the recipe sets them, and the recipe as far as they and the graph allow it."""
     tuned = tuple(recipe.apply_to(embedder) for embedder in embedders)
-    recipe = recipe.without_copies(tuned)
+    recipe = recipe if recipe.runs == 1 else recipe.without_copies(tuned)
     if graph is None:  # the default counts rows by coverage, which takes a graph
         return tuned, dataclasses.replace(recipe, coverage=0.0) if recipe == Recipe.shared() else recipe
     if any(shares_start(one) and not shares_start(one, graph) for one in tuned):
@@ -223,59 +239,9 @@ def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | N
         return None, error
 
 
-def check_matches_records(store: Store, now: JobSettings) -> None:
-    """Refuse settings in the place of damaged ones if the records that were made show that they were others."""
-    if "patch_graph" not in store:
-        return
-    cut, recipe = store["patch_graph"].parameters, now.recipe
-    asked: dict[str, object] = {"cutting": describe(now.cutting), "seed": now.seed, "graph": now.source.fingerprint}
-    asked = {name: value for name, value in asked.items() if name in cut}  # patches of other makers have no settings
-    before: dict[str, object] = {name: cut[name] for name in asked}
-    n_patches = stored_patch_graph(store).n_patches
-    embedded = next((k for k in range(n_patches) if patch_key(k, "embedding") in store), None)
-    if embedded is not None:
-        embedder = now.embedders[embedded if len(now.embedders) > 1 else 0]
-        before["embedder"] = store[patch_key(embedded, "embedding")].parameters.get("embedder")
-        asked["embedder"] = describe(embedder)
-    if patch_key(recipe.runs * n_patches, "embedding") in store:
-        before["runs"], asked["runs"] = f"over {recipe.runs}", recipe.runs
-    if "alignment" in store:
-        made = store["alignment"].parameters
-        before["stitching"], asked["stitching"] = {name: made.get(name) for name in now.stitching}, now.stitching
-    changes = differences(before, asked)
-    if changes:
-        raise JobError(
-            f"the settings of {store_name(store)} are damaged, and what it has was made with {changes}. Give the flags "
-            "that it was made with, and the settings are written again."
-        )
-
-
 def keep_settings(store: Store, settings: JobSettings) -> None:
     """Write the settings into a store."""
     store[_KEY] = Record({}, settings.to_parameters())
-
-
-def check_compatible(store: Store, before: JobSettings, now: JobSettings) -> None:
-    """Refuse settings that do not go with what has been made."""
-    if "patch_graph" not in store:
-        return
-    old, new = ({"cutting": describe(each.cutting), "seed": each.seed} for each in (before, now))
-    changes = differences(old, new)
-    if changes:
-        raise JobError(
-            f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-        )
-    old, new = ({"embedder": each.to_parameters()["embedder"]} for each in (before, now))
-    changes = differences(old, new)
-    if changes:
-        n_patches = before.recipe.runs * stored_patch_graph(store).n_patches
-        if any(patch_key(k, "embedding") in store for k in range(n_patches)):
-            recipes = differences({"recipe": before.recipe.name}, {"recipe": now.recipe.name})
-            changes = f"{recipes}, {changes}" if recipes else changes
-            raise JobError(
-                f"{store_name(store)} is embedded with {changes}. Mixing them would spoil the job: use the same "
-                "settings, or another folder."
-            )
 
 
 def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:

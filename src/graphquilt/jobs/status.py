@@ -7,23 +7,29 @@ import itertools
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.verdict import FAIR, GOOD, grade
 from graphquilt.embedders import Propagation
-from graphquilt.errors import FormatError, JobError
+from graphquilt.embedders.shared_start import shares_start
+from graphquilt.errors import FormatError, JobError, QuiltError
+from graphquilt.files.writing import lock_holders
 from graphquilt.jobs.choosing import signal_in_words
-from graphquilt.jobs.cutting import default_overlap
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.job_graph import graph_damage
+from graphquilt.jobs.options import Recipe
+from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.source import graph_damage
+from graphquilt.jobs.steps import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
+from graphquilt.patches import PatchGraph
 
+TRIED = 20_000  # nodes of the two patches on which advice is tried
 _RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
 
 
@@ -82,8 +88,13 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How many patches of all runs are done, and the pace of the workers since :func:`follow_job` was called."""
+    """The stage of a job, how many patches of all runs are done in it, who is at work, and their pace.
 
+    ``stage`` is "cut", "start" (patches prepare for the shared start), "patches" (they are embedded) or "stitch".
+    ``workers`` are those that have finished something in this stage or, before that, the runs that work on the job.
+    """
+
+    stage: str
     done: int
     wanted: int
     workers: int
@@ -130,8 +141,12 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
 
 
 def fit_advice(job: Job) -> list[Advice]:
-    """Return what may help, most promising first; nothing if the fit is good or fair."""
-    alignment, settings, word = job.alignment, job.settings, grade(job.alignment)
+    """Return what helps, nothing if the fit is good or fair: a look at the input, and what a trial has shown to help.
+
+    The trials align the patches of the job robustly, and embed its two worst neighbours in one frame.
+    """
+    alignment = job.alignment
+    word = grade(alignment)
     if word not in ("doubtful", "bad"):
         return []
     advice = []
@@ -140,58 +155,87 @@ def fit_advice(job: Job) -> list[Advice]:
         advice.append(Advice(why, job.command("inspect", "--all")))
     errors = alignment.edge_errors  # unless some overlaps agree and others do not, none deserves more trust
     some_agree = bool(np.median(errors) < GOOD and errors.max() > FAIR)
-    if some_agree and not alignment.robust and not alignment.moves_nothing:
-        why = "Down-weight the overlaps that contradict the others"
-        advice.append(Advice(why, job.command("stitch", "--robust")))
-    if job.graph is None:
-        return advice
-    n_patches, dim = job.patch_graph.n_patches, settings.dim
-    if not alignment.moves_nothing:
-        if not isinstance(settings.embedders[0], Propagation):
-            why = "Use an embedder that gives all patches one frame"
-            advice.append(Advice(why, _again(job, "propagation", "embedder", "propagation")))
-        least, most = default_overlap(dim, job.n_nodes, n_patches)
-        if settings.cutting.overlap is not None and settings.cutting.overlap[0] < least:
-            why = "Let patches overlap as much as by default"
-            advice.append(Advice(why, _again(job, "overlap", "overlap", f"{least}:{most}")))
-    else:  # of other advice nothing is known to help
-        fewer = 1 if n_patches <= 3 else n_patches // 2
-        advice.append(Advice("Cut fewer, larger patches", _again(job, f"{fewer}-patches", "patches", fewer)))
+    with contextlib.suppress(QuiltError):
+        if some_agree and not alignment.robust and not alignment.moves_nothing:
+            recipe = replace(job.settings.recipe, robust=True)
+            trusting, _ = stitch(job.patch_graph, job.patches, recipe=recipe)
+            if grade(trusting) in ("good", "fair"):
+                why = f"Leave out what contradicts the rest: the fit is then {grade(trusting)}"
+                advice.append(Advice(why, job.command("stitch", "--robust")))
+        error = _error_in_one_frame(job)
+        if error is not None and error < min(GOOD, float(errors.max()) / 2):
+            worst = np.sort(job.patch_graph.edges[errors[: len(job.patch_graph.edges)].argmax()])
+            why = f"Give all patches one frame: the error of patches {worst[0]} and {worst[1]} is then {error:.2g}"
+            advice.append(Advice(why, _again(job)))
     return advice
 
 
+def _error_in_one_frame(job: Job) -> float | None:
+    """Return the error on the worst overlap if its two patches are embedded in one frame; None if that cannot be tried.
+
+    They are cut from the part of the graph that they cover, with at most 20 000 nodes.
+    """
+    settings, patch_graph = job.settings, job.patch_graph
+    if job.graph is None or isinstance(settings.embedders[0], Propagation) or len(patch_graph.edges) == 0:
+        return None
+    worst = patch_graph.edges[job.alignment.edge_errors[: len(patch_graph.edges)].argmax()]
+    sets = [np.asarray(patch_graph.node_sets[k]) for k in worst]
+    nodes = np.union1d(*sets)
+    if len(nodes) > TRIED:
+        return None
+    pair = PatchGraph([np.searchsorted(nodes, each) for each in sets], np.array([[0, 1]]), len(nodes))
+    patches = embed_patches(
+        job.graph.subgraph(nodes), pair, Propagation(settings.dim), seed=settings.seed, recipe=Recipe.shared()
+    )
+    return float(stitch(pair, patches)[0].edge_errors.max())
+
+
 def follow_job(job: Job, *, interval: float = 2.0) -> Iterator[JobProgress]:
-    """Yield the progress of a job every ``interval`` seconds until all patches are embedded."""
-    wanted = job.settings.recipe.runs * job.patch_graph.n_patches
-    missing = {k for k in range(wanted) if patch_key(k, "embedding") not in job.store}
-    before, start = len(missing), time.monotonic()
-    workers: set[str] = set()
+    """Yield the progress of a job every ``interval`` seconds, until all patches are embedded and nobody is at work."""
+    stage, begun, before, workers = "", time.monotonic(), 0, set[str]()
+    counted: set[str] = set()
     while True:
-        finished = {k for k in missing if patch_key(k, "embedding") in job.store}
-        for k in finished:
+        now, keys = _stage(job)
+        at_work = lock_holders(store_folder(job.store))
+        done = {key for key in keys if key in counted or key in job.store}
+        if now != stage:
+            stage, begun, before, workers, counted = now, time.monotonic(), len(done), set(), set(done)
+        for key in done - counted:
             with contextlib.suppress(KeyError, FormatError):
-                workers.add(str(job.store[patch_key(k, "embedding")].parameters.get("worker")))
-        missing -= finished
-        elapsed, new = time.monotonic() - start, before - len(missing)
+                workers.add(str(job.store[key].parameters.get("worker")))
+        counted |= done
+        elapsed, new = time.monotonic() - begun, len(done) - before
         pace = new / elapsed if new and elapsed > 0 else None
-        left = None if pace is None else len(missing) / pace
-        yield JobProgress(wanted - len(missing), wanted, len(workers), None if pace is None else 60 * pace, left)
-        if not missing:
+        left = None if pace is None else (len(keys) - len(done)) / pace
+        per_minute = None if pace is None else 60 * pace
+        yield JobProgress(stage, len(done), len(keys), len(workers or at_work), per_minute, left)
+        if stage == "stitch" and not at_work:
             return
         time.sleep(interval)
 
 
-def _again(job: Job, ending: str, flag: str, value: object) -> str:
-    """Return what made the job, with one change and in another folder."""
+def _stage(job: Job) -> tuple[str, list[str]]:
+    """Return the stage that a job has come to, and the keys of what all patches make in it."""
+    if "patch_graph" not in job.store:
+        return "cut", []
+    patches = range(job.settings.recipe.runs * job.patch_graph.n_patches)
+    embeddings = [patch_key(k, "embedding") for k in patches]
+    if all(key in job.store for key in embeddings):
+        return "stitch", embeddings
+    if job.settings.recipe.start and shares_start(job.settings.embedders[0], job.graph):
+        step = next(step for step in itertools.count() if f"starts/0/{step}" not in job.store)
+        kept = [patch_key(k, f"kept{step}") for k in patches]
+        if step == 0 or any(key in job.store for key in kept):
+            return "start", kept
+    return "patches", embeddings
+
+
+def _again(job: Job) -> str:
+    """Return what made the job, with an embedder that gives all patches one frame, in another folder."""
     path = job.settings.source.path
     if path is None:
-        arguments = {
-            "embedder": f"embedder=gq.Propagation({job.settings.dim})",
-            "overlap": f"cutting=gq.Cutting(…, overlap=({str(value).replace(':', ', ')}))",
-            "patches": f"n_patches={value}",
-        }
-        return f"gq.embed(graph, …, {arguments.get(flag, f'{flag}={value}')})"
-    words = shlex.join([f"--{flag}", str(value), "--out", f"{short_path(job.name)}-{ending}"])
+        return f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
+    words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
     return f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
 
 

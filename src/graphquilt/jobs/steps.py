@@ -1,40 +1,141 @@
-"""cut() and stitch(): from a graph to overlapping patches, and from embedded patches to one embedding."""
+"""embed(), and two of its three steps: cut() a graph into overlapping patches, and stitch() embedded patches."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.alignment import Alignment, align, align_components, centroid, refine
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.alignment.patch_index import checked_patch
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders.adapters import EmbedderLike
+from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph import Graph
-from graphquilt.jobs.cutting import Cutting, check_patch_graph, stored_patch_graph, write_patch_graph
+from graphquilt.graph import Graph, read_edges
+from graphquilt.graph.files import with_checksums
+from graphquilt.graph.reading.edges import GraphLike
 from graphquilt.jobs.description import describe
-from graphquilt.jobs.embedded import EmbeddedPatches
-from graphquilt.jobs.patch_inputs import far_clusters
-from graphquilt.jobs.recipe import Recipe
-from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.options import Cutting, Recipe
+from graphquilt.jobs.patch_embedding import embed_patches
+from graphquilt.jobs.records import (
+    check_patch_graph,
+    far_clusters,
+    graph_fingerprint,
+    stored_patch_graph,
+    write_patch_graph,
+)
+from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
+from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Record, Store, record_digest
 from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
     Patch,
     PatchGraph,
-    coverage_weights,
     merge_small,
     patch_graph,
     smallest_cluster,
 )
+from graphquilt.patches.partitioners import check_n_patches
 from graphquilt.progress import ProgressCallback, report, resource_usage
 
 _log = logging.getLogger(__name__)
+
+
+def embed(
+    graph: GraphLike,
+    dim: int | None = None,
+    *,
+    n_patches: int | None = None,
+    embedder: EmbedderLike | Sequence[EmbedderLike] | None = None,
+    cutting: Cutting | None = None,
+    recipe: Recipe = Recipe.shared(),
+    seed: int = 0,
+    choose_by: npt.ArrayLike | None = None,
+    executor: Executor | None = None,
+    store: Store | None = None,
+    progress: ProgressCallback | None = None,
+) -> Result:
+    """Embed a graph from patches: cut it, embed every patch, stitch.
+
+    These are :func:`graphquilt.cut`, :func:`graphquilt.embed_patches` and :func:`graphquilt.stitch`: call them yourself
+    to change what lies between. With a store they run as a :class:`graphquilt.Job`, as ``graphquilt embed`` does.
+
+    Parameters
+    ----------
+    graph : Graph, PyG Data, NetworkX graph, SciPy sparse matrix, array or list of edges, DataFrame, or path
+        See :func:`graphquilt.read_edges`.
+    dim : int, optional
+        By default that of the embedder, or 64.
+    n_patches : int, optional
+        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
+    embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
+        By default :class:`graphquilt.Propagation`. See :func:`graphquilt.embedders.as_embedder`.
+    cutting : Cutting, optional
+        Partitioner, degree, overlap, edge weight and limits.
+    recipe : Recipe
+        Training runs, row weights and alignment options.
+    seed : int
+    choose_by : int array (n,), optional
+        The class of each node, -1 for none: cross-validation among these labels chooses the signal of
+        :class:`graphquilt.Propagation`. Do not evaluate on the same labels.
+    executor : concurrent.futures.Executor, optional
+        Works on the embeddings and on the comparison of overlaps.
+    store : Store, optional
+        Keeps every result, and resumes an earlier run. With a :class:`graphquilt.DirectoryStore` the command line can
+        resume the job too.
+    progress : callable, optional
+
+    Returns
+    -------
+    Result
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> ring = sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0))
+    >>> embed(ring, dim=2, n_patches=3).embedding.shape
+    (90, 2)
+    """
+    records: Store = {} if store is None else store
+    embedders, source = default_embedders(embedder, dim), JobSettings.source
+    whole: Graph | None = None
+    if isinstance(graph, str | os.PathLike):
+        source = Source(path=os.fspath(graph))
+    else:
+        whole = graph if isinstance(graph, Graph) else read_edges(graph)
+    if choose_by is not None:
+        from graphquilt.jobs.choosing import choose_signal
+
+        if isinstance(embedders, tuple):
+            raise InputError("labels choose the signal of one embedder for all patches; there is one for each.")
+        whole, source = source.read() if whole is None else whole, JobSettings.source
+        embedders = choose_signal(records, whole, embedders, choose_by, seed=seed)
+    cutting = Cutting.given(n_patches, cutting)
+    settings = JobSettings(embedder=embedders, cutting=cutting, recipe=recipe, seed=seed, source=source)
+    if dim is not None and settings.dim != dim:
+        name = embedder_name(settings.embedders[0])
+        raise InputError(f"dim is {dim}, and {name} embeds in {settings.dim} dimensions; make them equal.")
+    if store is not None:
+        from graphquilt.jobs.job import Job
+
+        job = Job.begin(store, settings, whole)
+        job.run(executor=executor, progress=progress)
+        return Result.of(job)
+    whole = with_checksums(source.read() if whole is None else whole)
+    patch_graph = cut_graph(whole, settings.resolved(whole), records, progress)
+    patches = embed_patches(whole, patch_graph, executor=executor, store=records, progress=progress)
+    alignment, X = stitch(patch_graph, patches, executor=executor, progress=progress)
+    repeated = patch_graph.repeat(alignment.n_patches // patch_graph.n_patches)
+    return Result(X, repeated, patches, alignment, whole.node_ids)
 
 
 def cut(
@@ -60,14 +161,13 @@ def cut(
     n_patches : int, optional
         The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
-        What will embed the patches; by default :class:`graphquilt.Propagation`. Its dimension and the motions that it
-        leaves free decide how many nodes overlaps need: dim + 1 where patches are rotated.
+        What will embed the patches; it decides how many nodes overlaps need: dim + 1 where patches are rotated.
     cutting : Cutting, optional
     recipe : Recipe
     seed : int
         Seed of the partition and of the patch graph.
     store : Store, optional
-        Keeps the cluster labels as soon as they are known, and then the patch graph. Nothing in it is made twice.
+        Keeps the cluster labels, and then the patch graph. Nothing in it is made twice.
     progress : callable, optional
 
     Returns
@@ -103,33 +203,56 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
     if "patch_graph" in store:
         try:
             check_patch_graph(store, graph=graph, settings=made_with)
-            labels = store["patch_graph"].parameters.get("labels")
-            if labels is None or "labels" not in store or labels == record_digest(store, "labels"):
+            if _is_current(store, "patch_graph", "labels") and _is_current(store, "labels", "clusters"):
                 return stored_patch_graph(store).with_settings(settings)
-            _log.warning("the graph is cut again: its cluster labels have changed")
+            _log.warning("the graph is cut again: its clusters have changed")
         except FormatError as error:
             _log.warning("the graph is cut again: %s", error)
-    assert cutting.overlap is not None
-    assert cutting.degree is not None
     with resource_usage() as cost:
         _announce_components(graph, cutting, motions)
-        labels = _labels(graph, cutting, made_with, store, progress)
-        report(progress, "partition", 1, 1)
-        patches = patch_graph(
-            graph,
-            labels,
-            degree=cutting.degree,
-            overlap=cutting.overlap,
-            edge_weight=cutting.edge_weight,
-            limits=cutting.limits,
-            components="error" if motions.free and cutting.components is None else "each",
-            seed=settings.seed,
-            progress=progress,
-        )
+        if cutting.n_patches == 1:
+            check_n_patches(1, graph.n_nodes)
+            patches = PatchGraph([np.arange(graph.n_nodes)], np.empty((0, 2), dtype=np.int64), graph.n_nodes, "each")
+        else:
+            patches = _overlapping_patches(graph, settings, made_with, store, progress)
+            made_with["labels"] = record_digest(store, "labels")
+    write_patch_graph(store, patches, graph, {**made_with, **cost})
+    return patches.with_settings(settings)
+
+
+def _is_current(store: Store, key: str, source: str) -> bool:
+    """Return whether a record, if it is there, was made from another as that is now."""
+    named = store[key].parameters.get(source) if key in store else None
+    return named is None or source not in store or named == record_digest(store, source)
+
+
+def _overlapping_patches(
+    graph: Graph,
+    settings: JobSettings,
+    made_with: dict[str, object],
+    store: Store,
+    progress: ProgressCallback | None,
+) -> PatchGraph:
+    """Partition a graph, and let the clusters grow into patches."""
+    cutting, motions = settings.cutting, settings.motions
+    assert cutting.overlap is not None
+    assert cutting.degree is not None
+    labels = _labels(graph, cutting, made_with, store, progress)
+    report(progress, "partition", 1, 1)
+    patches = patch_graph(
+        graph,
+        labels,
+        degree=cutting.degree,
+        overlap=cutting.overlap,
+        edge_weight=cutting.edge_weight,
+        limits=cutting.limits,
+        components="error" if motions.free and cutting.components is None else "each",
+        seed=settings.seed,
+        progress=progress,
+    )
     if motions.rotate:
         patches.check_dim(settings.dim)
-    write_patch_graph(store, patches, graph, {**made_with, "labels": record_digest(store, "labels"), **cost})
-    return patches.with_settings(settings)
+    return patches
 
 
 def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> None:
@@ -138,16 +261,14 @@ def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> No
     if len(sizes) == 1:
         return
     if not motions.free or cutting.n_patches == 1:
-        largest = "--largest-component (in Python graph.largest_component())"
-        fate = f"all are embedded in one frame. To keep only the largest: {largest}"
+        fate = "all are embedded in one frame. To keep only the largest: --largest-component"
     elif cutting.components == "each":
         fate = "each is aligned alone, and where one lies relative to another is arbitrary"
     else:
         fate = (
-            "alignment relates two of them only through a patch that has nodes of both. Keep only the largest "
-            "(--largest-component), align each alone (--each-component), or embed all in one frame "
-            "(--embedder propagation)"
+            "only a patch that has nodes of two relates them. Keep only the largest (--largest-component), align each "
         )
+        fate += "alone (--each-component), or embed all in one frame (--embedder propagation)"
     message = "the graph has %d components, and the largest has %d of %d nodes: %s."
     _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
 
@@ -156,18 +277,22 @@ def _labels(
     graph: Graph, cutting: Cutting, made_with: dict[str, object], store: Store, progress: ProgressCallback | None
 ) -> Int64Array:
     """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
+    assert cutting.partitioner is not None
+    assert not isinstance(cutting.partitioner, type)
+    assert cutting.overlap is not None
     made_with = made_with | {"graph": graph_fingerprint(graph)}
+    clusters = None
+    if isinstance(cutting.partitioner, Multilevel):
+        clusters = far_clusters(store, graph, progress)
+        made_with["clusters"] = record_digest(store, "clusters")
     try:
         record = store["labels"]
         if dict(record.parameters) == made_with:
             return np.asarray(record.arrays["labels"])
     except (KeyError, FormatError):
         pass
-    assert cutting.partitioner is not None
-    assert not isinstance(cutting.partitioner, type)
-    assert cutting.overlap is not None
-    if isinstance(cutting.partitioner, Multilevel):
-        labels = cutting.partitioner.merge(far_clusters(store, graph, progress))
+    if isinstance(cutting.partitioner, Multilevel) and clusters is not None:
+        labels = cutting.partitioner.merge(clusters)
     else:
         options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
         labels = cutting.partitioner(graph, **options)
@@ -232,8 +357,15 @@ def stitch(
             recipe = patches.settings.recipe if recipe is None else recipe
     recipe = Recipe() if recipe is None else recipe
     repeated = patch_graph.repeat(recipe.runs)
-    weights = row_weights(repeated, recipe, graph)
     undone = recipe.undone(Motions() if motions is None else motions)
+    n = repeated.n_nodes
+    if repeated.n_patches == 1 and len(patches) == 1:
+        nodes, X = checked_patch(patches[0], 0)
+        out = np.empty((n, X.shape[1]), dtype=recipe.precision) if out is None else out
+        out[nodes] = X
+        alignment = Alignment.identity(1, X.shape[1])
+        return alignment if frame is None or undone.free else replace(alignment, frame=frame), out
+    weights = recipe.row_weights(repeated, graph)
     if repeated.placement_arbitrary:
         alignment, _ = align_components(
             patches,
@@ -259,15 +391,5 @@ def stitch(
         alignment = replace(alignment, frame=frame)
     turn, shift = undone.rotate, undone.translate
     alignment = refine(patches, alignment, sweeps=recipe.refine, rotate=turn, translate=shift, weights=weights)
-    n = repeated.n_nodes
     out = np.empty((n, alignment.dim), dtype=recipe.precision) if out is None else out
     return alignment, centroid(patches, alignment, n_nodes=n, weights=weights, out=out, progress=progress)
-
-
-def row_weights(repeated: PatchGraph, recipe: Recipe, graph: Graph | None) -> Sequence[Float64Array] | None:
-    """Return the weight of each row of each patch of all runs, or None if all weights are equal."""
-    if recipe.coverage == 0:
-        return None
-    if graph is None:
-        raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
-    return coverage_weights(graph, repeated, power=recipe.coverage)

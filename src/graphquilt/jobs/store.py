@@ -51,12 +51,25 @@ class Record:
         return fingerprint(*(np.atleast_1d(array) for _, array in sorted(self.arrays.items())))
 
 
+class Claims(contextlib.AbstractContextManager["Claims"], Protocol):
+    """Numbers that the shards of a job claim, one shard each; a claim ends with its process, however that ends."""
+
+    def take(self, number: int) -> bool:
+        """Claim a number; return whether no other process has claimed it."""
+        ...
+
+    def release(self, number: int) -> None:
+        """Give a number back."""
+        ...
+
+
 class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
-    copy of the store and read and write it themselves. And it may have ``lock(shard=None, wait=False)``, a context
-    manager that keeps other runs away; with ``wait`` it waits for them to finish.
+    copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context
+    manager that keeps other runs away; and ``claims()``, by which shards
+    divide work among them (:class:`Claims`).
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -94,10 +107,10 @@ def short_path(path: str) -> str:
     return path if short.startswith("..") else short
 
 
-def locked(store: Store, shard: str | None = None, *, wait: bool = False) -> contextlib.AbstractContextManager[None]:
+def locked(store: Store, shard: str | None = None) -> contextlib.AbstractContextManager[None]:
     """Lock a store for this run, or one shard of it; stores without a lock are left as they are."""
     lock = getattr(store, "lock", None)
-    return contextlib.nullcontext() if lock is None else lock(shard=shard, wait=wait)
+    return contextlib.nullcontext() if lock is None else lock(shard=shard)
 
 
 def record_digest(store: Store, key: str) -> str:

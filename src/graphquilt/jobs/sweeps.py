@@ -1,14 +1,14 @@
-"""Sweeps over the patches of a job: find what is missing, and settle each outcome."""
+"""Sweeps over the patches of a job: find what is missing, make it here or on an executor, and settle each outcome."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -18,26 +18,42 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
-from graphquilt.jobs.cutting import keep_patch_graph
 from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.patch_inputs import PatchInputs, survey_graph
-from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
-from graphquilt.jobs.scheduling import work_through
+from graphquilt.jobs.records import (
+    check_embedder,
+    keep_patch_graph,
+    patch_graph_fingerprint,
+    patch_key,
+    patch_seed,
+    survey_graph,
+)
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Store, locked, record_digest, store_folder, store_name
-from graphquilt.jobs.tasks import PatchTask, Start, TaskOutcome, embedder_of_run, patch_seed
+from graphquilt.jobs.store import Claims, Store, combined_digest, locked, record_digest, store_folder
+from graphquilt.jobs.tasks import (
+    GraphReference,
+    PatchInput,
+    PatchInputs,
+    PatchTask,
+    Start,
+    TaskOutcome,
+    embedder_of_run,
+    perform,
+)
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
+
+_SURVEY, START, _PATCHES = 0, 1, 2  # what shards claim: the survey, the shared start, and from 2 on the patches
+_INTERVAL = 0.2  # seconds between two looks at what another shard makes
 
 _log = logging.getLogger(__name__)
 
 
-def shard_name(only: Sequence[int] | None) -> str | None:
-    """Return the name of the shard with these patches; None for the whole job."""
-    return None if only is None else fingerprint(np.array(only, dtype=np.int64))
+def shard_name(only: Sequence[int]) -> str:
+    """Return the name of the shard with these patches."""
+    return fingerprint(np.array(only, dtype=np.int64))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EmbeddingRun:
     """One call of :func:`embed_patches`, with settings whose defaults are filled in.
 
@@ -55,23 +71,22 @@ class EmbeddingRun:
     progress: ProgressCallback | None = None
     retries: int = 1
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    claims: Claims | None = None  # of a shard that has locked the job
+    is_locked: bool = False
+    embedders: list[Embedder] = field(init=False)  # of each patch of each run
+    repeated: PatchGraph = field(init=False)  # the patches of all runs
+    patches: str = field(init=False)  # the fingerprint of the patch graph
+    has_start: bool = field(init=False)  # it is wanted, and all patches of a run have the same embedder
 
-    @functools.cached_property
-    def embedders(self) -> list[Embedder]:
-        """The embedder of each patch of each run."""
-        p, given = self.patch_graph.n_patches, self.settings.embedders
+    def __post_init__(self) -> None:
+        p, given, recipe = self.patch_graph.n_patches, self.settings.embedders, self.settings.recipe
         each = given if len(given) == p else given * p
-        return [embedder_of_run(one, run) for run in range(self.settings.recipe.runs) for one in each]
-
-    @functools.cached_property
-    def repeated(self) -> PatchGraph:
-        """The patches of all runs."""
-        return self.patch_graph.repeat(self.settings.recipe.runs)
-
-    @functools.cached_property
-    def patches(self) -> str:
-        """The fingerprint of the patch graph."""
-        return patch_graph_fingerprint(self.patch_graph)
+        self.embedders = [*each]
+        for run in range(1, recipe.runs):
+            self.embedders += [embedder_of_run(one, run) for one in each]
+        self.repeated = self.patch_graph.repeat(recipe.runs)
+        self.patches = patch_graph_fingerprint(self.patch_graph)
+        self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
 
     @functools.cached_property
     def inputs(self) -> PatchInputs:
@@ -79,63 +94,49 @@ class EmbeddingRun:
         survey = None
         if self.has_start:
             seed, embedder = self.settings.seed, self.embedders[0]
-            survey = survey_graph(self.store, self.graph, embedder, seed, self.patch_graph, progress=self.progress)
-        return PatchInputs(self.graph, self.patch_graph.node_sets, survey)
-
-    @functools.cached_property
-    def has_start(self) -> bool:
-        """Whether patches get a shared start: it is wanted, and all patches of a run have the same embedder."""
-        first = self.embedders[0]
-        alike = all(one == first for one in self.embedders[: self.patch_graph.n_patches])
-        return self.settings.recipe.start and shares_start(first, self.graph) and alike
-
-    def take_lock(self) -> None:
-        """Lock the job, or the shard of it, until the end of the run."""
-        self.lock.enter_context(locked(self.store, shard_name(self.wanted if self.is_shard else None)))
+            with self.alone(_SURVEY, "the survey of the graph"):
+                survey = survey_graph(self.store, self.graph, embedder, seed, self.patch_graph, progress=self.progress)
+        return PatchInputs(self.graph, self.patch_graph.node_sets, survey, self.patches)
 
     def begin(self) -> None:
         """Keep the patch graph, and refuse a store with other patches or embeddings."""
-        self._refuse_other_settings()
+        check_embedder(self.store, self.embedders, self.settings.seed)
         if "patch_graph" not in self.store:
             if not self.wanted:
                 return  # a shard of no patches writes nothing
             self.take_lock()
         keep_patch_graph(self.store, self.patch_graph, self.graph)
 
-    def _refuse_other_settings(self) -> None:
-        """Refuse a store whose embeddings were made by another embedder or seed: a mixture would be worthless.
+    def data_digest(self, *patches: int) -> str | None:
+        """Return the digest of the data that the store has of patches, for workers without the graph."""
+        if store_folder(self.store) is None:
+            return None
+        keys = [key for key in (patch_key(patch, "graph") for patch in patches) if key in self.store]
+        return combined_digest(self.store, keys) if keys else None
 
-        The first two decide: a single odd patch among others is embedded again.
-        """
-        changes: list[str] = []
-        for patch, embedder in enumerate(self.embedders):
-            try:
-                parameters = self.store[patch_key(patch, "embedding")].parameters
-            except (KeyError, FormatError):
-                continue
-            seed = f"seed of patch {patch}"
-            before = {"embedder": parameters.get("embedder"), seed: parameters.get("seed")}
-            now = {"embedder": describe(embedder), seed: patch_seed(self.settings.seed, patch)}
-            if before == now:
-                return
-            changes.append(differences(before, now))
-            if len(changes) == 2:
-                break
-        if changes:
-            raise JobError(
-                f"{store_name(self.store)} is embedded with {changes[0]}. Mixing them would spoil the job: use the "
-                "same settings, or another folder."
-            )
+    def take_lock(self) -> None:
+        """Lock the job, or the shard of it, until the end of the run."""
+        if not self.is_locked:
+            self.lock.enter_context(locked(self.store, shard_name(self.wanted) if self.is_shard else None))
+            claims = getattr(self.store, "claims", None)
+            if self.is_shard and claims is not None:
+                self.claims = self.lock.enter_context(claims())
+            self.is_locked = True
 
-    def sweep(self, content: str, wanted: Sequence[int], starts: Sequence[Start | None]) -> None:
-        """Let each wanted patch prepare for the shared start, or make its embedding."""
-        stage = "patches" if content == "embedding" else "start"
-        sweep = PatchSweep(self, content, starts, locked=content != "embedding")  # starts are made under a lock
-        for done, facts in enumerate(work_through(sweep, wanted, self.executor, self.progress), 1):
-            report(self.progress, stage, done, len(wanted), values=facts)
-        if sweep.failures:
-            n_done, kept = len(wanted) - len(sweep.failures), store_folder(self.store) is not None
-            raise PatchesFailedError(sweep.failures, n_done=n_done, kept=kept)
+    @contextlib.contextmanager
+    def alone(self, number: int, work: str) -> Iterator[None]:
+        """Do something that only one shard may do at a time, and say what it waits for."""
+        if self.claims is None:
+            yield
+            return
+        if not self.claims.take(number):
+            _log.warning("waiting for another shard, which makes %s", work)
+            while not self.claims.take(number):
+                time.sleep(_INTERVAL)
+        try:
+            yield
+        finally:
+            self.claims.release(number)
 
 
 @dataclass(eq=False)
@@ -158,71 +159,134 @@ class PatchSweep:
     run: EmbeddingRun
     content: str
     starts: Sequence[Start | None]
-    locked: bool = False
     failures: dict[int, str] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)  # patches whose data in the store cannot be used
+    outdated: set[int] = field(default_factory=set)  # patches of which the log says that they are made again
 
-    @property
-    def store(self) -> Store:
-        """The store of the run."""
-        return self.run.store
+    def work_through(self, patches: Iterable[int], *, before: int = 0, total: int | None = None) -> None:
+        """Work through patches, and report how many of ``total`` are done, with ``before`` others."""
+        patches = list(patches)
+        total = len(patches) if total is None else total
+        stage = "patches" if self.content == "embedding" else "start"
+        for done, facts in enumerate(self._outcomes(patches), before + 1):
+            report(self.run.progress, stage, done, total, values=facts)
+        if self.failures:
+            n_done, kept = total - len(self.failures), store_folder(self.run.store) is not None
+            raise PatchesFailedError(self.failures, n_done=n_done, kept=kept)
+
+    def share(self, patches: Sequence[int]) -> None:
+        """Work through patches together with the other shards: first its own, then any that nobody is at work on."""
+        claims, own = self.run.claims, set(self.run.wanted)
+        if claims is None:
+            self.work_through(patches)
+            return
+        first = next((k for k, patch in enumerate(patches) if patch in own), 0)
+        left = sorted([*patches[first:], *patches[:first]], key=lambda patch: patch not in own)
+        at_once = 2 * getattr(self.run.executor, "n_workers", 8) if self.run.executor is not None else 1
+        waiting = False
+        while left:
+            claimed: list[int] = []
+            for patch in [*left]:
+                if len(claimed) < at_once and not self.finished(patch) and claims.take(_PATCHES + patch):
+                    claimed.append(patch)
+                elif len(claimed) == at_once:
+                    break
+            try:
+                # Another shard may have finished a patch just before it was claimed.
+                self.work_through(claimed, before=len(patches) - len(left), total=len(patches))
+            finally:
+                for patch in claimed:
+                    claims.release(_PATCHES + patch)
+            left = [patch for patch in left if not self.finished(patch)]
+            if left and not claimed:
+                if not waiting:
+                    what = f"{len(left)} of {len(patches)} patches, the first is {min(left)}"
+                    _log.warning("waiting for other shards, which prepare %s", what)
+                waiting = True
+                time.sleep(_INTERVAL)
+
+    def _outcomes(self, patches: list[int]) -> Iterator[Mapping[str, float]]:
+        """Work through patches here or on the executor, and yield a few facts about each."""
+        if self.run.executor is not None:
+            from graphquilt.jobs.workers import Dispatcher
+
+            yield from Dispatcher(self, self.run.executor).run(iter(patches))
+            return
+        for patch in patches:
+            facts: Mapping[str, float] = {}
+            again = not self.finished(patch)
+            while again:
+                outcome = perform(self.task(patch, here=True), self.run.progress)
+                again = self.settle(patch, outcome)
+                facts = outcome.facts
+            yield facts
 
     def parameters(self, patch: int) -> dict[str, object]:
         """Return what a patch's record is made from; if any of it changes, the record is made again."""
-        run, start = self.run, self._start(patch)
+        run, start = self.run, self.starts[patch // self.run.patch_graph.n_patches]
         parameters: dict[str, object] = {
             "embedder": describe(run.embedders[patch]),
             "seed": patch_seed(run.settings.seed, patch),
             "patches": run.patches,
         }
         if start is not None:
-            parameters |= {"start": start.digest, "kept": record_digest(self.store, self._kept_key(patch, start))}
+            parameters |= {"start": start.digest, "kept": record_digest(run.store, patch_key(patch, start.kept))}
         elif self.content != "embedding" and run.inputs.survey is not None:
             parameters["survey"] = run.inputs.survey.digest
+        data = patch % run.patch_graph.n_patches
+        if run.data_digest(data) is not None and self._has_data(data):
+            parameters["data"] = run.data_digest(data)
         return parameters
 
     def finished(self, patch: int) -> bool:
         """Return whether the store has what this patch makes, made from the same things."""
         try:
-            record = self.store[patch_key(patch, self.content)]
+            record = self.run.store[patch_key(patch, self.content)]
+            wanted = self.parameters(patch)
+            if "data" not in record.parameters:  # it was made from the graph, or by another program
+                wanted.pop("data", None)
+            changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+            problem = f"it was made with {changes}" if changes else ""
+            shape = (len(self.run.repeated.node_sets[patch]), self.run.embedders[patch].dim)
+            embedding = record.arrays.get("embedding")
+            if self.content == "embedding" and (embedding is None or embedding.shape != shape):
+                problem = problem or f"its embedding does not have the shape {shape}"
         except KeyError:
             return False
         except FormatError as error:
-            _log.warning("%s: %s", self._redo(patch), error)
-            return False
-        wanted = self.parameters(patch)
-        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
-        if changes:
-            _log.warning("%s: it was made with %s", self._redo(patch), changes)
-            return False
-        if self.content != "embedding":
-            return True
-        shape = (len(self.run.repeated.node_sets[patch]), self.run.embedders[patch].dim)
-        embedding = record.arrays.get("embedding")
-        if embedding is None or embedding.shape != shape:
-            _log.warning("patch %d is embedded again: its embedding does not have the shape %s", patch, shape)
-            return False
-        return True
-
-    def _redo(self, patch: int) -> str:
-        """Describe the redo, for the log."""
-        return f"patch {patch} {'is embedded' if self.content == 'embedding' else 'is prepared'} again"
+            problem = str(error)
+        if problem and patch not in self.outdated:
+            self.outdated.add(patch)
+            done = "embedded" if self.content == "embedding" else "prepared"
+            _log.warning("patch %d is %s again: %s", patch, done, problem)
+        return not problem
 
     @property
     def carries_data(self) -> bool:
         """Whether the data of patches travels with tasks: workers reach neither the graph nor a store with the data."""
-        return store_folder(self.store) is None or (self.run.graph is not None and self.run.inputs.reference is None)
+        run = self.run
+        return store_folder(run.store) is None or (run.graph is not None and run.inputs.reference is None)
 
     def task(self, patch: int, *, here: bool = False) -> PatchTask:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
-        run, inputs, start = self.run, self.run.inputs, self._start(patch)
-        if not self.locked:
-            run.take_lock()
-            self.locked = True
-        data, embedder = patch % len(inputs.node_sets), run.embedders[patch]
+        run, inputs, start = self.run, self.run.inputs, self.starts[patch // self.run.patch_graph.n_patches]
+        run.take_lock()
+        data, embedder, store = patch % len(inputs.node_sets), run.embedders[patch], run.store
+        in_folder = store_folder(store) is not None
+        kept = None if start is None else patch_key(patch, start.kept)
+        if start is not None and not in_folder:
+            assert isinstance(embedder, SharedStart)
+            embedder = with_start(embedder, start.arrays)
+        source: PatchInputs | GraphReference | PatchInput | None
+        if in_folder and (inputs.graph is None or self._has_data(data)):
+            source = None
+        elif in_folder and not here and inputs.reference is not None:
+            source = inputs.reference
+        else:
+            source = inputs if here else inputs.extract(data)
         undone = run.settings.recipe.undone(run.settings.motions)
-        task = PatchTask(
+        return PatchTask(
             patch,
             self.content,
             embedder,
@@ -232,47 +296,30 @@ class PatchSweep:
             data,
             inputs.survey is not None,
             start is None and len(run.repeated.node_sets) > 1 and (undone.rotate or undone.scale),
+            inputs=source,
+            start=(start.key, start.digest) if start is not None and in_folder else None,
+            kept=kept if kept is None or in_folder else store[kept].arrays,
+            store=store if in_folder else None,
         )
-        if start is not None:
-            task = dataclasses.replace(task, kept=self._kept_key(patch, start))
-        if store_folder(self.store) is not None:
-            stored = None if start is None else (start.key, start.digest)
-            task = dataclasses.replace(task, store=self.store, start=stored)
-            if inputs.graph is None or (not here and self._has_data(data)):
-                return task
-            if not here and inputs.reference is not None:
-                return dataclasses.replace(task, inputs=inputs.reference)
-        elif start is not None:
-            assert isinstance(embedder, SharedStart)
-            kept = self.store[self._kept_key(patch, start)].arrays
-            task = dataclasses.replace(task, embedder=with_start(embedder, start.arrays), kept=kept)
-        return dataclasses.replace(task, inputs=inputs if here else inputs.extract(data))
-
-    def _start(self, patch: int) -> Start | None:
-        return self.starts[patch // len(self.run.inputs.node_sets)]
-
-    def _kept_key(self, patch: int, start: Start) -> str:
-        """Return the key of what a patch keeps from the round that made its start."""
-        return patch_key(patch, f"kept{start.key.rpartition('/')[2]}")
 
     def _has_data(self, data: int) -> bool:
         """Return whether the data of a patch was written, for workers that do not have the graph."""
         key = patch_key(data, "graph")
         try:
-            usable = data not in self.damaged and key in self.store
-            return usable and self.run.inputs.suits(self.store[key].parameters)
+            usable = data not in self.damaged and key in self.run.store
+            return usable and self.run.inputs.suits(self.run.store[key].parameters)
         except FormatError:
             return False
 
     def settle(self, patch: int, outcome: TaskOutcome) -> bool:
         """Take in the outcome of a task; return True if the patch has to be tried again."""
+        run, key = self.run, patch_key(patch, self.content)
         if outcome.error is None:
-            key = patch_key(patch, self.content)
             if outcome.arrays is not None:
-                self.store[key] = outcome.record(self.parameters(patch))
-            elif key not in self.store:
+                run.store[key] = outcome.record(self.parameters(patch))
+            elif key not in run.store:
                 raise JobError(
-                    f"a worker embedded patch {patch}, but {type(self.store).__name__} does not have it: all workers "
+                    f"a worker embedded patch {patch}, but {type(run.store).__name__} does not have it: all workers "
                     "must reach the folder of the store, for example on a shared disk."
                 )
             return False
@@ -280,13 +327,12 @@ class PatchSweep:
             raise EmbedderError(f"{outcome.error}.")
         if outcome.kind == "fatal":
             raise JobError(f"stopped at patch {patch}: {outcome.error}")
-        retries = self.run.retries
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
-        if outcome.kind == "input" and self.run.graph is not None and self.attempts[patch] <= retries + 1:
+        if outcome.kind == "input" and run.graph is not None and self.attempts[patch] <= run.retries + 1:
             _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
-            self.damaged.add(patch % len(self.run.inputs.node_sets))
+            self.damaged.add(patch % run.patch_graph.n_patches)
             return True
-        if outcome.kind != "final" and self.attempts[patch] <= retries:
+        if outcome.kind != "final" and self.attempts[patch] <= run.retries:
             trace = f"\n{outcome.trace}" if sum(self.attempts.values()) == 1 else ""  # others are most likely the same
             _log.warning("patch %d is tried again: %s%s", patch, outcome.error, trace)
             return True

@@ -1,4 +1,4 @@
-"""One patch to be embedded: its seed, its settings, and the task that a worker performs."""
+"""One patch to be embedded: its data, its seed, and the task that a worker performs."""
 
 from __future__ import annotations
 
@@ -8,45 +8,179 @@ import os
 import socket
 import traceback
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
-from graphquilt.embedders.shared_start import Arrays, FarField, SharedStart, checked_arrays, shares_start, with_start
+from graphquilt.embedders.shared_start import (
+    Arrays,
+    FarField,
+    SharedStart,
+    checked_arrays,
+    cut_patch,
+    shares_start,
+    with_start,
+)
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
-from graphquilt.jobs.patch_inputs import GraphReference, PatchInput, PatchInputs, open_inputs, stored_input
-from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.store import Parameters, Record, Store
+from graphquilt.graph.files import folder_version
+from graphquilt.jobs.records import (
+    StoredSurvey,
+    graph_fingerprint,
+    graph_of,
+    graph_record,
+    patch_key,
+    stored_survey,
+)
+from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.kernels import settle_worker
+from graphquilt.patches import NodeSets
 from graphquilt.progress import ProgressCallback, resource_usage
 
+PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 _CURVE = 33  # points of a loss curve that are kept
-
-
-def patch_seed(seed: int, patch: int) -> int:
-    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
-
-    Examples
-    --------
-    >>> children = np.random.SeedSequence(7).spawn(4)
-    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
-    np.True_
-    """
-    return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, and runs differ."""
     start = getattr(embedder, "init_seed", None)
     value: object = embedder
-    if run == 0 or start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
+    if start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
         return embedder
     changed: Embedder = dataclasses.replace(value, init_seed=start + run)  # type: ignore[assignment]
     return changed
+
+
+@dataclass(frozen=True)
+class GraphReference:
+    """What a worker in another process cuts patches from; only these few words travel with a call.
+
+    Attributes
+    ----------
+    folder : str
+        The graph folder.
+    graph : str
+        The fingerprint of the graph.
+    survey : str, optional
+        The digest of the survey in the store.
+    """
+
+    folder: str
+    graph: str
+    survey: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PatchInputs:
+    """Cuts the data of patches from the graph.
+
+    Attributes
+    ----------
+    graph : Graph or None
+        None if a store has the data of every patch.
+    node_sets : sequence of int arrays
+    survey : StoredSurvey, optional
+        Where patches get a shared start.
+    patches : str, optional
+        The fingerprint of the patch graph.
+    """
+
+    graph: Graph | None
+    node_sets: Sequence[IntArray]
+    survey: StoredSurvey | None = None
+    patches: str | None = None
+
+    def extract(self, patch: int) -> PatchInput:
+        """Return the nodes of a patch, their subgraph, and what is known of the rest.
+
+        With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
+        """
+        if self.graph is None:
+            raise JobError(f"the data of patch {patch} is not there, and no graph was given to cut it from.")
+        nodes = self.ordered_nodes(patch)
+        if self.survey is None:
+            return nodes, self.graph.subgraph(nodes), None
+        return nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content)
+
+    def ordered_nodes(self, patch: int) -> IntArray:
+        """Return the nodes of a patch in the order in which they are cut."""
+        nodes = np.asarray(self.node_sets[patch], dtype=np.int64)
+        if self.survey is not None and "cluster" in self.survey.content.nodes:
+            nodes = nodes[np.argsort(self.survey.content.nodes["cluster"][nodes], kind="stable")]
+        return nodes
+
+    @functools.cached_property
+    def reference(self) -> GraphReference | None:
+        """What workers cut the same data from; None if the graph is not in a folder."""
+        if self.graph is None or self.graph.folder is None:
+            return None
+        survey = None if self.survey is None else self.survey.digest
+        return GraphReference(self.graph.folder, graph_fingerprint(self.graph), survey)
+
+    def record(self, patch: int) -> Record:
+        """Return the data of a patch as a store keeps it."""
+        record = graph_record(*self.extract(patch))
+        return replace(record, parameters={**record.parameters, **self._parameters})
+
+    def suits(self, parameters: Parameters) -> bool:
+        """Return whether the data in a store, which has these parameters, is of these patches and this survey."""
+        return all(parameters.get(name) == value for name, value in self._parameters.items())
+
+    @property
+    def _parameters(self) -> dict[str, object]:
+        return {"patches": self.patches, "survey": None if self.survey is None else self.survey.digest}
+
+
+def open_inputs(store: Store, reference: GraphReference) -> PatchInputs:
+    """Open what a worker cuts patches from: the graph folder, and node lists and survey in the store.
+
+    They stay open for the next call, until a file of the graph has changed.
+
+    Raises
+    ------
+    JobError
+        The graph cannot be opened here, or is not the one that the job is about.
+    """
+    try:
+        return _open_inputs(cast(Hashable, store), reference, folder_version(reference.folder))
+    except FormatError as error:
+        raise JobError(
+            f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
+            "need the graph in its folder; for workers that do not have it, write the data of the patches first "
+            "(graphquilt cut --data)."
+        ) from error
+
+
+@functools.lru_cache(maxsize=2)
+def _open_inputs(store: Hashable, reference: GraphReference, version: object) -> PatchInputs:  # noqa: ARG001
+    graph, records = Graph.open(reference.folder), cast(Store, store)
+    if graph_fingerprint(graph) != reference.graph:
+        raise FormatError(
+            f"the graph in {reference.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun "
+            f"with {reference.graph}."
+        )
+    patches = records["patch_graph"].arrays
+    survey = None
+    if reference.survey is not None:
+        survey = stored_survey(records["survey"])
+        if survey.digest != reference.survey:
+            raise FormatError("the survey of the graph was made again meanwhile; run again.")
+    return PatchInputs(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
+
+
+def stored_input(store: Store, key: str, *, far_field: bool) -> PatchInput:
+    """Return the nodes and the graph of a patch from a store, and with a survey what it knows of the rest."""
+    nodes, graph, far = graph_of(store[key])
+    clusters = None if far is None else far.nodes.get("cluster")
+    order = np.arange(len(nodes)) if clusters is None else np.lexsort((nodes, clusters))
+    if np.any(np.diff(np.asarray(nodes)[order]) <= 0 if clusters is None else order != np.arange(len(nodes))):
+        raise FormatError(f"the nodes of {key} are not in the order that docs/job-format.md asks for; make it again.")
+    if not far_field or far is None:
+        return nodes, graph, None
+    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).content.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +190,7 @@ class Start:
     arrays: Mapping[str, AnyArray]
     digest: str
     key: str
+    kept: str  # the name of the records of what patches keep from the round that made it
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from graphquilt.linalg.procrustes import (
     relative_scale,
     unit,
 )
-from graphquilt.linalg.ranking import average_precision, roc_auc
+from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 from graphquilt.linalg.subspace import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 
 __all__ = [
@@ -25,7 +25,9 @@ __all__ = [
     "components",
     "conjugate_gradients",
     "fixed_signs",
+    "hits_at",
     "leading_eigenpairs",
+    "mean_reciprocal_rank",
     "nearest_orthogonal",
     "polar",
     "relative_rotation",

@@ -1,4 +1,4 @@
-"""Measures of a ranking: ROC AUC and average precision of the scores of positives and negatives."""
+"""Measures of a ranking of positives and negatives by their scores: ROC AUC, average precision, Hits@K and MRR."""
 
 from __future__ import annotations
 
@@ -28,3 +28,32 @@ def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float
     last = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)  # the end of each group of ties
     hits = np.cumsum(order < len(a))[last]
     return float(np.sum(np.diff(hits, prepend=0) * hits / (last + 1)) / len(a))
+
+
+def hits_at(positive: npt.ArrayLike, negative: npt.ArrayLike, k: int = 50) -> float:
+    """Return the share of positives that score above the k-th best negative; ties do not count.
+
+    Examples
+    --------
+    >>> hits_at([0.9, 0.6, 0.2], [0.7, 0.5, 0.1], k=2)
+    0.6666666666666666
+    """
+    a, b = np.ravel(positive), np.ravel(negative)
+    if len(a) == 0 or not 1 <= k <= len(b):
+        raise InputError(f"Hits@{k} needs a positive and {k} negatives; there are {len(a)} and {len(b)}.")
+    return float(np.mean(a > np.partition(b, len(b) - k)[len(b) - k]))
+
+
+def mean_reciprocal_rank(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
+    """Return the mean of 1 / rank of each positive (p,) among negatives of its own (p, q); ties count one half.
+
+    Examples
+    --------
+    >>> mean_reciprocal_rank([0.9, 0.5], [[0.1, 0.2], [0.7, 0.1]])
+    0.75
+    """
+    a, b = np.ravel(positive), np.asarray(negative)
+    if len(a) == 0 or b.shape[:1] != (len(a),):
+        raise InputError(f"each of {len(a)} positives needs a row of negatives; their shape is {b.shape}.")
+    above = (b > a[:, None]).sum(axis=1) + 0.5 * (b == a[:, None]).sum(axis=1)
+    return float(np.mean(1 / (1 + above)))

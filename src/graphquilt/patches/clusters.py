@@ -17,8 +17,8 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.patches.fennel import Fennel
-from graphquilt.patches.partitioners import check_n_patches, metis_labels
+from graphquilt.patches.fennel import Fennel, merge_vertices
+from graphquilt.patches.partitioners import Metis, Partitioner, check_n_patches, has_metis, metis_labels
 from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
@@ -111,6 +111,14 @@ def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> 
     return np.unique(fennel(graph, progress=progress), return_inverse=True)[1].astype(np.int32)
 
 
+def default_partitioner(n_patches: int, *, seed: int = 0) -> Partitioner:
+    """Return METIS or, where it is not installed, Fennel in several passes."""
+    if has_metis():
+        return Metis(n_patches, seed=seed)
+    logger.info("METIS is not installed: Fennel cuts the graph, in %d passes", PASSES)
+    return Fennel(n_patches, passes=PASSES, order="breadth-first", seed=seed)
+
+
 def is_large(graph: Graph) -> bool:
     """Return whether clusters of a graph are merged from fine ones because METIS would take too long."""
     return len(graph.indices) > LARGE
@@ -192,21 +200,27 @@ def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
 
 
 def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:
-    """Merge clusters into ``count`` larger ones of about equal numbers of nodes with METIS, int (k,)."""
+    """Merge clusters into ``count`` larger ones of about equal numbers of nodes, with METIS if installed, int (k,)."""
     k = coarse.k
     check_n_patches(count, k)
     off = sp.csr_array(coarse.between - sp.diags_array(coarse.between.diagonal()))
     off.eliminate_zeros()
-    labels = metis_labels((off.indptr, off.indices, off.data), count, seed=seed, sizes=coarse.sizes)
+    csr = off.indptr, off.indices, off.data
+    metis = has_metis()
+    labels = (
+        metis_labels(csr, count, seed=seed, sizes=coarse.sizes) if metis else merge_vertices(csr, coarse.sizes, count)
+    )
     merged = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if merged.max() + 1 < min(count, k) // 2:
-        raise InputError(f"METIS merged {k} clusters into {merged.max() + 1} instead of {count}; ask for fewer.")
+        raise InputError(f"{k} clusters were merged into {merged.max() + 1} instead of {count}; ask for fewer.")
     return merged
 
 
 @dataclass(frozen=True)
 class Multilevel:
     """Partition in two steps, for graphs too large for METIS: Fennel makes many small clusters, and METIS merges them.
+
+    Where METIS is not installed, Fennel's rule merges them too.
 
     Examples
     --------

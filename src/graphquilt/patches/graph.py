@@ -231,6 +231,8 @@ class PatchGraph:
                 f"this is not a patch graph: its number of nodes is {n_nodes.dtype} of shape {n_nodes.shape}, its "
                 f"edges are {edges.dtype}, and its components {components[:20]!r}. Make the patches again."
             )
+        if (starts := arrays["starts"]).ndim != 1 or len(starts) == 0:
+            raise FormatError(f"this is not a patch graph: its starts have the shape {starts.shape}. Make them again.")
         try:
             report = dict(json.loads(str(arrays["report"])))
         except (ValueError, TypeError, RecursionError) as error:

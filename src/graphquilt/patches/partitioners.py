@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -80,10 +81,17 @@ class Metis:
 
     def __call__(self, graph: Graph) -> Int64Array:
         """Return the cluster of each node, (n,)."""
+        if not has_metis():
+            raise InputError("METIS is not installed, and its package has no wheel for every system. Use Fennel.")
         check_n_patches(self.n_patches, graph.n_nodes)
         graph = graph.undirected()
         csr = graph.indptr, graph.indices, graph.weights
         return fill_empty(graph, metis_labels(csr, self.n_patches, seed=self.seed), self.n_patches)
+
+
+def has_metis() -> bool:
+    """Return whether METIS can be used: its package, pymetis, has no wheels for Windows."""
+    return find_spec("pymetis") is not None
 
 
 def metis_labels(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.temporal.logs.columns import HostList, read_host_list
-from graphquilt.temporal.logs.times import read_moment
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.results import Alert, Explanation, PairAlert, WindowScores
 from graphquilt.temporal.windows import SIDES
+from graphquilt.times import read_moment
 
 if TYPE_CHECKING:
     from graphquilt.temporal.batch import AnomalyScores

@@ -20,13 +20,13 @@ from graphquilt.temporal.logs.blocks import Input, list_files
 from graphquilt.temporal.logs.columns import without_hosts
 from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows
-from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import AlertOptions, Incidents, Record, window_records
 from graphquilt.temporal.results import WindowScores
 from graphquilt.temporal.tokens import TokenWindows
 from graphquilt.temporal.tracker import Tracker
 from graphquilt.temporal.windows import Snapshots, WindowOptions, snapshots
+from graphquilt.times import parse_duration
 
 _FILE = "state.npz"
 

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.logs.columns import place_of
-from graphquilt.temporal.logs.times import parse_duration
 from graphquilt.temporal.names import Names, SameNames
 from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
+from graphquilt.times import parse_duration
 
 SIDES = ("source", "destination")  # the rows and the columns of a window's matrix
 

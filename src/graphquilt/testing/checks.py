@@ -216,9 +216,9 @@ def check_store(empty_store: Callable[[], Store]) -> None:
     assert key in store, "a key that is the beginning of another one displaced it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EmbedderReport:
-    """What :func:`check_embedder` reports of an embedder that fulfils the contract; ``str`` puts it into words.
+    """What :func:`check_embedder` reports of an embedder that fulfils the contract; it prints as text, with advice.
 
     Both errors are root mean square distances of the same nodes in two patches, as shares of the spread of these nodes
     in both: 0 means that the patches agree, and unrelated patches are near 1, as for the edges of an alignment.
@@ -243,6 +243,8 @@ class EmbedderReport:
         if self.started is not None:
             lines.append(_started_in_words(self.started))
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def _aligned_in_words(error: float | None, motions: Motions, *, has_start: bool) -> str:

@@ -19,7 +19,7 @@ from graphquilt.graph.structure import Features, Graph, Rows, is_symmetric
 from graphquilt.kernels import jit, kernel
 
 Duplicates = Literal["max", "sum", "last", "count"]
-MERGE_RULES = {"max": 0, "sum": 1, "last": 2, "count": 1}  # of sort_rows
+MERGE_RULES = {"max": 0, "sum": 1, "last": 2, "count": 1}  # of merge_rows
 _KEPT = {"max": "the largest weight kept", "sum": "weights summed", "last": "the last weight kept", "count": "counted"}
 
 logger = logging.getLogger(__name__)
@@ -37,11 +37,12 @@ class Columns:
     features: Features | None = None
     labels: AnyArray | None = None
     node_ids: AnyArray | None = None
+    coded: bool = False  # text ids that have been numbered
 
 
 def number_nodes(
     source: AnyArray, target: AnyArray, n_nodes: int | None
-) -> tuple[Int64Array, Int64Array, int, AnyArray | None]:
+) -> tuple[IntArray, IntArray, int, AnyArray | None]:
     """Number the ids 0..n-1 in ascending order; with ``n_nodes`` given, integer ids are the numbers already."""
     if n_nodes is not None:
         if not np.issubdtype(source.dtype, np.integer):
@@ -53,11 +54,22 @@ def number_nodes(
                     f"edge {row} names node {ids[row]}, but with n_nodes={n_nodes} ids run from 0 to {n_nodes - 1}. "
                     "State a larger n_nodes, or none, to have the ids numbered anew."
                 )
-        return source.astype(np.int64), target.astype(np.int64), n_nodes, None
-    names, number = np.unique(np.concatenate([source, target]), return_inverse=True)
-    m = len(source)
+        return source, target, n_nodes, None
+    integers = np.issubdtype(source.dtype, np.integer) and np.issubdtype(target.dtype, np.integer)
+    low = min(int(source.min()), int(target.min())) if integers else 0
+    span = max(int(source.max()), int(target.max())) - low + 1 if integers else 0
+    if 0 < span <= 4 * len(source):  # a table of all possible ids takes less memory than sorting those that occur
+        seen = np.zeros(span, dtype=bool)
+        for ids in (source, target):
+            seen[np.subtract(ids, low, dtype=np.int64)] = True
+        names = np.flatnonzero(seen) + low
+        table = np.cumsum(seen, dtype=index_type(len(names))) - 1
+        numbers: list[AnyArray] = [table[np.subtract(ids, low, dtype=np.int64)] for ids in (source, target)]
+    else:
+        names = np.unique(np.concatenate([np.unique(ids) for ids in (source, target)]))
+        numbers = [np.searchsorted(names, ids).astype(index_type(len(names))) for ids in (source, target)]
     plain = np.issubdtype(names.dtype, np.integer) and bool(names[0] == 0) and bool(names[-1] == len(names) - 1)
-    return number[:m].astype(np.int64), number[m:].astype(np.int64), len(names), None if plain else names
+    return numbers[0], numbers[1], len(names), None if plain else names
 
 
 def log_removed(
@@ -108,14 +120,13 @@ def assemble(
     if n > _MOST_NODES:
         raise too_large
     values = np.empty(0) if weights is None else weights
-    bucket = np.zeros(1, dtype=np.int64)  # a single bucket with all rows
-    columns_like = np.empty(0, dtype=index_type(n))
-    rows, entries, values, _ = distribute(source, target, values, not directed, 62, bucket, bucket, columns_like)
     try:
-        indptr, indices, values, differing = sort_rows(rows, entries, values, n, MERGE_RULES[duplicates])
+        indptr, indices, values, loops = place_edges(
+            source, target, values, not directed, n, 0, np.empty(0, dtype=index_type(n))
+        )
+        indptr, indices, values, differing = merge_rows(indptr, indices, values, MERGE_RULES[duplicates])
     except MemoryError as error:
         raise too_large from error
-    loops = len(source) - len(rows) // (1 if directed else 2)
     log_removed(len(source), loops, n, len(indices), differing, directed=directed, duplicates=duplicates)
     weights = None if weights is None else values
     if directed:
@@ -196,33 +207,57 @@ def _merge(before: float, weight: float, rule: int) -> float:
     return max(before, weight) if rule == 0 else before + weight if rule == 1 else weight
 
 
-@kernel("sorting edges")
-def sort_rows(
-    rows: IntArray, columns: IntArray, weights: Float64Array, n_rows: int, rule: int
+@kernel("placing edges")
+def place_edges(  # noqa: PLR0917
+    source: IntArray, target: IntArray, weights: Float64Array, both: bool, n: int, first: int, columns: IntArray
 ) -> tuple[Int64Array, IntArray, Float64Array, int]:
-    """Return CSR rows, sorted and unique: row ends from 0, (n_rows + 1,), columns and weights, if there are any.
+    """Return n CSR rows that are not sorted, without self loops, and how many loops there were.
+
+    Sources are counted from row ``first``; ``columns`` is an empty array of the type that columns are to have.
+    """
+    weighted = len(weights) > 0
+    starts = np.zeros(n + 1, np.int64)
+    loops = 0
+    for k in range(len(source)):
+        u, v = np.int64(source[k]), np.int64(target[k])
+        if u + first == v:
+            loops += 1
+            continue
+        starts[u + 1] += 1
+        if both:
+            starts[v + 1] += 1
+    for r in range(n):
+        starts[r + 1] += starts[r]
+    entries = np.empty(starts[n], columns.dtype)
+    values = np.empty(starts[n] if weighted else 0, np.float64)
+    place = starts[:-1].copy()
+    for k in range(len(source)):
+        u, v = np.int64(source[k]), np.int64(target[k])
+        if u + first == v:
+            continue
+        for _ in range(2 if both else 1):
+            at = place[u]
+            entries[at] = v
+            if weighted:
+                values[at] = weights[k]
+            place[u] = at + 1
+            u, v = v, u
+    return starts, entries, values, loops
+
+
+@kernel("sorting edges", writes=("starts", "entries", "values"))
+def merge_rows(
+    starts: Int64Array, entries: IntArray, values: Float64Array, rule: int
+) -> tuple[Int64Array, IntArray, Float64Array, int]:
+    """Sort rows in place, and merge what is given more than once; return row ends, columns, weights and differences.
 
     Of an entry given more than once the heaviest stays (rule 0), the sum (1) or the last one (2). The last value is
     how many entries had another weight than the one before.
     """
-    weighted = len(weights) > 0
-    starts = np.zeros(n_rows + 1, np.int64)
-    for r in rows:
-        starts[r + 1] += 1
-    for r in range(n_rows):
-        starts[r + 1] += starts[r]
-    entries = np.empty(len(columns), columns.dtype)
-    values = np.empty(len(weights), np.float64)
-    place = starts[:-1].copy()
-    for k in range(len(columns)):
-        at = place[rows[k]]
-        entries[at] = columns[k]
-        if weighted:
-            values[at] = weights[k]
-        place[rows[k]] = at + 1
+    weighted = len(values) > 0
     filled, differing, last = 0, 0, 0.0
     a = 0
-    for r in range(n_rows):
+    for r in range(len(starts) - 1):
         b = starts[r + 1]
         if weighted or b - a > 24:  # a stable order makes sums the same in both directions, to the bit
             order = np.argsort(entries[a:b], kind="mergesort")  # not sort: see graph/kernels.py

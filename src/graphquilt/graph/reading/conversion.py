@@ -12,7 +12,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, MissingExtraError
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
-from graphquilt.graph.reading.edge_columns import signed
+from graphquilt.graph.reading.ids import signed
 from graphquilt.graph.reading.sources import edge_ends
 from graphquilt.graph.structure import Graph
 

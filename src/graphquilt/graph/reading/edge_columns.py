@@ -1,15 +1,15 @@
-"""The columns of an edge list: which they are, the type of ids, which all rows decide, and rows that cannot be used."""
+"""The columns of an edge list: which they are, and the rows that cannot be used, batch by batch."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.graph.reading.tables import Place, is_number
 
@@ -142,141 +142,134 @@ def _position(where: Place, column: Column, names: Sequence[str] | None, width: 
 
 
 class Problem(NamedTuple):
-    """Why some rows cannot be used, in words about the first of them."""
+    """Why some rows cannot be used: the cause, in words about the first of them."""
 
+    cause: str
     text: str
     rows: Int64Array
 
 
-def leave_out(
-    where: Place,
-    n_rows: int,
-    problems: list[Problem],
-    action: BadRows,
-    *,
-    broken: Mapping[str, list[int]] | None = None,
-    lines: Callable[[list[int]], list[int]] | None = None,
-) -> Int64Array:
-    """Return the rows to leave out; unless ``action`` is "skip", that there are any is an error.
+class RowTally:
+    """What is wrong with the rows of a table, counted while batches of it are read.
 
-    The message counts the bad rows and gives the first three, and each cause with its first row: a line of a text file
-    if ``lines`` tells in which line a row stands. ``broken`` are lines by problem that could not be cut into rows.
+    ``unit`` is what places in the table are: lines of a text file, or rows.
     """
-    broken, problems = broken or {}, [problem for problem in problems if len(problem.rows)]
-    bad = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(problem.rows for problem in problems)]))
-    n_broken, unit = sum(map(len, broken.values())), "row" if lines is None else "line"
-    if not len(bad) and not n_broken:
+
+    def __init__(self, where: Place, unit: Literal["line", "row"]) -> None:
+        self.where, self.unit = where, unit
+        self.n_rows = self.n_bad = 0
+        self._first: list[int] = []
+        self._causes: dict[str, tuple[int, str, int]] = {}  # first place, words about it, and number of rows
+
+    def count(self, n_rows: int, problems: list[Problem], places: Callable[[], Sequence[int]]) -> Int64Array:
+        """Count the rows of a batch, and return those that are bad; ``places`` says where the rows stand."""
+        problems = [problem for problem in problems if len(problem.rows)]
+        self.n_rows += n_rows
+        if not problems:
+            return np.zeros(0, dtype=np.int64)
+        bad, where = np.unique(np.concatenate([problem.rows for problem in problems])), places()
+        for cause, text, rows in problems:
+            self.add(cause, text, [where[row] for row in rows[:3].tolist()], len(rows))
+        self.n_bad += len(bad)
         return bad
-    rows = [*(int(problem.rows[0]) for problem in problems), *bad[:3].tolist()]
-    places = rows if lines is None or not rows else lines(rows)
-    causes = [(place, problem.text, len(problem.rows)) for place, problem in zip(places, problems, strict=False)]
-    causes = sorted([*causes, *((found[0], text, len(found)) for text, found in broken.items())])
-    first = sorted({*places[len(problems) :], *(line for found in broken.values() for line in found[:3])})[:3]
-    shown = [f"{unit} {place}: {text}" + f" ({n} rows)" * (n > 1) for place, text, n in causes[:6]]
-    message = f"{where}, {'; '.join(shown)}{'; and other causes' * (len(causes) > 6)}. "
-    n_bad = len(bad) + n_broken
-    if n_bad > 1:
-        message += f"{n_bad} of {n_rows + n_broken} rows are bad, the first in {unit}s {', '.join(map(str, first))}. "
-    if action == "stop":
-        remedy = "the row, or leave it out" if n_bad == 1 else "the rows, or leave them out"
-        raise FormatError(f'{message}Repair {remedy} with --bad-rows skip (bad_rows="skip" in Python).')
-    if action != "skip":
-        raise InputError(f"bad_rows is stop or skip, not {action!r}.")
-    logger.warning("%s%s left out.", message, "It was" if n_bad == 1 else "They were")
-    return bad
+
+    def add(self, cause: str, text: str, places: Sequence[int], n_rows: int) -> None:
+        """Count bad rows of one cause, which begin at these places."""
+        place, words, before = self._causes.get(cause, (places[0], text, 0))
+        self._causes[cause] = place, words, before + n_rows
+        self._first = sorted({*self._first, *places})[:3]
+
+    def close(self, action: BadRows) -> None:
+        """Raise if there are bad rows; or, if ``action`` is "skip", say in the log that they were left out.
+
+        The message counts the bad rows, gives the first three, and each cause with its first row.
+        """
+        if action not in ("stop", "skip"):
+            raise InputError(f"bad_rows is stop or skip, not {action!r}.")
+        if not self._causes:
+            return
+        causes = sorted(self._causes.values())
+        shown = [f"{self.unit} {place}: {text}" + f" ({n} rows)" * (n > 1) for place, text, n in causes[:6]]
+        message = f"{self.where}, {'; '.join(shown)}{'; and other causes' * (len(causes) > 6)}. "
+        if self.n_bad > 1:
+            first = f"the first in {self.unit}s {', '.join(map(str, self._first))}"
+            message += f"{self.n_bad} of {self.n_rows} rows are bad, {first}. "
+        if action == "stop":
+            remedy = "the row, or leave it out" if self.n_bad == 1 else "the rows, or leave them out"
+            raise FormatError(f'{message}Repair {remedy} with --bad-rows skip (bad_rows="skip" in Python).')
+        logger.warning("%s%s left out.", message, "It was" if self.n_bad == 1 else "They were")
 
 
-def find_missing(columns: Sequence[pa.ChunkedArray | pa.Array], *, first: int = 0) -> list[Problem]:
-    """Return the rows that have no value in one of these columns; the first row is row ``first`` of the file."""
-    missing = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in columns])
-    return [Problem("an id or weight is missing", first + np.flatnonzero(missing))]
+class EdgeRows(NamedTuple):
+    """Some rows of an edge list: both ends, integers or text, their weights, and where they stand."""
+
+    source: pa.Array
+    target: pa.Array
+    weights: Float64Array | None
+    places: Callable[[], Sequence[int]]
 
 
-def find_bad_ids(columns: list[pa.ChunkedArray], kind: IdKind) -> list[Problem]:
-    """Return the rows without an id, and those with a word, or an integer beyond 64 bits, where most ids are integers.
+class EdgeTable(NamedTuple):
+    """An edge list that is read in batches, the same every time, which count what is wrong with its rows."""
 
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> find_bad_ids([pa.chunked_array([["7", "n/a", "9"]])], "auto")[1].rows.tolist()
-    [1]
-    """
+    where: Place
+    unit: Literal["line", "row"]
+    ids: IdKind
+    batches: Callable[[RowTally], Iterator[EdgeRows]]
+    may_begin_with_names: bool = False  # if the words of the first row occur nowhere else
+
+    def tally(self) -> RowTally:
+        """Return the tally of a pass over this table."""
+        return RowTally(self.where, self.unit)
+
+
+def clean_rows(
+    columns: list[pa.Array],
+    tally: RowTally,
+    places: Callable[[], Sequence[int]],
+    broken: Mapping[str, list[int]] | None = None,
+) -> EdgeRows:
+    """Return the rows of a batch that can be used; ``broken`` are lines by problem that could not be cut into cells."""
+    for problem, lines in (broken or {}).items():
+        tally.add(problem, problem, lines[:3], len(lines))
+        tally.n_rows, tally.n_bad = tally.n_rows + len(lines), tally.n_bad + len(lines)
+    weights, problems = parse_weights(columns[2]) if len(columns) > 2 else (None, [])
+    bad = tally.count(len(columns[0]), [_missing(columns, tally.unit), *problems], places)
+    if not len(bad):
+        return EdgeRows(columns[0], columns[1], weights, places)
+    rows = np.delete(np.arange(len(columns[0])), bad)
+    return EdgeRows(
+        columns[0].take(rows),
+        columns[1].take(rows),
+        None if weights is None else weights[rows],
+        lambda: [places()[row] for row in rows.tolist()],
+    )
+
+
+def _missing(columns: list[pa.Array], unit: str) -> Problem:
     from pyarrow import compute as pc
 
-    if integer_ids(columns, padded=kind == "integer") is not None:
-        return []
-    missing = [pc.equal(column, "").to_numpy() for column in columns]
-    problems = [Problem("an id is missing", np.flatnonzero(np.logical_or.reduce(missing)))]
-    if kind == "text":
-        return problems
-    whole = [pc.match_substring_regex(column, r"^[+-]?[0-9]+$").to_numpy() for column in columns]
-    padded = any(pc.any(pc.match_substring_regex(c, r"^([+][0-9]+|-?0[0-9]+|-0)$")).as_py() for c in columns)
-    if kind == "auto" and (padded or 2 * np.sum(whole) <= np.sum(~np.array(missing))):
-        return problems
-    words = [np.flatnonzero(~match & ~empty) for match, empty in zip(whole, missing, strict=True)]
-    large = []
-    for column, match in zip(columns, whole, strict=True):
-        long = np.flatnonzero(pc.greater_equal(pc.binary_length(column), 19).to_numpy() & match)
-        texts = column.take(long).to_pylist()
-        beyond = [len(text) > 20 or not -(2**63) <= int(text) < 2**63 for text in texts]
-        large.append(long[np.array(beyond, dtype=bool)])
-    text = 'is not an integer, as others are; graphquilt ingest --ids text (ids="text" in Python) reads all as text'
-    for rows, words_of in ((words, text), (large, text.replace("not an integer, as others are", "beyond 64 bits"))):
-        column, first = min(
-            ((k, each[0]) for k, each in enumerate(rows) if len(each)), key=lambda x: x[1], default=(0, -1)
-        )
-        if first >= 0:
-            name = columns[column][int(first)].as_py()[:80]
-            problems.append(Problem(f"the id {name!r} {words_of}", np.unique(np.concatenate(rows))))
-    return problems
+    if unit == "line":
+        masks, text = [pc.equal(column, "") for column in columns[:2]], "an id is missing"
+    else:
+        masks, text = [column.is_null() for column in columns], "an id or weight is missing"
+    missing = np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks])
+    return Problem(text, text, np.flatnonzero(missing))
 
 
-def parse_ids(columns: list[pa.ChunkedArray], kind: IdKind, where: Callable[[int], str]) -> list[AnyArray]:
-    """Return columns of text as ids, of one type that all rows decide.
-
-    Ids are integers if every one is an integer of at most 64 bits without leading zeros or a plus sign; 007, and with
-    it every other id, is text.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> columns = [pa.chunked_array([["7", "8"]]), pa.chunked_array([["8", "007"]])]
-    >>> [ids.tolist() for ids in parse_ids(columns, "auto", str)]
-    [['7', '8'], ['8', '007']]
-    """
-    integers = None if kind == "text" else integer_ids(columns, padded=kind == "integer")
-    return [text_ids(where, column) for column in columns] if integers is None else integers
-
-
-def integer_ids(columns: list[pa.ChunkedArray], *, padded: bool = False) -> list[AnyArray] | None:
-    """Return columns of text as integers, or None if one is not an integer as it is usually written, or ``padded``."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    try:
-        if padded:
-            columns = [pc.replace_substring_regex(column, r"^\+", "") for column in columns]
-        integers = [column.cast(pa.int64()) for column in columns]
-    except pa.ArrowInvalid:
-        return None
-    pairs = zip(integers, columns, strict=True)
-    if not padded and not all(pc.all(pc.equal(numbers.cast(pa.string()), text)).as_py() for numbers, text in pairs):
-        return None
-    return [column.to_numpy() for column in integers]
-
-
-def parse_weights(column: pa.ChunkedArray) -> tuple[Float64Array, list[Problem]]:
+def parse_weights(column: pa.Array) -> tuple[Float64Array, list[Problem]]:
     """Return a column of text or numbers as weights, and the rows whose weight is not a number, or negative."""
     import pyarrow as pa
 
     unreadable = np.zeros(len(column), dtype=bool)
     try:
-        weights: Float64Array = column.cast(pa.float64()).to_numpy()
+        text = pa.types.is_string(column.type)
+        weights: Float64Array = column.cast(pa.float64(), safe=text).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         cells = column.to_pylist()
         unreadable = np.array([not is_number(cell) for cell in cells])
         weights = np.array([np.nan if bad else float(cell) for cell, bad in zip(cells, unreadable, strict=True)])
-    present = ~unreadable & ~column.is_null().to_numpy()
+    present = ~unreadable & ~column.is_null().to_numpy(zero_copy_only=False)
     problems = []
     for bad, words in (
         (unreadable, "is not a number"),
@@ -285,51 +278,5 @@ def parse_weights(column: pa.ChunkedArray) -> tuple[Float64Array, list[Problem]]
         if bad.any():
             rows = np.flatnonzero(bad)
             value = str(column[int(rows[0])].as_py())[:80]
-            problems.append(Problem(f"the weight {value!r} {words} (two --columns leave weights out)", rows))
+            problems.append(Problem(words, f"the weight {value!r} {words} (two --columns leave weights out)", rows))
     return weights, problems
-
-
-def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
-    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
-
-    NumPy gives every text the room of the longest: one long id among many short ones may need a thousand times the
-    memory of the file.
-    """
-    room = 4 * longest * n_ids
-    if room > max(1 << 28, 64 * total):
-        raise FormatError(
-            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
-            "GB. Shorten the long ids, or number them."
-        )
-
-
-def text_ids(where: Place | Callable[[int], str], column: pa.ChunkedArray) -> AnyArray:
-    """Return a column of text as an array of text; ``where`` is the table, or tells where a row of it stands."""
-    from pyarrow import compute as pc
-
-    def place(row: int) -> str:
-        return where(row) if callable(where) else f"{where}, row {row}"
-
-    lengths = pc.utf8_length(column).to_numpy()
-    if len(lengths):
-        row = int(lengths.argmax())
-        longest, total = int(lengths[row]), int(lengths.sum(dtype=np.int64))
-        if 4 * longest * len(lengths) > 1 << 27:
-            check_room(place(row), longest=longest, n_ids=2 * len(lengths), total=2 * total)
-    nul = pc.index(pc.match_substring(column, "\0"), True).as_py()
-    if nul >= 0:
-        raise FormatError(f"{place(nul)}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
-    return np.asarray(column.to_numpy(), dtype=str)
-
-
-def signed(path: Place | None, ids: AnyArray) -> AnyArray:
-    """Return integer ids in a type that has a sign; ids beyond 63 bits are an error."""
-    if ids.dtype != np.uint64:
-        return ids
-    large = ids > np.uint64(2**63 - 1)
-    if large.any():
-        where = "" if path is None else f"{path}: "
-        raise FormatError(
-            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
-        )
-    return ids.astype(np.int64)

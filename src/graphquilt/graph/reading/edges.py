@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, refuse_masked
+from graphquilt.arrays import refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import load_arrays
+from graphquilt.files import check_memory, load_arrays, open_archive
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
@@ -27,51 +27,35 @@ from graphquilt.graph.reading.conversion import (
     list_columns,
     to_numpy,
 )
-from graphquilt.graph.reading.edge_columns import (
-    ENDS,
-    SOURCES,
-    TARGETS,
-    WEIGHTS,
-    BadRows,
-    IdKind,
-    choose_edge_columns,
-    find_bad_ids,
-    find_missing,
-    leave_out,
-    parse_ids,
-    parse_weights,
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind
+from graphquilt.graph.reading.ids import (
+    Census,
+    Run,
+    begins_with_names,
+    collect_runs,
+    count_others,
+    place_of,
     signed,
+    sort_names,
     text_ids,
 )
 from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
 from graphquilt.graph.reading.sources import (
     ArrowFrame,
-    choose_edge_fields,
-    frame_table,
-    plain_column,
-    read_parquet,
-)
-from graphquilt.graph.reading.tables import (
-    COMMENTS,
-    Place,
-    TextTable,
+    TextOptions,
+    frame_edges,
+    open_text,
+    parquet_table,
+    tell_of_header,
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-logger = logging.getLogger(__name__)
-
 
 GraphLike: TypeAlias = Graph | PyGData | NetworkXGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
 _TAKEN = (
     "a Graph, a PyG Data, a NetworkX graph, a SciPy sparse matrix, an array or list of edges (2, m) or (m, 2), a "
     "DataFrame (pandas, polars or Arrow), or the path of a file or graph folder"
 )
-_TABLE = "the table"
-_NO_HEADER = "If this row is an edge: header=False in Python, or graphquilt ingest --no-header."
-_LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
+_ROW = 40  # bytes that an edge takes while the graph is assembled, and as much again with a weight
 
 
 def read_edges(
@@ -144,22 +128,28 @@ def read_edges(
     >>> graph.n_edges, graph.node_ids.tolist()
     (2, ['a', 'b', 'c'])
     """
+    node_features, node_labels = open_features(features), open_labels(labels)
+    n_rows = n_nodes
+    for values in (node_labels, node_features):
+        if n_nodes is None and isinstance(values, np.ndarray | sp.csr_array):
+            n_rows = values.shape[0] if values.ndim else None
     if isinstance(edges, str | PathLike):
         text = TextOptions(header, delimiter, ids)
-        given = _read_file(Path(edges), columns, text, bad_rows=bad_rows)
+        given = _read_file(Path(edges), columns, text, bad_rows=bad_rows, n_nodes=n_rows)
     else:
         _refuse_for_memory(header=header, delimiter=delimiter, ids=None if ids == "auto" else ids)
-        given = _read_object(edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates)
-    node_features, node_labels = open_features(features), open_labels(labels)
+        given = _read_object(
+            edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates, n_nodes=n_rows
+        )
     if isinstance(given, Graph):
         if n_nodes is not None and n_nodes != given.n_nodes:
             raise InputError(f"n_nodes is {n_nodes}, and the graph has {given.n_nodes} nodes already; leave it out.")
         return add_node_tables(given, node_features, node_labels)
-    if n_nodes is None and np.issubdtype(given.source.dtype, np.integer):
-        n_nodes = given.n_nodes
-        for values in (node_labels, node_features):
-            if isinstance(values, np.ndarray | sp.csr_array):
-                n_nodes = values.shape[0] if values.ndim else None
+    if n_nodes is None:
+        integers = np.issubdtype(given.source.dtype, np.integer)
+        n_nodes = given.n_nodes if given.n_nodes is not None or not integers else n_rows
+    elif given.coded:
+        raise InputError("n_nodes states the range of integer ids; these ids are text. Leave n_nodes out.")
     graph = assemble(
         given,
         directed=directed,
@@ -179,16 +169,8 @@ def _refuse_for_memory(**options: object) -> None:
         raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
 
 
-class TextOptions(NamedTuple):
-    """How a text file is read."""
-
-    header: bool | None
-    delimiter: str | None
-    ids: IdKind
-
-
 def _read_file(
-    path: Path, columns: tuple[int | str, ...] | None, text: TextOptions, *, bad_rows: BadRows
+    path: Path, columns: tuple[int | str, ...] | None, text: TextOptions, *, bad_rows: BadRows, n_nodes: int | None
 ) -> Graph | Columns:
     if path.is_dir():
         return Graph.open(path)
@@ -197,80 +179,73 @@ def _read_file(
     if path.suffix == ".npz":
         return _read_npz(path)
     if path.suffix in (".parquet", ".pq"):
-        return _read_parquet(path, columns, bad_rows)
-    return _read_text(path, columns, text, bad_rows=bad_rows)
+        return _read_table(parquet_table([path], path, columns, 1 << 20), bad_rows, n_nodes)
+    return _read_table(open_text(path, columns, text), bad_rows, n_nodes)
 
 
-def _read_text(
-    path: Path, columns: tuple[int | str, ...] | None, options: TextOptions, *, bad_rows: BadRows
-) -> Columns:
-    """Read ends and weights; rows that do not fit are an error with their lines, or left out."""
-    table = TextTable.open(path, options.delimiter, comments=COMMENTS, blanks=True)
-    stated = (
-        any(isinstance(column, str) for column in columns or ()) or None if options.header is None else options.header
-    )
-    named = table.has_header(SOURCES, TARGETS) if stated is None else stated
-    if named and len(table.rows) == 1:
-        raise FormatError(f"{path} holds a header and no edges: {','.join(table.rows[0])[:80]!r}. {_NO_HEADER}")
-    names = table.rows[0] if named else None
-    places = choose_edge_columns(
-        path,
-        columns,
-        names,
-        table.width,
-        holds_numbers=lambda place: table.holds_numbers(place, header=named),
-        examples=lambda place: [row[place] for row in table.rows[1:3] if place < len(row)],
-    )
-    broken: dict[str, list[int]] = {}
-    source, target, *weights = table.read(places, header=named, broken=broken)
-    lost = {line for lines in broken.values() for line in lines}
-
-    def lines(rows: list[int]) -> list[int]:
-        return table.lines_of(rows, header=named, broken=lost)
-
-    values, problems = parse_weights(weights[0]) if weights else (None, [])
-    problems = find_bad_ids([source, target], options.ids) + problems
-    bad = leave_out(path, len(source), problems, bad_rows, broken=broken, lines=lines)
-    rows = np.delete(np.arange(len(source)), bad) if len(bad) else None
-    if rows is not None:
-        source, target, values = source.take(rows), target.take(rows), None if values is None else values[rows]
-    ends = parse_ids(
-        [source, target],
-        options.ids,
-        lambda row: f"{path}, line {lines([row if rows is None else int(rows[row])])[0]}",
-    )
-    if stated is None and not named and _begins_with_names(ends):
-        _tell_of_header(path, str(ends[0][0]), str(ends[1][0]), "its words occur nowhere else")
-        ends, values = [column[1:] for column in ends], None if values is None else values[1:]
-    elif (
-        stated is None
-        and names is not None
-        and not any(name.lower() in known for name in names for known in (WEIGHTS, *ENDS))
-    ):
-        _tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
-    return Columns(ends[0], ends[1], values)
+def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Columns:
+    """Read all edges; integer ids stay as they are if ``n_nodes`` is stated, other ids are numbered."""
+    tally = table.tally()
+    batches = _within_memory(table, table.batches(tally))
+    if table.unit == "row" and table.ids == "integer":
+        parts = [(np.asarray(rows.source), np.asarray(rows.target), rows.weights) for rows in batches]
+        tally.close(bad_rows)
+        if not parts:
+            raise FormatError(f"{table.where} is empty: it holds no edges.")
+        source, target = (signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
+        weights = None if parts[0][2] is None else np.concatenate([w for *_, w in parts if w is not None])
+        return Columns(source, target, weights)
+    run = next(collect_runs(batches), None)
+    if run is None:
+        tally.close(bad_rows)
+        raise FormatError(f"{table.where} is empty: it holds no edges.")
+    census = Census(table.ids)
+    census.count(run)
+    kind = census.type()
+    if kind == "mixed":
+        count_others(table, tally)
+    tally.close(bad_rows)
+    if tally.n_bad == tally.n_rows:
+        raise FormatError(f"{table.where} holds no edges: none of its {tally.n_rows} rows can be used.")
+    if kind == "text" and table.may_begin_with_names and begins_with_names(run):
+        first = run.names.take(run.ends[:, 0]).to_pylist()
+        tell_of_header(table.where, first[0], first[1], "its words occur nowhere else")
+        run = run.without_first()
+    return _number(table, run, kind, n_nodes)
 
 
-def _tell_of_header(path: Path, source: str, target: str, reason: str) -> None:
-    message = "%s: the first row, %r and %r, was taken as a header, because %s. %s"
-    logger.warning(message, path, source[:40], target[:40], reason, _NO_HEADER)
+def _number(table: EdgeTable, run: Run, kind: Literal["integer", "text", "mixed"], n_nodes: int | None) -> Columns:
+    names, ranks = sort_names(run.names, kind)
+    ends, weights = run.ends, run.weights
+    if kind == "mixed":
+        usable = (ranks[ends] >= 0).all(axis=0)
+        ends, weights = ends[:, usable], None if weights is None else weights[usable]
+    if kind != "text" and n_nodes is not None:
+        ids = names[ranks]
+        return Columns(ids[ends[0]], ids[ends[1]], weights)
+    ids = text_ids(place_of(table), names) if kind == "text" else names
+    ranks = ranks.astype(np.int32)
+    plain = kind != "text" and len(ids) and bool(ids[0] == 0) and bool(ids[-1] == len(ids) - 1)
+    source, target = ranks[ends[0]], ranks[ends[1]]
+    return Columns(source, target, weights, len(ids), node_ids=None if plain else ids, coded=kind == "text")
 
 
-def _begins_with_names(ends: list[AnyArray]) -> bool:
-    """Return whether the first row names the columns: its words occur nowhere else, and no other row is like that."""
-    if ends[0].dtype.kind != "U" or len(ends[0]) < _LEAST_ROWS:
-        return False
-    cells = np.stack(ends)
-    if any((cells[:, 1:] == word).any() for word in cells[:, 0]):
-        return False
-    _, places, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    alone = (counts[places].reshape(cells.shape) == 1).all(axis=0)
-    return bool(alone[0]) and int(alone.sum()) == 1
+def _within_memory(table: EdgeTable, batches: Iterator[EdgeRows]) -> Iterator[EdgeRows]:
+    """Yield the rows; raise before they become more than memory has room for."""
+    needed, checked = 0, 1 << 26
+    for rows in batches:
+        needed += len(rows.source) * _ROW * (1 if rows.weights is None else 2)
+        if needed > checked:
+            check_memory(needed, f"{table.where}, with the rows that have been read,")
+            checked = needed + (1 << 26)
+        yield rows
 
 
 def _read_npz(path: Path) -> Columns:
     """Read the arrays that :func:`read_edges` names, or the adjacency that ``scipy.sparse.save_npz`` wrote."""
     try:
+        with open_archive(path) as archive:
+            check_memory(3 * sum(map(archive.size, archive.names)), f"{path}, unpacked,")
         arrays = load_arrays(path)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
@@ -298,16 +273,6 @@ def _read_npz(path: Path) -> Columns:
     return replace(edges, n_nodes=n_nodes, features=features, labels=labels, node_ids=ids)
 
 
-def _read_parquet(path: Path, columns: tuple[int | str, ...] | None, bad_rows: BadRows) -> Columns:
-    try:
-        return _arrow_columns(path, list(read_parquet(path, columns, 1 << 20)), bad_rows)
-    except MemoryError as error:
-        raise InputError(
-            f"the edges in {path} do not fit in memory ({error}). Build the graph out of core: graphquilt ingest "
-            "--memory, or build_csr in Python."
-        ) from error
-
-
 def _read_object(
     edges: Any,
     columns: tuple[int | str, ...] | None,
@@ -315,6 +280,7 @@ def _read_object(
     directed: bool,
     bad_rows: BadRows,
     duplicates: Duplicates,
+    n_nodes: int | None,
 ) -> Graph | Columns:
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
@@ -331,7 +297,7 @@ def _read_object(
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
         return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
     if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
-        return _table_columns(edges, columns, bad_rows)
+        return _read_table(frame_edges("the table", edges, columns), bad_rows, n_nodes)
     if isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges):
         return list_columns(edges)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
@@ -342,36 +308,3 @@ def _read_object(
 
 def _article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _table_columns(frame: object, columns: tuple[int | str, ...] | None, bad_rows: BadRows) -> Columns:
-    table = frame_table(frame)
-    names = choose_edge_fields(_TABLE, columns, table.schema, lambda name: table[name][:2].to_pylist())
-    first, parts = 0, []
-    for rows in table.select(list(names)).to_batches():
-        parts.append([plain_column(_TABLE, rows[name], first) for name in names])
-        first += len(rows)
-    return _arrow_columns(_TABLE, parts, bad_rows)
-
-
-def _arrow_columns(where: Place, parts: list[list[pa.Array]], bad_rows: BadRows) -> Columns:
-    """Return the columns of source, target and perhaps weight that Arrow has read in several parts."""
-    import pyarrow as pa
-
-    if not parts:
-        raise FormatError(f"{where} is empty: it holds no edges.")
-    columns = [pa.chunked_array(arrays) for arrays in zip(*parts, strict=True)]
-    values, problems = parse_weights(columns[2]) if len(columns) > 2 else (None, [])
-    bad = leave_out(where, len(columns[0]), [*find_missing(columns), *problems], bad_rows)
-    if len(bad):
-        rows = np.delete(np.arange(len(columns[0])), bad)
-        columns, values = [column.take(rows) for column in columns], None if values is None else values[rows]
-    ends = [
-        signed(where, ids.to_numpy()) if pa.types.is_integer(ids.type) else text_ids(where, ids) for ids in columns[:2]
-    ]
-    if ends[0].dtype.kind != ends[1].dtype.kind and not all(np.issubdtype(ids.dtype, np.integer) for ids in ends):
-        raise FormatError(
-            f"{where}: one of the columns of source and target has numbers and the other has text. Write both in the "
-            "same way."
-        )
-    return Columns(ends[0], ends[1], values)

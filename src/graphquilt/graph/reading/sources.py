@@ -1,28 +1,99 @@
-"""Edges in Parquet files and DataFrames; and edges in batches, the same every time."""
+"""Edge lists in text, Parquet files, DataFrames and arrays, read in batches that are the same every time."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from os import PathLike
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph.files import open_array
-from graphquilt.graph.reading.edge_columns import choose_edge_columns, find_missing, leave_out, signed
-from graphquilt.graph.reading.tables import Place
+from graphquilt.graph.reading.edge_columns import (
+    ENDS,
+    SOURCES,
+    TARGETS,
+    WEIGHTS,
+    EdgeRows,
+    EdgeTable,
+    IdKind,
+    RowTally,
+    choose_edge_columns,
+    clean_rows,
+)
+from graphquilt.graph.reading.tables import COMMENTS, Place, TextTable, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
+Columns = tuple[int | str, ...] | None  # positions or names of source, target and perhaps weight
+_NO_HEADER = "If this row is an edge: header=False in Python, or graphquilt ingest --no-header."
 _ROWS_PER_BYTE = 1000  # columns that count up or repeat take little room, but each edge takes some
+
+logger = logging.getLogger(__name__)
+
+
+class TextOptions(NamedTuple):
+    """How a text file is read."""
+
+    header: bool | None = None
+    delimiter: str | None = None
+    ids: IdKind = "auto"
+
+
+def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
+    """Open a text file: find its header, and the columns of the edges."""
+    table = TextTable.open(path, options.delimiter, comments=COMMENTS, blanks=True)
+    _check_remarks(table)
+    stated = options.header
+    if stated is None and any(isinstance(column, str) for column in columns or ()):
+        stated = True
+    named = table.has_header(SOURCES, TARGETS) if stated is None else stated
+    if named and len(table.rows) == 1:
+        raise FormatError(f"{path} holds a header and no edges: {','.join(table.rows[0])[:80]!r}. {_NO_HEADER}")
+    names = table.rows[0] if named else None
+    places = choose_edge_columns(
+        path,
+        columns,
+        names,
+        table.width,
+        holds_numbers=lambda place: table.holds_numbers(place, header=named),
+        examples=lambda place: [row[place] for row in table.rows[1:3] if place < len(row)],
+    )
+    if (
+        names is not None
+        and stated is None
+        and not any(n.lower() in known for n in names for known in (WEIGHTS, *ENDS))
+    ):
+        tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
+
+    def batches(tally: RowTally) -> Iterator[EdgeRows]:
+        for block in table.blocks(places, header=named):
+            yield clean_rows(block.columns, tally, block.lines, block.broken)
+
+    return EdgeTable(path, "line", options.ids, batches, may_begin_with_names=stated is None and not named)
+
+
+def tell_of_header(path: Place, source: str, target: str, reason: str) -> None:
+    """Say in the log that the first row was taken as a header."""
+    message = "%s: the first row, %r and %r, was taken as a header, because %s. %s"
+    logger.warning(message, path, source[:40], target[:40], reason, _NO_HEADER)
+
+
+def _check_remarks(table: TextTable) -> None:
+    """Refuse a file that begins with a line which may be a comment or an edge; names of columns are a comment."""
+    for number, cells in table.remarks:
+        words = {cell.lower().lstrip("#%/") for cell in cells}
+        names = any(word in known for word in words for known in ENDS)
+        if not names and (any(map(is_number, cells)) or not any(map(is_number, table.rows[0]))):
+            raise FormatError(
+                f"{table.path}, line {number}: {','.join(cells)[:80]!r} may be a comment or an edge. Put a blank after "
+                f"{cells[0][:1]!r} if it is a comment, and quotes around the id if it is an edge."
+            )
 
 
 @runtime_checkable
@@ -67,7 +138,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def choose_edge_fields(
-    where: Place, columns: tuple[str | int, ...] | None, schema: pa.Schema, examples: Callable[[str], list[object]]
+    where: Place, columns: Columns, schema: pa.Schema, examples: Callable[[str], list[object]]
 ) -> tuple[str, ...]:
     """Return the names of the columns of source, target and perhaps weight, and check what they hold."""
     from pyarrow import types
@@ -104,7 +175,7 @@ def _check_kind(path: Place, name: str, kind: pa.DataType, *, weight: bool) -> N
         raise FormatError(f"{path}: ids must be integers or text, and column {name!r} has {kind}.")
 
 
-def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) -> Iterator[list[pa.Array]]:
+def read_parquet(path: Path, columns: Columns, batch: int) -> Iterator[list[pa.Array]]:
     """Yield the columns of edges in batches: integers or text for ids, numbers for weights.
 
     Text that is not UTF-8 is an error that names the row.
@@ -126,7 +197,7 @@ def read_parquet(path: Path, columns: tuple[str | int, ...] | None, batch: int) 
         raise FormatError(f"{path} promises {file.metadata.num_rows} rows and has {done}. Write it again.")
 
 
-def _parquet_fields(path: Path, file: pq.ParquetFile, columns: tuple[str | int, ...] | None) -> tuple[str, ...]:
+def _parquet_fields(path: Path, file: pq.ParquetFile, columns: Columns) -> tuple[str, ...]:
     def examples(name: str) -> list[object]:
         batch = next(file.iter_batches(batch_size=2, columns=[name]), None)
         return [] if batch is None else batch.column(0).to_pylist()
@@ -158,36 +229,57 @@ def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
     return column
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeSource:
-    """Edges that a build reads in the same batches as often as it needs to."""
+def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) -> EdgeTable:
+    """Return the edges in Parquet files, all with the columns of the first."""
+    with open_parquet(files[0]) as file:
+        names = _parquet_fields(files[0], file, columns)
+        text = _are_text(where, file.schema_arrow, names)
 
-    n_edges: int
-    fingerprint: dict[str, object]  # what tells this source from another when an interrupted build is continued
-    batches: Callable[[], Iterator[Batch]]
+    def batches(tally: RowTally) -> Iterator[EdgeRows]:
+        done = 0
+        for path in files:
+            for arrays in read_parquet(path, names, batch):
+                yield _same_kind(path, clean_rows(arrays, tally, partial(range, done, done + len(arrays[0]))), text)
+                done += len(arrays[0])
 
-    def with_ones(self) -> EdgeSource:
-        """Return the same edges, all with the weight 1."""
-        batches = self.batches
-        return replace(self, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in batches()))
+    return EdgeTable(where, "row", "text" if text else "integer", batches)
 
 
-def edge_source(
-    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...] | None, *, batch: int
-) -> EdgeSource:
-    """Return what reads ``edges``: an array (2, m) or (m, 2), a ``.npy`` file, a Parquet file or a folder of them."""
-    if not isinstance(edges, str | PathLike):
-        refuse_masked(edges=edges)
-        return array_source(np.asanyarray(edges), batch)
-    path = Path(edges)
-    if path.suffix == ".npy":
-        return array_source(open_array(path), batch)
-    files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
-    if not files or not all(file.is_file() for file in files):
-        raise FormatError(f"{path} is neither a Parquet file nor a folder that holds any.")
-    if path.is_file() and path.suffix not in (".parquet", ".pq"):
-        raise InputError(f"{path}: out of core only .npy and Parquet are read. Convert it, or leave --memory out.")
-    return _parquet_source(files, columns, batch)
+def _same_kind(path: Path, rows: EdgeRows, text: bool) -> EdgeRows:
+    import pyarrow as pa
+
+    if any(pa.types.is_integer(ids.type) == text for ids in (rows.source, rows.target)):
+        raise FormatError(f"{path}: ids are text in some files and numbers in others. Write all in the same way.")
+    return rows
+
+
+def frame_edges(where: str, frame: object, columns: Columns) -> EdgeTable:
+    """Return the edges in a DataFrame or Arrow table."""
+    table = frame_table(frame)
+    names = choose_edge_fields(where, columns, table.schema, lambda name: table[name][:2].to_pylist())
+
+    def batches(tally: RowTally) -> Iterator[EdgeRows]:
+        done = 0
+        for rows in table.select(list(names)).to_batches():
+            arrays = [plain_column(where, rows[name], done) for name in names]
+            yield clean_rows(arrays, tally, partial(range, done, done + len(rows)))
+            done += len(rows)
+
+    return EdgeTable(where, "row", "text" if _are_text(where, table.schema, names) else "integer", batches)
+
+
+def _are_text(where: Place, schema: pa.Schema, names: tuple[str, ...]) -> bool:
+    """Return whether ids are text; text in one column and numbers in the other are an error."""
+    from pyarrow import types
+
+    kinds = [schema.field(name).type for name in names[:2]]
+    numbers = [types.is_integer(kind.value_type if types.is_dictionary(kind) else kind) for kind in kinds]
+    if numbers[0] != numbers[1]:
+        raise FormatError(
+            f"{where}: one of the columns of source and target has numbers and the other has text. Write both in the "
+            "same way."
+        )
+    return not numbers[0]
 
 
 def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyArray]:
@@ -196,45 +288,3 @@ def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyA
         message = f"edges are integers of shape (2, m) or (m, 2), not {edges.dtype} of shape {edges.shape}."
         raise InputError(message) if path is None else FormatError(f"{path}: {message}")
     return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
-
-
-def array_source(edges: AnyArray, batch: int) -> EdgeSource:
-    """Return a source of the edges in an array, mapped or not, which copies ``batch`` of them at a time."""
-    u, v = edge_ends(edges)
-
-    def batches() -> Iterator[Batch]:
-        for start in range(0, len(u), batch):
-            part = slice(start, start + batch)
-            yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
-
-    probe = np.linspace(0, len(u) - 1, 64 if len(u) else 0).astype(np.int64)
-    fingerprint = {
-        "shape": list(edges.shape),
-        "dtype": edges.dtype.str,
-        "batch": batch,
-        "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
-    }
-    return EdgeSource(len(u), fingerprint, batches)
-
-
-def _parquet_source(files: list[Path], columns: tuple[str | int, ...] | None, batch: int) -> EdgeSource:
-    if columns is None:
-        columns = _parquet_fields(files[0], open_parquet(files[0]), None)
-
-    def batches() -> Iterator[Batch]:
-        for path in files:
-            done = 0
-            for ends_and_weights in read_parquet(path, columns, batch):
-                leave_out(path, done, find_missing(ends_and_weights, first=done), "stop")
-                done += len(ends_and_weights[0])
-                u, v, *weights = (column.to_numpy(zero_copy_only=False) for column in ends_and_weights)
-                if not (np.issubdtype(u.dtype, np.integer) and np.issubdtype(v.dtype, np.integer)):
-                    raise InputError(
-                        f"{path}: ids out of core must be integers, not text. Number them first, or read the file in "
-                        "memory with read_edges."
-                    )
-                yield signed(path, u), signed(path, v), weights[0].astype(np.float64) if weights else None
-
-    stats = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    n_edges = sum(open_parquet(path).metadata.num_rows for path in files)
-    return EdgeSource(n_edges, {"files": stats, "columns": list(columns), "batch": batch}, batches)

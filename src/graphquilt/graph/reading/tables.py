@@ -1,8 +1,9 @@
 """The one reader of tables in text files: it finds the delimiter, the header and the columns.
 
-Cells are trimmed of blanks unless they are quoted. A first row is a header if it names the columns with known words, or
-if all its cells are words and one of them stands above numbers; of more than two columns, also if none of its words
-comes again in its column where others do.
+It reads blocks of whole lines: by Arrow's parser, or line by line where a block has comments, runs of blanks, quoted
+blanks or bad rows. Cells are trimmed of blanks unless they are quoted. A first row is a header if it names the columns
+with known words, or if all its cells are words and one of them stands above numbers; of more than two columns, also if
+none of its words comes again in its column where others do.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from graphquilt.errors import FormatError, InputError, counted
 
@@ -30,7 +32,8 @@ _WORD = re.compile(r"[^\W\d]|[^\d]+[^\W\d_]")  # a letter or underscore, perhaps
 _SAMPLE = 200  # rows that delimiter and header are found from
 _LINE = 1 << 20  # letters in a line; a longer one is a sign of another kind of file, and would have to fit in memory
 _UNCLOSED = "a quote is not closed"
-_BLOCK = 1 << 16  # rows that are kept as Python text before they become an array
+_REMARK = "it begins as comments do and has the cells of a row: put the id in quotes, or a blank after the mark"
+_BLOCK = 1 << 21  # bytes that are read at once
 
 
 def is_number(cell: str) -> bool:
@@ -42,27 +45,56 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def text_lines(path: Path, comments: tuple[str, ...] = COMMENTS) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line that is neither blank nor a comment."""
-    number = 0
+def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield a file in blocks of whole lines that end in a line feed, each with the number of its first line."""
+    number, rest, start = 1, b"", True
     try:
-        with io.TextIOWrapper(_open(path), encoding="utf-8-sig", errors="surrogateescape") as file:
-            while line := file.readline(_LINE):
-                number += 1
-                if len(line) == _LINE:
-                    raise FormatError(
-                        f"{path}, line {number}: the line has {_LINE} letters or more; a table has one row per line. "
-                        "Give a text file, or a .npy or Parquet file with the ending of its kind."
-                    )
-                text = line.strip("\r\n")
-                if text.strip() and not text.lstrip().startswith(comments):
-                    yield number, _decoded(path, number, text)
+        with _open(path) as file:
+            while piece := file.read(_BLOCK):
+                text = (rest + piece).removeprefix(b"\xef\xbb\xbf") if start else rest + piece
+                start, held = False, text[-1:] if text.endswith(b"\r") else b""  # a line feed may follow
+                if b"\r" in text:
+                    text = text.removesuffix(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+                end = text.rfind(b"\n") + 1
+                rest = text[end:] + held
+                if end:
+                    yield number, text[:end]
+                    number += text.count(b"\n", 0, end)
+                if len(rest) >= _LINE and len(rest.decode("utf-8", "replace")) >= _LINE:
+                    raise _long_line(path, number)
+            if rest:
+                yield number, rest.removesuffix(b"\r") + b"\n"
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FormatError(f"{path} is cut short or not gzip, after line {number}: {error}. Fetch it again.") from error
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror or error}. Give a readable file.") from error
+
+
+def _long_line(path: Path, number: int) -> FormatError:
+    return FormatError(
+        f"{path}, line {number}: the line has {_LINE} letters or more; a table has one row per line. Give a text file, "
+        "or a .npy or Parquet file with the ending of its kind."
+    )
+
+
+def text_lines(path: Path, comments: tuple[str, ...] = COMMENTS) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line that is neither blank nor a comment."""
+    for first, block in text_blocks(path):
+        for number, text in _lines(path, first, block):
+            if not text.lstrip().startswith(comments):
+                yield number, text
+
+
+def _lines(path: Path, first: int, block: bytes) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line of a block that is not blank."""
+    for number, content in enumerate(io.BytesIO(block), start=first):
+        line = content[:-1].decode("utf-8", "surrogateescape")
+        if len(line) >= _LINE:
+            raise _long_line(path, number)
+        if line.strip():
+            yield number, _decoded(path, number, line)
 
 
 def _decoded(path: Path, number: int, text: str) -> str:
@@ -78,6 +110,14 @@ def _decoded(path: Path, number: int, text: str) -> str:
     return text
 
 
+class Block(NamedTuple):
+    """Some rows of a table: their cells by column, the lines they stand in, and lines by problem that are not rows."""
+
+    columns: list[pa.Array]
+    lines: Callable[[], list[int]]
+    broken: dict[str, list[int]]
+
+
 @dataclass(frozen=True)
 class TextTable:
     """A text file with one row of cells per line.
@@ -88,11 +128,14 @@ class TextTable:
     delimiter : str or None
         None for any run of blanks.
     comments : tuple of str
-        A line that begins with one of them is not a row.
+        A line that begins with one of them is not a row. If it has the cells of a row, and no blank after the mark, it
+        may be one: it is in ``broken``, or, before the first row, in ``remarks``.
     rows : list of lists of str
         The first 200 rows.
     lines : list of int
         Their line numbers.
+    remarks : list of pairs
+        Number and cells of lines before the first row that are comments, or rows whose id begins as comments do.
     """
 
     path: Path
@@ -100,13 +143,16 @@ class TextTable:
     comments: tuple[str, ...]
     rows: list[list[str]]
     lines: list[int]
+    remarks: list[tuple[int, list[str]]] = field(default_factory=list)
 
     @classmethod
     def open(
         cls, path: Path, delimiter: str | None = None, *, comments: tuple[str, ...] = (), blanks: bool = False
     ) -> TextTable:
         """Read the first rows; with ``blanks``, a file without another delimiter has blanks between columns."""
-        sample = list(islice(text_lines(path, comments), _SAMPLE))
+        first = list(islice(text_lines(path, ()), _SAMPLE + 1000 * bool(comments)))
+        sample = [row for row in first if not row[1].lstrip().startswith(comments)][:_SAMPLE]
+        sample = sample or list(islice(text_lines(path, comments), _SAMPLE))
         if not sample:
             raise FormatError(f"{path} is empty.")
         if delimiter is None:
@@ -121,7 +167,15 @@ class TextTable:
         table.rows.extend(table._split(text) for _, text in sample)
         if not table.rows[0]:
             raise FormatError(f"{path}, line {sample[0][0]}: {_UNCLOSED}: {sample[0][1][:80]!r}. Repair the row.")
+        above = [row for row in first if row[0] < sample[0][0]]
+        table.remarks.extend((number, table._split(text)) for number, text in above if table._may_be_row(text))
         return table
+
+    def _may_be_row(self, text: str) -> bool:
+        """Return whether a line that begins as comments do has the cells of a row, and no blank after the mark."""
+        mark = max((mark for mark in self.comments if text.lstrip().startswith(mark)), key=len)
+        after = text.lstrip()[len(mark) :]
+        return after[:1].strip() not in ("", *self.comments) and len(self._split(text)) == self.width
 
     @property
     def width(self) -> int:
@@ -153,106 +207,94 @@ class TextTable:
         alone = not any(cell in column for cell, column in zip(first, columns, strict=True))
         return len(first) > 2 and alone and any(len(set(column)) < len(column) for column in columns)
 
-    def lines_of(self, rows: Sequence[int], *, header: bool, broken: Collection[int] = ()) -> list[int]:
-        """Return in which lines of the file these rows stand, if the lines ``broken`` are not rows."""
-        numbers = (number for number, _ in text_lines(self.path, self.comments) if number not in broken)
-        lines = dict(enumerate(islice(numbers, max(rows) + header + 1), start=-int(header)))
-        return [lines[row] for row in rows]
+    def blocks(self, places: Sequence[int], *, header: bool, numbers: Collection[int] = ()) -> Iterator[Block]:
+        """Yield these columns as text, or as floats if they are among ``numbers``, some thousand rows at a time."""
+        begin = self.lines[0] + int(header)
+        for first, block in text_blocks(self.path):
+            text, skip = block, max(0, min(begin - first, block.count(b"\n")))
+            for _ in range(skip):
+                text = text[text.index(b"\n") + 1 :]
+            if text:
+                columns = self._parse_quickly(text, places, numbers)
+                if columns is None:
+                    yield self._parse_carefully(first + skip, text, places, numbers)
+                else:
+                    yield Block(columns, partial(_filled_lines, first + skip, text), {})
 
-    def read(
-        self,
-        places: Sequence[int],
-        *,
-        header: bool,
-        numbers: Collection[int] = (),
-        broken: dict[str, list[int]] | None = None,
-    ) -> list[pa.ChunkedArray]:
-        """Return these columns as text, or as floats if they are among ``numbers`` and all their cells are numbers.
+    def read(self, places: Sequence[int], *, header: bool, numbers: Collection[int] = ()) -> list[pa.ChunkedArray]:
+        """Return these columns whole; a row that cannot be read is an error with its line."""
+        import pyarrow as pa
 
-        A row with more or fewer cells than the first, or a quote that is not closed, is an error with its line; or, if
-        ``broken`` is given, that line is left out and put there under its problem.
-        """
-        return self._read_quickly(places, header, numbers) or self._read_carefully(places, header, broken)
+        kinds = [pa.float64() if place in numbers else pa.string() for place in places]
+        parts = []
+        for block in self.blocks(places, header=header, numbers=numbers):
+            if block.broken:
+                line, problem = min((lines[0], problem) for problem, lines in block.broken.items())
+                raise FormatError(f"{self.path}, line {line}: {problem}. Repair or remove the line.")
+            parts.append(block.columns)
+        return [pa.chunked_array([part[k] for part in parts], kind) for k, kind in enumerate(kinds)]
 
-    def _read_quickly(self, places: Sequence[int], header: bool, numbers: Collection[int]) -> list[pa.ChunkedArray]:
-        """Read with Arrow's parser; nothing where it cannot (comments, runs of blanks, bad rows, quoted blanks)."""
+    def _parse_quickly(self, text: bytes, places: Sequence[int], numbers: Collection[int]) -> list[pa.Array] | None:
+        """Read with Arrow's parser; None where it cannot (comments, runs of blanks, bad rows, quoted blanks)."""
         import pyarrow as pa
         from pyarrow import compute, csv
 
-        skip = self.lines[int(header)] - 1 if len(self.lines) > header else self.lines[-1]
-        if self.delimiter is None and not self._has_single_blanks(skip):
-            return []
+        if self.delimiter is None and (text[:1] == b" " or any(m in text for m in (b"  ", b"\t", b" \n", b"\n "))):
+            return None
         names = [f"c{k}" for k in range(self.width)]
         first = [0] if self.comments and 0 not in places else []
         kinds = {names[k]: pa.float64() if k in numbers else pa.string() for k in (*places, *first)}
         try:
             table = csv.read_csv(
-                self.path,
-                read_options=csv.ReadOptions(column_names=names, skip_rows=skip, use_threads=False),
+                pa.BufferReader(text),
+                read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
                 parse_options=csv.ParseOptions(delimiter=self.delimiter or " "),
                 convert_options=csv.ConvertOptions(
                     column_types=kinds, include_columns=list(kinds), null_values=[], strings_can_be_null=False
                 ),
             )
         except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
-            return []
-        for name in kinds:
-            column = table[name]
+            return None
+        columns = {name: table[name].combine_chunks() for name in kinds}
+        for name, column in columns.items():
             if column.type != pa.string():
                 continue
             trimmed = compute.ascii_trim(column, " \t")
             blanks = compute.sum(compute.binary_length(column)) != compute.sum(compute.binary_length(trimmed))
             marks = self.comments if name == names[0] else ()
             if any(compute.any(compute.starts_with(trimmed, mark)).as_py() for mark in marks):
-                return []
-            if compute.any(compute.match_substring(column, "\n")).as_py() or (blanks and self._has_quotes()):
-                return []
-            table = table.set_column(table.schema.get_field_index(name), name, trimmed)
-        return [table[names[k]] for k in places]
+                return None
+            if compute.any(compute.match_substring(column, "\n")).as_py() or (blanks and b'"' in text):
+                return None
+            columns[name] = trimmed
+        return [columns[names[k]] for k in places]
 
-    def _has_single_blanks(self, skip: int) -> bool:
-        """Return whether one blank stands between columns, as far as the first rows tell."""
-        try:
-            with _open(self.path) as file:
-                for _ in range(skip):
-                    file.readline()
-                sample = file.read(1 << 16)
-        except (EOFError, OSError, zlib.error):
-            return False
-        return not (b"  " in sample or b"\t" in sample or b" \n" in sample or sample.startswith(b" "))
-
-    def _has_quotes(self) -> bool:
-        with _open(self.path) as file:
-            return any(b'"' in piece for piece in iter(lambda: file.read(1 << 20), b""))
-
-    def _read_carefully(
-        self, places: Sequence[int], header: bool, broken: dict[str, list[int]] | None
-    ) -> list[pa.ChunkedArray]:
+    def _parse_carefully(self, first: int, text: bytes, places: Sequence[int], numbers: Collection[int]) -> Block:
         """Read line by line."""
         import pyarrow as pa
 
-        chunks: list[list[pa.Array]] = [[] for _ in places]
         cells: list[list[str]] = [[] for _ in places]
-
-        def finish_block() -> None:
-            for chunk, values in zip(chunks, cells, strict=True):
-                chunk.append(pa.array(values, pa.string()))
-                values.clear()
-
-        for number, text in islice(text_lines(self.path, self.comments), int(header), None):
-            row = self._split(text)
-            if len(row) != self.width:
+        lines: list[int] = []
+        broken: dict[str, list[int]] = {}
+        for number, line in _lines(self.path, first, text):
+            problem, row = None, self._split(line)
+            if line.lstrip().startswith(self.comments):
+                if not self._may_be_row(line):
+                    continue
+                problem = _REMARK
+            elif len(row) != self.width:
                 problem = f"{counted(len(row), 'column')} where the first row has {self.width}" if row else _UNCLOSED
-                if broken is None:
-                    raise FormatError(f"{self.path}, line {number}: {problem}: {text[:80]!r}. Repair or remove it.")
+            elif not all(is_number(row[k]) for k in numbers):
+                problem = f"expected an id and {len(numbers)} numbers"
+            if problem is not None:
                 broken.setdefault(problem, []).append(number)
                 continue
+            lines.append(number)
             for values, place in zip(cells, places, strict=True):
                 values.append(row[place])
-            if len(cells[0]) == _BLOCK:
-                finish_block()
-        finish_block()
-        return [pa.chunked_array(chunk) for chunk in chunks]
+        columns = [pa.array(values, pa.string()) for values in cells]
+        columns = [c.cast(pa.float64()) if k in numbers else c for c, k in zip(columns, places, strict=True)]
+        return Block(columns, lambda: lines, broken)
 
     def _split(self, text: str) -> list[str]:
         """Return the cells of a line, none if a quote is not closed; blanks around them go, those in quotes stay."""
@@ -270,6 +312,10 @@ class TextTable:
             place = cell.end()
             if not cell[3]:
                 return cells
+
+
+def _filled_lines(first: int, text: bytes) -> list[int]:
+    return [number for number, line in enumerate(text.split(b"\n"), start=first) if line]
 
 
 def _delimiter(lines: list[str]) -> str | None:

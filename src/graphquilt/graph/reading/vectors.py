@@ -12,7 +12,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array
-from graphquilt.graph.reading.edge_columns import check_room, integer_ids, signed, text_ids
+from graphquilt.graph.reading.ids import check_room, integer_ids, signed, text_ids
 from graphquilt.graph.reading.sources import open_parquet
 from graphquilt.graph.reading.tables import TextTable, is_number, text_lines
 
@@ -177,8 +177,6 @@ def _lists(where: str, column: pa.ChunkedArray) -> FloatArray:
 
 
 def _text_vectors(path: Path) -> Vectors:
-    import pyarrow as pa
-
     table = TextTable.open(path, blanks=True)
     if table.delimiter is None:
         return _word2vec(path)
@@ -193,21 +191,13 @@ def _text_vectors(path: Path) -> Vectors:
     if not others or (header and len(table.rows) == 1):
         raise FormatError(f"{path} holds {'a header and ' if header else ''}no vectors: {','.join(first)[:80]!r}.")
     names, *columns = table.read([place, *others], header=header, numbers=others)
-    for column in columns:
-        if column.type == pa.string():
-            row = next((row for row, cell in enumerate(column.to_pylist()) if not is_number(cell)), None)
-            if row is not None:
-                raise FormatError(
-                    f"{path}, line {table.lines_of([row], header=header)[0]}: expected an id and {len(others)} numbers."
-                    " Repair or remove the line."
-                )
-    X = np.stack([column.cast(pa.float64()).to_numpy() for column in columns], axis=1)
+    X = np.stack([column.to_numpy() for column in columns], axis=1)
     return _ids(path, names), X
 
 
 def _ids(path: Path, names: pa.ChunkedArray) -> AnyArray:
-    integers = integer_ids([names])
-    return text_ids(path, names) if integers is None else integers[0]
+    integers = integer_ids(names)
+    return text_ids(path, names) if integers is None else integers
 
 
 def _word2vec(path: Path) -> Vectors:

@@ -25,7 +25,7 @@ from graphquilt.temporal.logs.blocks import Input, Log, list_files, list_inputs,
 from graphquilt.temporal.logs.columns import RowCounts
 from graphquilt.temporal.logs.formats import ECAR, Layout, sample_records
 from graphquilt.temporal.logs.rows import Rows
-from graphquilt.temporal.logs.times import Clock, clock_of, read_times
+from graphquilt.times import Clock, clock_of, read_times
 
 _LONGEST_LITERAL = 1 << 16  # letters
 _DEEPEST = 20  # brackets inside each other

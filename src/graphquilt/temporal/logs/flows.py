@@ -26,7 +26,7 @@ from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.columns import RowCounts
 from graphquilt.temporal.logs.formats import ECAR, FlowColumns, Layout, named_layout, recognise
 from graphquilt.temporal.logs.rows import Rows
-from graphquilt.temporal.logs.times import Clock, as_numbers, clock_of, read_times
+from graphquilt.times import Clock, as_numbers, clock_of, read_times
 
 _LEFT = ("<-", "<?", "<-?")  # the arrows of Argus for flows that the second address began
 _WORDS = pa.dictionary(pa.int32(), pa.string())

@@ -55,8 +55,9 @@ def parse_text(block: Block, layout: Layout, types: Mapping[str, pa.DataType]) -
                 texts = data.split(b"\n")
                 filled = [k for k, text in enumerate(texts) if text.strip()]
                 batch, invalid = _read_table(b"\n".join([texts[k] for k in filled]), layout, columns, quoted=quoted)
-                if len(filled) == len(batch) + len(invalid):  # otherwise a quoted field contains line breaks
-                    numbers = block.first + np.array(filled, dtype=np.int64)
+                count = len(batch) + len(invalid)  # another than before where a quoted field contains line breaks
+                places = np.array(filled, dtype=np.int64) if len(filled) == count else np.arange(count)
+                numbers = block.first + places
             return _number_rows(batch, invalid, numbers, layout)
         except pa.ArrowInvalid as problem:
             error = problem

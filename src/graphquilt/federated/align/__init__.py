@@ -1,0 +1,31 @@
+"""Align embeddings that parties made with a method of their own, without showing their networks to each other.
+
+One round: :func:`invite` makes a :class:`Round` and its key. Every party makes an :func:`offer`; for each pair, one
+party makes a :func:`reply` to the offer of the other, and that one makes a :func:`measure`-ment of it for the
+coordinator, who does :func:`solve`; every party does :func:`apply` with its transform. What moves are values of the
+type :class:`graphquilt.federated.Message`. ``docs/how-to/federated-alignment.md`` says who sees what.
+"""
+
+from graphquilt.federated.align.coordination import FederatedAlignment, PairResult, apply, solve
+from graphquilt.federated.align.exchange import measure, reply
+from graphquilt.federated.align.intersection import pseudonyms
+from graphquilt.federated.align.parties import Party, accept_once, offer, party_secret
+from graphquilt.federated.align.rounds import Round, invite, load_key, save_key
+
+__all__ = [
+    "FederatedAlignment",
+    "PairResult",
+    "Party",
+    "Round",
+    "accept_once",
+    "apply",
+    "invite",
+    "load_key",
+    "measure",
+    "offer",
+    "party_secret",
+    "pseudonyms",
+    "reply",
+    "save_key",
+    "solve",
+]

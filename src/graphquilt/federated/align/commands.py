@@ -1,0 +1,290 @@
+"""The commands of federated alignment; they only move files."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from graphquilt.cli import Output, show
+from graphquilt.errors import InputError
+
+if TYPE_CHECKING:
+    from graphquilt.federated import Message
+    from graphquilt.federated.align import Party
+
+align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
+
+Home = Annotated[Path, Parameter(help="The folder of the party, made by offer; keep it private.")]
+OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
+_MOST_IDS = 1 << 26  # bytes of a list of ids
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MotionFlags:
+    """Which motions to undo."""
+
+    scale: bool = False
+    """Undo scales."""
+    rotate: bool = True
+    """Undo rotations."""
+    translate: bool = True
+    """Undo shifts."""
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align invite --dim 64 --name n1 --out r.json --key k")
+def invite(
+    *,
+    name: Annotated[str, Parameter(help="The name of the round.")],
+    dim: Annotated[int, Parameter(name=["--dim", "-d"], help="Number of dimensions.")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The round, as JSON: for everyone.")],
+    key: Annotated[Path, Parameter(help="The secret key: for the parties, not for the coordinator.")],
+    parties: Annotated[str, Parameter(help="Comma-separated names of the parties; none: everyone with the key.")] = "",
+    least: Annotated[int | None, Parameter(help="Least number of shared nodes. [default: 2 dim + 10]")] = None,
+    ids_can_be_guessed: Annotated[
+        bool, Parameter(negative="", help="Find shared nodes by pseudonyms, not by private set intersection.")
+    ] = False,
+    motions: MotionFlags = MotionFlags(),
+    output: Output = Output(),
+) -> None:
+    """Begin a round: what all parties agree on, and their key."""
+    from graphquilt.federated import align
+    from graphquilt.linalg import Motions
+
+    there = [str(path) for path in (out, key) if path.exists()]
+    if there:
+        raise InputError(f"{' and '.join(there)} exist already. Another round needs other files: name new ones.")
+    named = [word.strip() for word in parties.split(",") if word.strip()]
+    made, secret = align.invite(
+        name,
+        dim,
+        motions=Motions(**vars(motions)),
+        least=least,
+        parties=named,
+        ids_can_be_guessed=ids_can_be_guessed,
+    )
+    align.save_key(secret, key)
+    made.save(out)
+    facts = {"round": str(out), "id": made.id, "dim": made.dim, "least_shared_nodes": made.least, "psi": made.psi}
+    advice = [
+        f"Give {out} to all parties and to the coordinator.",
+        f"Give {key} to the parties only, over a channel that nobody else can read.",
+    ]
+    if ids_can_be_guessed:
+        advice.append("Whoever has the key can test guesses of ids against every offer.")
+    show({**facts, "motions": asdict(made.motions), "next": advice}, as_json=output.json)
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align offer x.csv --round r --key k --party a --home h")
+def offer(
+    vectors: Annotated[Path, Parameter(help="Ids and coordinates: .npz, .parquet, .csv, .tsv or word2vec.")],
+    *,
+    round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
+    key: Annotated[Path, Parameter(help="The parties' key.")],
+    party: Annotated[str, Parameter(help="The name of this party.")],
+    home: Annotated[Path, Parameter(help="The folder of the party, for all its rounds; keep it private.")],
+    share: Annotated[Path | None, Parameter(help="A file with one id per line. [default: all nodes]")] = None,
+    noise: Annotated[float, Parameter(help="Gaussian noise on what is sent, as a share of its spread.")] = 0.05,
+    output: Output = Output(),
+) -> None:
+    """Offer the nodes that a party may share, and draw the noise on their coordinates."""
+    import numpy as np
+
+    from graphquilt.federated import align, canonical_ids
+    from graphquilt.graph import read_vectors
+
+    agreed = align.Round.load(round)
+    secret, folder = align.load_key(key, agreed), home / agreed.folder
+    if folder.exists():
+        raise InputError(
+            f"{party} has made its offer in this round, {folder / 'offer'}: send that. Another would tell more."
+        )
+    ids, X = read_vectors(vectors)
+    made = align.offer(
+        ids,
+        X,
+        agreed,
+        key=secret,
+        party=party,
+        secret=align.party_secret(home),
+        share=None if share is None else np.flatnonzero(np.isin(canonical_ids(ids), canonical_ids(_ids(share)))),
+        noise=noise,
+    )
+    made.save(folder)
+    cost = f"The noise alone gives a pair that fits perfectly an error of {(noise**2 / (2 + noise**2)) ** 0.5:.3g}."
+    clear = "Without noise, partners get exact coordinates of shared nodes."
+    reads = "your node count, but no ids" if agreed.psi else "whether you have the ids that it can guess"
+    advice = [f"Send {folder / 'offer'} to the other parties: each learns {reads}.", f"Keep all else in {home}."]
+    facts = {"party": party, "nodes": len(made.ids), "may_be_shared": len(made.rows), "noise": noise}
+    show({**facts, "noise_costs": cost if noise else clear, "next": advice}, as_json=output.json)
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align reply home/ b-offer --out a-to-b")
+def reply(
+    home: Home,
+    received: Annotated[Path, Parameter(help="The offer of another party, or its answer to yours.")],
+    *,
+    out: OutFile,
+    output: Output = Output(),
+) -> None:
+    """Answer the offer of another party, and reply to an answer with the coordinates of shared nodes."""
+    from graphquilt.federated import Message, align
+
+    message = Message.load(received)
+    own, folder = _party(home, message)
+    made = align.reply(own, message)
+    align.accept_once(folder, message)
+    _save(made, out)
+    partner = made.facts["to"]
+    facts: dict[str, object] = {"from": own.name, "to": partner, "file": str(out)}
+    if made.kind == "answer":
+        facts["next"] = [f"Send {out} to {partner}, who replies: graphquilt federate align reply HOME {out.name}"]
+    else:
+        facts["nodes"] = len(made.arrays["pseudonyms"])
+        facts["next"] = [f"Send {out} to {partner} only: it has coordinates. {partner} measures them."]
+    show(facts, as_json=output.json)
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align measure home/ a-to-b --out stats/")
+def measure(
+    home: Home,
+    received: Annotated[Path, Parameter(help="The reply of another party.")],
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The folder for measurements.")],
+    output: Output = Output(),
+) -> None:
+    """Measure a pair: statistics of the shared nodes for the coordinator, without ids and coordinates."""
+    from graphquilt.federated import Message, align
+
+    message = Message.load(received)
+    own, folder = _party(home, message)
+    measured = align.measure(own, message)
+    align.accept_once(folder, message)
+    path = out / f"{own.name}+{message.sender}"
+    _save(measured, path)
+    shared = int(measured.arrays["counts"][0])
+    cost = f"Means have noise of {1 / shared:.2g} of the spread of their nodes, so that no node can be told from them."
+    facts = {"parties": measured.facts["parties"], "shared_nodes": shared, "noise_costs": cost, "file": str(path)}
+    show({**facts, "next": [f"Send {path} to the coordinator."]}, as_json=output.json)
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align solve stats/ --round r.json --out transforms/")
+def solve(
+    measurements: Annotated[Path, Parameter(help="The folder with the measurements of all pairs.")],
+    *,
+    round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="A new folder: one transform for each party.")],
+    robust: Annotated[bool, Parameter(help="Down-weight pairs inconsistent with the rest.")] = False,
+    output: Output = Output(),
+) -> None:
+    """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
+    from graphquilt.federated import Message, align
+
+    if not measurements.is_dir():
+        raise InputError(f"{measurements} is not a folder with measurements.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists and is not empty. Name another folder.")
+    files = sorted(path for path in measurements.iterdir() if path.is_file() and path.suffix != ".part")
+    result = align.solve(map(Message.load, files), align.Round.load(round), robust=robust)
+    bad = result.verdict == "bad"
+    if not bad:
+        _save_all(result.transforms, out)
+    pairs = {
+        " and ".join(pair.parties): {
+            "shared nodes": pair.shared,
+            "error": pair.error,
+            **({"expected of noise": pair.expected} if pair.expected else {}),
+            **({} if pair.trusted else {"trusted": False}),
+        }
+        for pair in result.pairs
+    }
+    facts = {"parties": list(result.parties), "pairs": pairs, "verdict": result.verdict}
+    shown = {**facts, "contradicting": list(result.contradicting), "certificate": result.summary().splitlines()}
+    advice = {} if bad else {"next": [f"Send each file in {out} to the party of its name."]}
+    show({**shown, **advice}, as_json=output.json)
+    if bad:
+        print("graphquilt: the fit is bad, and no transforms were written (exit code 3).", file=sys.stderr)
+        sys.stdout.flush()
+        raise SystemExit(3)
+
+
+@align_app.command(help_epilogue="Example: graphquilt federate align apply home/ transforms/bank-a --out a.parquet")
+def apply(
+    home: Home,
+    transform: Annotated[Path, Parameter(help="The transform for this party.")],
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")],
+    output: Output = Output(),
+) -> None:
+    """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
+    from graphquilt.federated import Message, align
+    from graphquilt.jobs import format_of, write_embedding
+
+    name, message = format_of(out), Message.load(transform)
+    own, _ = _party(home, message)
+    ids, X = align.apply(own, message)
+    write_embedding(out, ids, X, format=name, dtype="float64")
+    facts = {"party": own.name, "nodes": len(ids), "dim": X.shape[1], "embedding": str(out)}
+    certificate = {name: message.facts.get(name) for name in ("verdict", "pairs", "worst_error", "spectral_gap")}
+    show({**facts, **certificate}, as_json=output.json)
+
+
+def _party(home: Path, message: Message) -> tuple[Party, Path]:
+    """Return the party in the round of a message, and its folder."""
+    from graphquilt.federated.align import Party
+
+    if not (home / "secret").is_file():
+        raise InputError(f"{home} is not the folder of a party. graphquilt federate align offer makes one.")
+    rounds = sorted(path for path in home.iterdir() if path.is_dir() and path.suffix != ".part")
+    for folder in rounds:
+        if folder.name.endswith(f"-{message.round[:8]}"):
+            return Party.load(folder), folder
+    raise InputError(
+        f"the {message.kind} of {message.sender} belongs to the round '{message.round_name[:64]}' "
+        f"({message.round[:8]}, {message.dim} dimensions), and {home} has offers in these: "
+        f"{', '.join(folder.name for folder in rounds)}. Ask for a file of one of them, or offer first."
+    )
+
+
+def _ids(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > _MOST_IDS:
+            raise InputError(f"{path} is too large for a list of ids; it has more than {_MOST_IDS} bytes.")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read as a list of ids: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} cannot be read as a list of ids: it is not text in UTF-8.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _save(message: Message, path: Path) -> None:
+    from graphquilt.files import translate_disk_errors
+
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file.")
+    with translate_disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    message.save(path)
+
+
+def _save_all(messages: Mapping[str, Message], folder: Path) -> None:
+    """Write a new folder with one file per message: all of them, or nothing."""
+    from graphquilt.files import translate_disk_errors
+
+    part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
+    try:
+        with translate_disk_errors(folder.parent):
+            part.mkdir(parents=True)
+            for name, message in messages.items():
+                message.save(part / name)
+            part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,272 @@
+"""A round of sums over a network, as a Flower app: parties are SuperNodes, and the coordinator is the ServerApp.
+
+The SuperLink carries the signed cards and is not trusted for them: each party checks them in its :class:`Home`. What a
+party refuses, and why, stays in its own log. ``docs/how-to/federated-network.md`` has the commands of a round.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from logging import ERROR, INFO
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.logger import log
+from flwr.serverapp import Grid, ServerApp
+
+from graphquilt.cli import SourceFlags
+from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.federated.home import Home
+from graphquilt.federated.keys import CARD_FIELDS, Card
+from graphquilt.federated.round import Invitation, Round
+from graphquilt.federated.sum_commands import NetworkFlags, refuse_keys
+from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.federated.sums import combine
+from graphquilt.jobs import format_of, write_embedding
+
+COMPONENTS = {"serverapp": "graphquilt.federated.flower:server", "clientapp": "graphquilt.federated.flower:client"}
+FILES = {"pyproject.toml", ".info/CONTENT", ".info/METADATA"}  # of the bundle: everything else could be code
+POLL = 0.5  # seconds between looks at who is connected
+ENDED = (
+    "The round ends here: without them the masks do not cancel, and what the others sent is noise. Start it again when "
+    "they are back, and everybody sends the same bytes; for a round without them, invite the others anew."
+)
+
+
+class Saved(Protocol):
+    """A value with a file format."""
+
+    def save(self, path: Path) -> None:
+        """Write the value."""
+
+
+Value = TypeVar("Value")
+
+
+def pack(value: Saved) -> RecordDict:
+    """Return a record with the file of a value."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        value.save(path)
+        content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    return RecordDict({"file": ArrayRecord({"file": Array(content)})})
+
+
+def unpack(content: RecordDict, load: Callable[[Path], Value]) -> Value:
+    """Read the value that :func:`pack` put into a record; who wrote it is checked where it is used."""
+    try:
+        array = content["file"]["file"].numpy()
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError("a message of the network has no file in it.") from error
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "message")
+        path.write_bytes(np.asarray(array, dtype=np.uint8).tobytes())
+        return load(path)
+
+
+# The party, on its SuperNode.
+
+
+def _config(context: Context, name: str, *, optional: bool = False) -> Path | None:
+    """Return a path that the party itself set in the configuration of its SuperNode."""
+    value = context.node_config.get(name)
+    if value is None and not optional:
+        raise InputError(f"the SuperNode has no {name}: start it with --node-config '… {name}=\"PATH\"'.")
+    return None if value is None else Path(str(value))
+
+
+def _path(context: Context, name: str) -> Path:
+    path = _config(context, name)
+    assert path is not None
+    return path
+
+
+def _flags(context: Context) -> NetworkFlags:
+    names = _config(context, "feature-names", optional=True)
+    return NetworkFlags(own=_config(context, "own", optional=True), feature_names=names)
+
+
+def _card(text: object) -> Card:
+    value = json.loads(str(text))
+    if set(value) != set(CARD_FIELDS) or not all(check(value[name]) for name, check in CARD_FIELDS.items()):
+        raise FormatError("what the network brought is not a card.")
+    return Card(**value)
+
+
+def _agreed(message: Message, context: Context) -> Round:
+    """Return the round of the party's own invitation, with the cards that the network brought."""
+    cards = [_card(text) for text in message.content["cards"]["cards"]]
+    return Round.of(Invitation.load(_path(context, "invitation")), cards)
+
+
+def show_card(message: Message, context: Context) -> RecordDict:  # noqa: ARG001
+    """Return the card with which the party joined; it joins by itself, with ``graphquilt federate join``."""
+    member, invitation = Home(_path(context, "home")).member(), Invitation.load(_path(context, "invitation"))
+    if member is None or member.card.invitation != invitation.id:
+        raise InputError(f"this party has not joined '{invitation.name}' yet: graphquilt federate join.")
+    return RecordDict({"card": ConfigRecord({"card": json.dumps(asdict(member.card))})})
+
+
+def add(message: Message, context: Context) -> RecordDict:
+    """Return the masked sum of the party for one step."""
+    agreed, received = _agreed(message, context), None
+    if "file" in message.content:
+        received = unpack(message.content, Directions.load)
+    code = _config(context, "confirm", optional=True)
+    confirmed = code.read_text(encoding="utf-8").strip() if code is not None and code.is_file() else None
+    home = Home(_path(context, "home"))
+    home.check_cards(agreed, confirmed=confirmed)  # before the work
+    network = _flags(context).read(_path(context, "edges"), SourceFlags())
+    names = _flags(context).names()
+    return pack(home.contribute(network, agreed, received=received, names=names, confirmed=confirmed))
+
+
+def finish(message: Message, context: Context) -> RecordDict:
+    """Embed the party's own nodes, write them where only the party looks, and end the round."""
+    agreed, received = _agreed(message, context), unpack(message.content, Directions.load)
+    home, out = Home(_path(context, "home")), _path(context, "out")
+    network = _flags(context).read(_path(context, "edges"), SourceFlags())
+    made = home.embed(network, agreed, received, names=_flags(context).names())
+    ids = np.arange(network.graph.n_nodes) if network.graph.node_ids is None else np.asarray(network.graph.node_ids)
+    write_embedding(out, ids[made.rows], made.embedding, format=format_of(out), dtype="float32")
+    home.end()
+    log(INFO, "%s: %d nodes. %s Directions %s.", out, len(made.rows), made.verdict, received.code)
+    return RecordDict({})
+
+
+def _guarded(work: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
+    """Return a function for Flower that tells the network only that the party refused, and its own log why."""
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            content = work(message, context)
+        except Exception as error:  # Flower would send its text to the SuperLink
+            log(ERROR, "refused: %s", error)
+            content = RecordDict({"refused": ConfigRecord({"refused": True})})
+        return Message(content, reply_to=message)
+
+    return answer
+
+
+client = ClientApp()
+client.query("card")(_guarded(show_card))
+client.train("add")(_guarded(add))
+client.train("finish")(_guarded(finish))
+
+
+def guarded_clientapp() -> None:
+    """Run Flower's ``flwr-clientapp``, and refuse every bundle that has code or names another app.
+
+    A SuperNode runs the app that the SuperLink sends. Put a script of this name that calls this function before
+    Flower's on the PATH of the SuperNode, and it runs nothing but the graphquilt that the party has installed.
+    """
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+    from flwr.supernode.runtime import run_clientapp as runtime
+
+    install = runtime.install_from_fab
+
+    def install_checked(fab_file: bytes, *arguments: Any, **options: Any) -> Any:
+        check_bundle(fab_file)
+        return install(fab_file, *arguments, **options)
+
+    runtime.install_from_fab = install_checked
+    sys.exit(flwr_clientapp())
+
+
+def check_bundle(content: bytes) -> None:
+    """Refuse a bundle that is not the configuration of this app and nothing else."""
+    with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+        other = sorted(set(bundle.namelist()) - FILES)
+        project = tomllib.loads(bundle.read("pyproject.toml").decode()) if not other else {}
+    components = project.get("tool", {}).get("flwr", {}).get("app", {}).get("components")
+    if other or components != COMPONENTS:
+        found = ", ".join(other)[:200] or components
+        raise InputError(f"the SuperLink sent an app that is not graphquilt's, and it was not run: {found}.")
+
+
+# The coordinator, on the SuperLink.
+
+
+def run_round(grid: Grid, context: Context) -> None:
+    """Collect cards, let the parties add up, find directions, and let the parties embed.
+
+    Raises
+    ------
+    JobError
+        Not all parties are there, or one dropped out or refused: the round has ended.
+    """
+    config = context.run_config
+    out, patience = Path(str(config["out"])), float(config["patience"])
+    refuse_keys({Path.cwd(), Path(str(config["invitation"])).parent, out.parent})
+    invitation = Invitation.load(Path(str(config["invitation"])))
+    if out.exists():
+        raise InputError(f"{out} exists already: name a new file.")
+    nodes = _wait(grid, len(invitation.parties), float(config["wait"]))
+    ask = _Asking(grid, nodes, patience)
+    cards = [_card(reply["card"]["card"]) for reply in ask("query.card", RecordDict({})).values()]
+    agreed = Round.of(invitation, cards)
+    log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
+    ask.parties = {node: card.party for node, card in zip(nodes, cards, strict=True)}
+    listed = ConfigRecord({"cards": [json.dumps(asdict(card)) for card in agreed.cards]})
+    made: Directions | None = None
+    while made is None or not made.complete:
+        content = RecordDict({"cards": listed, **({} if made is None else dict(pack(made)))})
+        sums = [unpack(reply, Contribution.load) for reply in ask("train.add", content).values()]
+        made = combine(agreed, sums, before=made)
+        log(INFO, "step %d: the total of %d nodes.", made.step, agreed.n_nodes)
+    made.save(out)
+    ask("train.finish", RecordDict({"cards": listed, **dict(pack(made))}))
+    log(INFO, "Done: all parties have embedded. Directions %s keep %.0f %%.", made.code, 100 * made.share)
+
+
+class _Asking:
+    """Ask all SuperNodes for something, and end the round if one does not give it."""
+
+    def __init__(self, grid: Grid, nodes: list[int], patience: float) -> None:
+        self.grid, self.nodes, self.patience = grid, nodes, patience
+        self.parties: Mapping[int, str] = {}
+
+    def __call__(self, kind: str, content: RecordDict) -> dict[int, RecordDict]:
+        messages = [Message(content, dst_node_id=node, message_type=kind) for node in self.nodes]
+        replies = {
+            reply.metadata.src_node_id: reply.content
+            for reply in self.grid.send_and_receive(messages, timeout=self.patience)
+            if reply.has_content()
+        }
+        refused = [node for node in replies if "refused" in replies[node]]
+        silent = [node for node in self.nodes if node not in replies]
+        if refused or silent:
+            parts = [f"no answer in {self.patience:g} s from {self._named(silent)}"] if silent else []
+            parts += [f"refused by {self._named(refused)}, whose own log says why"] if refused else []
+            raise JobError(f"{'; '.join(parts)}. {ENDED}")
+        return {node: replies[node] for node in self.nodes}
+
+    def _named(self, nodes: Iterable[int]) -> str:
+        return ", ".join(sorted(self.parties.get(node, f"SuperNode {node}") for node in nodes))
+
+
+def _wait(grid: Grid, count: int, seconds: float) -> list[int]:
+    """Wait until every party has a SuperNode."""
+    end = time.monotonic() + seconds
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) == count:
+            return nodes
+        if len(nodes) > count or time.monotonic() > end:
+            raise JobError(f"{len(nodes)} SuperNodes are connected, and the round has {count} parties.")
+        time.sleep(POLL)
+
+
+server = ServerApp()
+server.main()(run_round)

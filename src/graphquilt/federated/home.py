@@ -1,0 +1,229 @@
+"""The home of a party: its long-lived key, what it knows of others, and the one round that it takes part in.
+
+A private folder. Every contribution is kept here before it is written anywhere else, so that a step has one and no
+other; the secret key of a round is deleted when the round ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray
+from graphquilt.errors import InputError
+from graphquilt.federated import keys
+from graphquilt.federated.keys import KEY_BYTES, Card, Member, digest, is_hex, read_document, write_document
+from graphquilt.federated.messages import is_party_name
+from graphquilt.federated.round import Invitation, Round, join
+from graphquilt.federated.signal import Network
+from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.federated.sums import Embedded, contribute, embed, step_context
+from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
+
+IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
+DIFFERENCE = (
+    "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
+    "party, it is shown."
+)
+
+
+def _is_ledger(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(entry, dict)
+        and is_checksum(entry.get("round"))
+        and is_checksum(entry.get("invitation"))
+        and is_checksum(entry.get("data"))
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("signers"), list)
+        for entry in value
+    )
+
+
+def _is_known(value: object) -> bool:
+    return isinstance(value, dict) and all(is_party_name(k) and is_hex(KEY_BYTES)(v) for k, v in value.items())
+
+
+class Home:
+    """The private folder of a party."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the party has no signing key yet."""
+        return not (self.folder / IDENTITY).exists()
+
+    def member(self) -> Member | None:
+        """Return the party in its open round; None if there is none."""
+        path = self.folder / SECRETS
+        if not path.exists():
+            return None
+        key = is_hex(KEY_BYTES)
+        fields = {**keys.CARD_FIELDS, "exchange_secret": key, "key": key}
+        values = read_document(path, "secret of a round", fields)
+        exchange, parties = (bytes.fromhex(values.pop(name)) for name in ("exchange_secret", "key"))
+        return Member(Card(**values), self._signing(), exchange, parties)
+
+    def join(self, network: Network, invitation: Invitation, key: bytes, *, party: str) -> tuple[Member, list[str]]:
+        """Accept an invitation, and return the party and what it should know; asked again, it gives the same card.
+
+        A home has one open round: the keys of an earlier one are deleted.
+        """
+        open_member, notes = self.member(), list[str]()
+        if open_member is not None and open_member.card.invitation == invitation.id:
+            card = open_member.card
+            counts = (network.n_own, network.n_border if invitation.buckets else 0)
+            if (card.party, card.nodes, card.border) != (party, *counts):
+                raise InputError(
+                    f"{self.folder} joined '{invitation.name}' as {card.party} with {card.nodes} nodes, {card.border} "
+                    f"at the border, not as {party} with {counts[0]} and {counts[1]}. A card is signed once."
+                )
+            return open_member, notes
+        if any(entry["invitation"] == invitation.id for entry in self.ledger()):
+            raise InputError(f"the round '{invitation.name}' has ended here, and its keys are gone: accept a new one.")
+        with translate_disk_errors(self.folder.parent):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.is_new:
+            write_document(self.folder / IDENTITY, "identity", {"signing": keys.new_signing_key().hex(), "known": {}})
+        member = join(network, invitation, key, party=party, signing=self._signing())
+        if open_member is not None:
+            notes.append("An earlier round had not ended: its keys are deleted, and nothing can be contributed to it.")
+        if self.ledger():
+            notes.append(f"You contributed to {len(self.ledger())} rounds before. {DIFFERENCE}")
+        self.end()
+        content = {**asdict(member.card), "exchange_secret": member.exchange.hex(), "key": key.hex()}
+        write_document(self.folder / SECRETS, "secret of a round", content)
+        return member, notes
+
+    def check_cards(self, agreed: Round, *, confirmed: str | None = None) -> None:
+        """Refuse cards whose signing keys this party has not confirmed: in an earlier round, or by the code of this."""
+        known = self._identity()["known"]
+        member = self._open(agreed)
+        others = [card for card in agreed.cards if card != member.card]
+        strange = [card for card in others if known.get(card.party) != card.signing]
+        if confirmed is not None and confirmed.strip().lower() != agreed.code:
+            raise InputError(
+                f"the code of these cards is {agreed.code}, not {confirmed[:40]}: the parties have different cards, "
+                "and somebody may have forged one. Do not contribute; send the cards again by another channel."
+            )
+        if strange and confirmed is None:
+            keys = ", ".join(f"{card.party} {card.fingerprint}" for card in strange)
+            raise InputError(
+                f"these signing keys are new here: {keys}. Call the other parties; if all read the code {agreed.code} "
+                f"to each other, repeat the command with --confirm {agreed.code}."
+            )
+
+    def contribute(
+        self,
+        network: Network,
+        agreed: Round,
+        *,
+        received: Directions | None = None,
+        names: Sequence[str] | None = None,
+        confirmed: str | None = None,
+        again: bool = False,
+    ) -> Contribution:
+        """Contribute to a step once: the same bytes if asked again, and nothing if anything else is asked for.
+
+        Signing keys that are new here must be ``confirmed`` by the code of the round. The same data for a round that
+        differs by fewer than two parties is refused unless ``again``.
+        """
+        member = self._open(agreed)
+        step = 0 if received is None else received.step
+        kept = self.folder / f"sent-{step}"
+        context = step_context(agreed, step, received)
+        if kept.exists():
+            sent = Contribution.load(kept)
+            if sent.context != context:
+                raise InputError(
+                    f"{member.card.party} has contributed to step {step} of '{agreed.invitation.name}', with other "
+                    "cards or directions. A second contribution would show the first: it is refused."
+                )
+            return sent
+        self.check_cards(agreed, confirmed=confirmed)
+        data, signers = _data_digest(network), sorted(card.signing for card in agreed.cards)
+        entries = self.ledger()
+        if step and (not entries or entries[-1]["round"] != agreed.id):
+            raise InputError(
+                f"{member.card.party} did not contribute to the steps before step {step} with these cards."
+            )
+        if step == 0 and not again:
+            _check_earlier(entries, data, set(signers), agreed)
+        made = contribute(network, agreed, member, received=received, names=names)
+        if step == 0:
+            entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
+            entries.append({**entry, "data": data, "signers": signers})
+            write_document(self.folder / LEDGER, "ledger", {"entries": entries})
+            known = {**self._identity()["known"], **{card.party: card.signing for card in agreed.cards}}
+            write_document(self.folder / IDENTITY, "identity", {"signing": self._signing().hex(), "known": known})
+        made.save(kept)
+        return made
+
+    def embed(
+        self, network: Network, agreed: Round, directions: Directions, *, names: Sequence[str] | None = None
+    ) -> Embedded:
+        """Embed the own nodes; :meth:`end` the round when the result is safe."""
+        return embed(network, agreed, self._open(agreed), directions, names=names)
+
+    def end(self) -> None:
+        """Delete the keys of the open round, and what was sent."""
+        for path in [self.folder / SECRETS, *self.folder.glob("sent-*")]:
+            path.unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def ledger(self) -> list[dict[str, object]]:
+        """Return one entry for each round to which the party contributed."""
+        path = self.folder / LEDGER
+        entries = read_document(path, "ledger", {"entries": _is_ledger})["entries"] if path.exists() else []
+        return list(entries)
+
+    def sent(self) -> list[int]:
+        """Return the steps of the open round that were contributed to."""
+        return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
+
+    def _identity(self) -> dict[str, dict[str, str]]:
+        return read_document(self.folder / IDENTITY, "identity", {"signing": is_hex(KEY_BYTES), "known": _is_known})
+
+    def _signing(self) -> bytes:
+        return bytes.fromhex(str(self._identity()["signing"]))
+
+    def _open(self, agreed: Round) -> Member:
+        member = self.member()
+        if member is None or member.card.invitation != agreed.invitation.id:
+            raise InputError(
+                f"{self.folder} has no open round '{agreed.invitation.name}' ({agreed.invitation.id[:8]}): join it "
+                "first. The keys of a round are deleted when it ends."
+            )
+        return member
+
+
+def _check_earlier(entries: list[dict[str, object]], data: str, signers: set[str], agreed: Round) -> None:
+    """Refuse data that went to a round which differs from this one by fewer than two parties."""
+    for entry in entries:
+        listed = entry["signers"]
+        other = set(map(str, listed)) if isinstance(listed, list) else set()
+        if entry["data"] == data and entry["round"] != agreed.id and len(other ^ signers) < 2:
+            raise InputError(
+                f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
+                f"{len(other ^ signers)}. {DIFFERENCE} If all accept that, repeat the command with --again."
+            )
+
+
+def _data_digest(network: Network) -> str:
+    """Return the SHA-256 of everything that a party contributes from."""
+    graph, X = network.graph, network.graph.features
+    parts: list[AnyArray] = [graph.indptr, graph.indices, network.own.astype(np.uint8)]
+    parts += [] if graph.weights is None else [graph.weights]
+    if isinstance(X, sp.csr_array):
+        parts += [X.indptr, X.indices, X.data]
+    elif X is not None:
+        parts.append(X)
+    sums = [array_checksum(np.asarray(part)) for part in parts]
+    ids = [] if graph.node_ids is None else [str(value) for value in np.asarray(graph.node_ids).tolist()]
+    return digest({"arrays": sums, "ids": ids})

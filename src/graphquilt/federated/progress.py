@@ -1,0 +1,99 @@
+"""What is there of rounds of sums in some files, what is missing, and who does what next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from graphquilt.errors import QuiltError
+from graphquilt.federated.home import IDENTITY, Home
+from graphquilt.federated.keys import MOST_BYTES, Card
+from graphquilt.federated.round import Invitation, Round
+from graphquilt.federated.sum_messages import Contribution, Directions
+
+Value = TypeVar("Value")
+TOTAL = (
+    "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "
+    "that one; the coordinator with one party sees the total with names on the columns that this party knows."
+)
+
+
+def format_of_document(path: Path) -> str:
+    """Return the kind of a small file of a round; an empty text if it is none."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return ""
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    kind = content.get("format") if isinstance(content, dict) else None
+    return kind.removeprefix("graphquilt ") if isinstance(kind, str) and kind.startswith("graphquilt ") else ""
+
+
+def rounds_in(files: Sequence[Path]) -> dict[str, object]:
+    """Describe every round that has an invitation among these files."""
+    documents = {path: format_of_document(path) for path in files}
+    cards = _load([path for path, kind in documents.items() if kind == "card"], Card.load)
+    archives = [path for path, kind in documents.items() if not kind and _is_archive(path)]
+    sums, answers = _load(archives, Contribution.load), _load(archives, Directions.load)
+    result: dict[str, object] = {}
+    invitations = _load([path for path, kind in documents.items() if kind == "invitation"], Invitation.load)
+    for invitation in {made.id: made for made in invitations}.values():
+        result[invitation.name] = _describe(invitation, cards, sums, answers)
+    for path in (path for path, kind in documents.items() if kind == "identity" and path.name == IDENTITY):
+        home = Home(path.parent)
+        member = home.member()
+        rounds = f"contributed to {len(home.ledger())} rounds"
+        state = "no open round, and no key of one" if member is None else f"open round of {member.card.party}"
+        result[f"home {path.parent}"] = f"private; {state}; {rounds}; steps sent {home.sent()}"
+    keys = [str(path) for path, kind in documents.items() if kind == "parties key"]
+    if keys:
+        result["parties_key"] = f"{', '.join(keys)}: for parties only; combine refuses to run beside it"
+    return result or {"rounds": "none: no invitation is here"}
+
+
+def _describe(
+    invitation: Invitation, cards: list[Card], sums: list[Contribution], answers: list[Directions]
+) -> dict[str, object]:
+    """Return what is there of one round."""
+    joined = sorted({card.party for card in cards if card.invitation == invitation.id})
+    waiting = [party for party in invitation.parties if party not in joined]
+    facts: dict[str, object] = {"parties": list(invitation.parties), "joined": joined}
+    if waiting:
+        return {**facts, "next": [f"{', '.join(waiting)}: join, and send the card to all."]}
+    try:
+        agreed = Round.of(invitation, [card for card in cards if card.invitation == invitation.id])
+    except QuiltError as error:
+        return {**facts, "problem": str(error)}
+    facts |= {card.party: f"fingerprint {card.fingerprint}, {card.nodes} nodes" for card in agreed.cards}
+    signal = agreed.signal
+    facts |= {"code": agreed.code, "columns": signal.features + signal.buckets, "coordinator_sees": TOTAL}
+    found = sorted((answer for answer in answers if answer.round == agreed.id), key=lambda answer: answer.step)
+    step = found[-1].step if found else 0
+    if found and found[-1].complete:
+        kept = f"step {step}, {found[-1].share:.0%} of the total, code {found[-1].code}"
+        return {**facts, "directions": kept, "next": ["every party: embed, which ends the round and deletes its keys."]}
+    sent = sorted({made.party for made in sums if made.round == agreed.id and made.step == step})
+    missing = [party for party in invitation.parties if party not in sent]
+    facts |= {"step": step, "contributed": sent}
+    if missing:
+        return {**facts, "next": [f"{', '.join(missing)}: contribute to step {step}, and send it to the coordinator."]}
+    return {**facts, "next": ["the coordinator: combine, and send the directions to all parties."]}
+
+
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _load(paths: Sequence[Path], load: Callable[[Path], Value]) -> list[Value]:
+    """Read those files that can be read."""
+    loaded = []
+    for path in paths:
+        try:
+            loaded.append(load(path))
+        except QuiltError:
+            continue
+    return loaded

@@ -1,0 +1,309 @@
+"""Invitation: what a round is about. Round: an invitation with the cards of all its parties, on which they agree."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from graphquilt.errors import FormatError, InputError
+from graphquilt.federated.keys import KEY_BYTES, Card, Member, digest, is_hex, new_signing_key, read_document, readable
+from graphquilt.federated.keys import write_document as _write
+from graphquilt.federated.messages import check_party_name, is_party_name, is_share, subkey
+from graphquilt.federated.signal import UNIT_BITS, WIDEST, CommonSignal, Network
+from graphquilt.files import is_checksum, is_size
+
+MOST_PARTIES = 1000
+TWO = (
+    "a round of two parties shows each the other's total: what the directions keep of it, minus one's own part. Name a "
+    "third party, or say that both accept this (--two-parties)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    """What a round is about; it is public.
+
+    Attributes
+    ----------
+    dim : int
+        Number of dimensions of the embedding.
+    features, buckets : int
+        Number of features, and the most columns for the nodes at borders; 0 for none.
+    names : str, optional
+        A keyed digest of the names of the features in their order; None if nobody checks them.
+    edges : float
+        The weight of the buckets beside features.
+    per_bucket, least : int
+        The guards: border nodes per bucket on average, which lowers the number of buckets, and the number of nodes of
+        one party below which it sets a column to zero.
+    nonce, key_check : str
+        A random number, and its digest under the parties' key, by which a party sees that it has the right key.
+    """
+
+    name: str
+    dim: int
+    parties: tuple[str, ...]
+    features: int = 0
+    names: str | None = None
+    buckets: int = 0
+    edges: float = 1.0
+    per_bucket: int = 0
+    least: int = 1
+    two_parties: bool = False
+    nonce: str = ""
+    key_check: str = ""
+
+    def __post_init__(self) -> None:
+        check_party_name(self.name)
+        for party in self.parties:
+            check_party_name(party)
+        if list(self.parties) != sorted(set(self.parties)) or len(self.parties) > MOST_PARTIES:
+            raise InputError(f"parties are different names, at most {MOST_PARTIES}: {', '.join(self.parties)[:200]}.")
+        if len(self.parties) < 2:
+            raise InputError(f"a round has at least three parties, and this one names {len(self.parties)}.")
+        if len(self.parties) == 2 and not self.two_parties:
+            raise InputError(TWO)
+        if not 1 <= self.dim <= WIDEST:
+            raise InputError(f"dim is from 1 to {WIDEST}, not {self.dim}.")
+        if not self.features and not self.buckets:
+            raise InputError("a round spreads features (--features), nodes at borders (--buckets), or both: name one.")
+        if not 0 <= self.buckets < WIDEST:
+            raise InputError(f"buckets are from 0 to {WIDEST - 1}, not {self.buckets}.")
+        if self.dim > (self.features or WIDEST) + self.buckets or (not self.features and self.dim > self.buckets):
+            raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
+        if not 0 < self.edges < math.inf or self.per_bucket < 0 or self.least < 1:
+            raise InputError("the weight of edges is above 0, per-bucket at least 0, and least at least 1.")
+
+    @property
+    def id(self) -> str:
+        """The SHA-256 of everything in the invitation."""
+        return digest(asdict(self))
+
+    def has_key(self, key: bytes) -> bool:
+        """Return whether this is the parties' key."""
+        return hmac.compare_digest(_keyed(key, "check", self.nonce), self.key_check)
+
+    def bucket_key(self, key: bytes) -> bytes:
+        """Return the key that decides the column of a node: another in each round."""
+        return hmac.digest(subkey(key, "buckets"), self.id.encode(), "sha256")
+
+    def check_names(self, names: Sequence[str] | None, key: bytes) -> None:
+        """Refuse features with other names than those of the round, or in another order."""
+        if self.names is None or not self.features:
+            return
+        if names is None:
+            raise InputError(
+                f"the round '{self.name}' checks the names of its {self.features} features. Give those of yours, one "
+                "per line in the order of the columns (--feature-names)."
+            )
+        if not hmac.compare_digest(_keyed(key, "features", list(names)), self.names):
+            raise InputError(
+                f"the names of these {len(names)} features are not those of the {self.features} features of the round "
+                f"'{self.name}', or are in another order. Bring the columns into the order that the parties agreed on."
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the invitation as JSON; nothing in it is secret."""
+        _write(path, "invitation", {**asdict(self), "id": self.id})
+
+    @classmethod
+    def load(cls, path: Path) -> Invitation:
+        """Read an invitation, and refuse one that was changed."""
+        values = read_document(path, "invitation", {**FIELDS, "id": is_checksum})
+        stated = values.pop("id")
+        try:
+            made = cls(**{**values, "parties": tuple(values["parties"])})
+        except InputError as error:
+            raise FormatError(f"{path} is not a sound invitation: {error}") from error
+        if made.id != stated:
+            raise FormatError(f"{path} was changed: its content is not that of invitation {stated[:8]}.")
+        return made
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_PARTIES and all(map(is_party_name, value))
+
+
+FIELDS: Mapping[str, Callable[[object], bool]] = {
+    "name": is_party_name,
+    "dim": is_size,
+    "parties": _is_names,
+    "features": is_size,
+    "names": lambda value: value is None or is_checksum(value),
+    "buckets": is_size,
+    "edges": is_share,
+    "per_bucket": is_size,
+    "least": is_size,
+    "two_parties": lambda value: isinstance(value, bool),
+    "nonce": is_checksum,
+    "key_check": is_checksum,
+}
+
+
+def _keyed(key: bytes, purpose: str, value: object) -> str:
+    return hmac.digest(subkey(key, purpose), json.dumps(value).encode(), "sha256").hex()
+
+
+def invite(
+    name: str,
+    dim: int,
+    parties: Sequence[str],
+    *,
+    features: Sequence[str] | int = 0,
+    buckets: int = 0,
+    edges: float = 1.0,
+    per_bucket: int = 0,
+    least: int = 1,
+    two_parties: bool = False,
+    key: bytes | None = None,
+) -> tuple[Invitation, bytes]:
+    """Begin a round.
+
+    Parameters
+    ----------
+    name, dim, parties, buckets, edges, per_bucket, least, two_parties
+        See :class:`Invitation`.
+    features : sequence of str, or int
+        Names of the features in the order of their columns, or only their number, which nobody can check.
+    key : bytes, optional
+        The parties' key, 32 bytes; by default a new one, and nothing else is safe: it decides the columns of nodes.
+
+    Returns
+    -------
+    invitation : Invitation
+        For everyone.
+    key : bytes
+        For the parties, and not for the coordinator.
+
+    Examples
+    --------
+    >>> invitation, key = invite("night-1", 16, ["a", "b", "c"], buckets=2048)
+    >>> invitation.has_key(key), invitation.has_key(bytes(32))
+    (True, False)
+    """
+    key = secrets.token_bytes(KEY_BYTES) if key is None else key
+    nonce = _keyed(key, "nonce", name)
+    width = features if isinstance(features, int) else len(features)
+    made = Invitation(
+        name=name,
+        dim=dim,
+        parties=tuple(sorted(parties)),
+        features=width,
+        names=None if isinstance(features, int) else _keyed(key, "features", list(features)),
+        buckets=buckets,
+        edges=float(edges),
+        per_bucket=per_bucket,
+        least=least,
+        two_parties=two_parties,
+        nonce=nonce,
+        key_check=_keyed(key, "check", nonce),
+    )
+    return made, key
+
+
+def save_key(key: bytes, path: Path) -> None:
+    """Write the parties' key to a file that only its owner can read."""
+    _write(path, "parties key", {"key": key.hex()})
+
+
+def load_key(path: Path, invitation: Invitation) -> bytes:
+    """Read the parties' key, and refuse that of another round."""
+    key = bytes.fromhex(read_document(path, "parties key", {"key": is_hex(KEY_BYTES)})["key"])
+    if not invitation.has_key(key):
+        raise InputError(f"{path} is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
+    return key
+
+
+def join(network: Network, invitation: Invitation, key: bytes, *, party: str, signing: bytes | None = None) -> Member:
+    """Accept an invitation: make a key for this round, and sign it with the number of nodes.
+
+    ``signing`` is the long-lived secret key of the party; without it a new one is made.
+    """
+    if not invitation.has_key(key):
+        raise InputError(f"this is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
+    if party not in invitation.parties:
+        raise InputError(f"{party} is not invited to '{invitation.name}': {', '.join(invitation.parties)} are.")
+    if not network.n_own:
+        raise InputError(f"{party} owns none of the {network.graph.n_nodes} nodes of its network.")
+    if invitation.buckets and not network.n_border:
+        raise InputError(
+            f"none of the {network.n_own} nodes of {party} has an edge to a node of somebody else, and the round "
+            f"'{invitation.name}' spreads nodes at borders. Read the edges that lead to others too."
+        )
+    counts = (network.n_own, network.n_border if invitation.buckets else 0)
+    return Member.of(invitation.id, party, counts, signing=signing or new_signing_key(), key=key)
+
+
+@dataclass(frozen=True)
+class Round:
+    """An invitation and the cards of all its parties by name; made of the same files it is the same for everyone."""
+
+    invitation: Invitation
+    cards: tuple[Card, ...]
+
+    @classmethod
+    def of(cls, invitation: Invitation, cards: Iterable[Card]) -> Round:
+        """Return the round, and refuse cards that are missing, twice, of another round, forged, or have one key."""
+        made = tuple(sorted(set(cards), key=lambda card: card.party))
+        named = [card.party for card in made]
+        name = f"the round '{invitation.name}'"
+        for card in made:
+            if card.invitation != invitation.id:
+                raise InputError(f"the card of {card.party} is not of {name} ({invitation.id[:8]}): ask for a new one.")
+            if not card.is_sound():
+                raise InputError(f"the card of {card.party} is not signed by its key: it was changed on its way.")
+        missing = [party for party in invitation.parties if party not in named]
+        if missing:
+            raise InputError(f"the cards of {', '.join(missing)} are missing: {name} begins when all have joined.")
+        if len(set(named)) != len(named) or len(named) != len(invitation.parties):
+            raise InputError(
+                f"{name} has {len(named)} cards for {len(invitation.parties)} parties: one each, no other."
+            )
+        if min(len({getattr(card, key) for card in made}) for key in ("signing", "exchange")) < len(made):
+            raise InputError(f"two cards of {name} have the same key: one organisation joined under two names.")
+        return cls(invitation, made)
+
+    @cached_property
+    def id(self) -> str:
+        """The SHA-256 of the invitation and all cards."""
+        return digest({"invitation": self.invitation.id, "cards": [asdict(card) for card in self.cards]})
+
+    @property
+    def code(self) -> str:
+        """What parties read to each other by another channel: it is the same if all have the same cards."""
+        return readable(self.id)
+
+    def card(self, party: str) -> Card:
+        """Return the card of a party."""
+        return next(card for card in self.cards if card.party == party)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes that all parties own together."""
+        return sum(card.nodes for card in self.cards)
+
+    @cached_property
+    def signal(self) -> CommonSignal:
+        """What is spread; the number of buckets follows from the border nodes of all parties."""
+        buckets, per = self.invitation.buckets, self.invitation.per_bucket
+        if buckets and per:
+            border = sum(card.border for card in self.cards)
+            buckets = min(buckets, border // per)
+            if buckets < self.invitation.dim and not self.invitation.features:
+                raise InputError(
+                    f"{border} border nodes with at least {per} per bucket make {buckets} buckets, and "
+                    f"{self.invitation.dim} dimensions need as many. Invite to fewer dimensions, or lower --per-bucket."
+                )
+        agreed = {name: getattr(self.invitation, name) for name in ("features", "edges", "least")}
+        return CommonSignal(buckets=buckets, **agreed)
+
+    def bits(self, kind: str) -> int:
+        """Return the bits behind the binary point of a sum: N 2^bits < 2^62, and less for products of wide features."""
+        room = 62 if kind == "moment" else 58
+        return min(UNIT_BITS, room - self.n_nodes.bit_length())

@@ -1,0 +1,146 @@
+"""The common signal of a round: what a party spreads in its own network, and which column each of its nodes fills."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphquilt.arrays import AnyArray, BoolArray, Int64Array
+from graphquilt.embedders import FarField, Propagation, Signal
+from graphquilt.errors import InputError
+from graphquilt.federated.nodes import boundary, unique_ids
+from graphquilt.graph import Graph
+
+WIDEST = 4096  # columns of a signal whose whole moment goes into one message
+STEPS, WALK_SECONDS, PRODUCT_SECONDS = 10, 1.2e-9, 1e-10  # of a walk, and of one multiplication in it and after it
+UNIT_BITS = 36  # behind the binary point of the sums that Propagation makes
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What a party brings: its own nodes, what they touch, and the edges between these.
+
+    The graph is undirected and has the edges that touch an own node and no others. Sums go over the rows of ``own``
+    nodes, bool (n,). ``border`` (k,) are the nodes where the network touches others.
+    """
+
+    graph: Graph
+    own: BoolArray
+    border: Int64Array
+
+    @classmethod
+    def of(cls, graph: Graph, own: Int64Array | None = None) -> Network:
+        """Return the network of a party with these ``own`` nodes (rows); without them it owns all nodes."""
+        both_ways = graph.undirected()
+        n = both_ways.n_nodes
+        if own is None:
+            return cls(both_ways, np.ones(n, dtype=bool), np.arange(n))
+        mine = np.zeros(n, dtype=bool)
+        mine[own] = True
+        A = both_ways.adjacency.tocoo()
+        touches = mine[A.row] | mine[A.col]
+        entries = (A.data[touches], (A.row[touches], A.col[touches]))
+        part = Graph(sp.csr_array(entries, shape=A.shape), both_ways.features, node_ids=both_ways.node_ids)
+        border = boundary(part, np.flatnonzero(mine)) if not mine.all() else np.empty(0, dtype=np.int64)
+        return cls(part, mine, border)
+
+    @property
+    def n_own(self) -> int:
+        """Number of own nodes."""
+        return int(self.own.sum())
+
+    @property
+    def n_border(self) -> int:
+        """Number of own nodes at the border: every node at the border of two parties is owned by one of them."""
+        return int(self.own[self.border].sum())
+
+    def cost(self, columns: int) -> float:
+        """Return about how many seconds of one processor a contribution of so many columns takes."""
+        walked = self.graph.n_entries * columns * STEPS * WALK_SECONDS
+        return walked + self.n_own * columns**2 * PRODUCT_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonSignal:
+    """What all parties of a round spread: features, buckets of border nodes, or both.
+
+    ``features`` and ``buckets`` are numbers of columns, 0 for none. ``edges`` is the weight of the buckets beside
+    features, which weigh 1. A party sets columns to zero that fewer than ``least`` of its nodes fill.
+    """
+
+    features: int = 0
+    buckets: int = 0
+    edges: float = 1.0
+    least: int = 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the features are reduced in rounds of their own, before the moment."""
+        return self.features + self.buckets > WIDEST
+
+    def embedder(self, dim: int) -> Propagation:
+        """Return the embedder whose sums are added, before anything is agreed: features are not reduced if possible."""
+        parts = {"spread": 1.0 if self.features else 0.0, "clusters": self.edges if self.buckets else 0.0}
+        signal = Signal(raw=0, near=0, doubt=0, role=0, power=1, **parts)
+        made = Propagation(dim, signal=signal, far_field=False)
+        if self.features <= made.basis_width or self.is_wide:
+            return made
+        return replace(made, start={"basis": np.eye(self.features, dtype=np.float32)})
+
+    def place(self, network: Network, key: bytes) -> tuple[Graph, FarField]:
+        """Return the graph that is spread, and the column of each node under a ``key`` that only parties have."""
+        n = network.graph.n_nodes
+        nodes: dict[str, AnyArray] = {"sampled": network.own}
+        shared: dict[str, AnyArray] = {}
+        if self.buckets:
+            nodes["column"] = self._columns(network, key)
+            # Nobody knows how many nodes of all parties a bucket has: each is taken to have its share, 1 / buckets.
+            shared["gain"] = np.full(self.buckets, self.buckets, dtype=np.float32)
+        graph = network.graph.with_attributes(features=self._features(network.graph))
+        return graph, FarField(n, nodes, shared, np.zeros(n + 1, dtype=np.int64))
+
+    def _columns(self, network: Network, key: bytes) -> AnyArray:
+        """Return the column of each node, -1 for those inside and those in thin columns, int32 (n,)."""
+        column = np.full(network.graph.n_nodes, -1, dtype=np.int32)
+        if not len(network.border):
+            raise InputError(
+                f"none of the {network.n_own} nodes has an edge to a node of somebody else, so this network has no "
+                "border, and the round spreads the nodes at borders. Read the edges that lead to others too."
+            )
+        ids = network.graph.node_ids
+        texts = unique_ids(np.arange(network.graph.n_nodes) if ids is None else ids)
+        digests = [hmac.digest(key, texts[row].encode(), "sha256") for row in network.border.tolist()]
+        column[network.border] = [int.from_bytes(digest[:8], "little") % self.buckets for digest in digests]
+        counts = np.bincount(column[network.border], minlength=self.buckets)
+        thin = (column >= 0) & (counts[column] < self.least)
+        column[thin] = -1
+        return column
+
+    def _features(self, graph: Graph) -> AnyArray | sp.csr_array | None:
+        """Return the features of a graph without columns that too few nodes fill."""
+        X = graph.features
+        if not self.features:
+            return None
+        width = 0 if X is None else int(X.shape[1])
+        if X is None or width != self.features:
+            raise InputError(
+                f"the round spreads {self.features} features, and this network has {width}. All parties need the same "
+                "features, in the same order."
+            )
+        if self.least <= 1:
+            return X
+        if isinstance(X, sp.csr_array):
+            thin = np.bincount(X.indices[X.data != 0], minlength=width) < self.least
+            return sp.csr_array(X @ sp.diags_array((~thin).astype(X.dtype)))
+        thin = np.count_nonzero(np.asarray(X), axis=0) < self.least
+        return np.where(thin, 0, np.asarray(X))
+
+    def empty_share(self, kept: dict[str, AnyArray], own: BoolArray) -> float:
+        """Return how many own rows are empty, each part of a row counted by its share."""
+        lengths = kept["lengths"]
+        rows = lengths[own] if len(lengths) == len(own) else lengths
+        weights = np.array([1.0, self.edges] if self.features and self.buckets else [1.0])
+        return float(((rows == 0) @ weights).sum() / weights.sum())

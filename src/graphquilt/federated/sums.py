@@ -1,0 +1,317 @@
+"""Sums over all parties: what each contributes behind masks, the directions of the total, and the embedding at home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, Float32Array, Float64Array
+from graphquilt.embedders import FarField, Propagation
+from graphquilt.errors import InputError
+from graphquilt.federated.keys import Member, digest, is_signed, mask
+from graphquilt.federated.round import Round
+from graphquilt.federated.signal import UNIT_BITS, Network
+from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.graph import Graph
+
+TOLERANCE = 1e-3  # by which rounded rows of unit length may miss it
+WHO = (
+    "Masks hide who sent what is wrong: let every party check its network and its version of graphquilt, and invite to "
+    "a new round."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """The embedding of a party's own nodes, and its certificate.
+
+    ``rows`` (k,) are the own nodes, and ``embedding`` is (k, d). The directions keep the ``share`` of the party's own
+    signal, and that of the ``total``; as many directions of its own would keep the share ``best``.
+    """
+
+    rows: AnyArray
+    embedding: Float32Array = field(repr=False)
+    share: float
+    total: float
+    best: float
+
+    @property
+    def verdict(self) -> str:
+        """What the shares mean."""
+        figures = (
+            f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
+            f"your own would keep {self.best:.0%}."
+        )
+        if self.share >= 0.75 * self.best:
+            return f"{figures} They suit your network."
+        return (
+            f"{figures} That is low: your network differs from the others, or somebody contributed nonsense, which "
+            "masks hide. Compare with what the other parties see, and embed alone if theirs is low too."
+        )
+
+
+def step_context(agreed: Round, step: int, received: Directions | None) -> str:
+    """Return the SHA-256 of everything that parties must agree on in a step; masks are made from it."""
+    if received is not None and received.round != agreed.id:
+        raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
+    if step != (0 if received is None else received.step):
+        raise InputError(f"step {step} needs the directions after {step} steps.")
+    return digest({"round": agreed.id, "step": step, "directions": None if received is None else received.id})
+
+
+def contribute(
+    network: Graph | Network,
+    agreed: Round,
+    member: Member,
+    *,
+    received: Directions | None = None,
+    names: Sequence[str] | None = None,
+) -> Contribution:
+    """Spread the signal in a party's own network, add it up over its own nodes, and mask the sum.
+
+    Parameters
+    ----------
+    network : Graph or Network
+        The party's network; of a plain Graph all nodes are own nodes.
+    received : Directions, optional
+        What the coordinator sent after the step before; none in the first step.
+    names : sequence of str, optional
+        Names of the features, if the round checks them.
+
+    Returns
+    -------
+    Contribution
+        For the coordinator. The same arguments give the same bits: never send two that differ in one step.
+    """
+    step = 0 if received is None else received.step
+    if received is not None and received.complete:
+        raise InputError("the round is complete: nothing is left to contribute, and every party can embed.")
+    context = step_context(agreed, step, received)
+    _, values = plain_sum(network, agreed, member, received=received, names=names)
+    own = member.card
+    if agreed.card(own.party) != own:
+        raise InputError(f"the card of {own.party} in this round is not its own: somebody replaced it. End the round.")
+    for card in agreed.cards:
+        if card.party != own.party:
+            shared = mask(member.exchange, card.exchange, bytes.fromhex(context), len(values))
+            values = values + shared if own.party < card.party else values - shared
+    return Contribution(agreed.id, step, own.party, context, values).signed(member.signing)
+
+
+def plain_sum(
+    network: Graph | Network,
+    agreed: Round,
+    member: Member,
+    *,
+    received: Directions | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[str, npt.NDArray[np.uint64]]:
+    """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64."""
+    network = _checked(network, agreed, member, names)
+    graph, far = _placed(network, agreed, member)
+    embedder = _embedder(agreed, received)
+    kept = embedder.prepare(graph, 0, far=far)
+    ((kind, total),) = embedder.contribute(kept).items()
+    bits = agreed.bits(kind)
+    if kind == "moment":
+        empty = agreed.signal.empty_share(kept, network.own)
+        total = np.append(total[_upper(len(total))], np.int64(round(empty * 2.0**UNIT_BITS)))
+    shift = UNIT_BITS - bits
+    whole = total.ravel() if shift == 0 else (total.ravel() + (1 << (shift - 1))) >> shift
+    return kind, whole.astype(np.int64).view(np.uint64)
+
+
+def combine(agreed: Round, contributions: Iterable[Contribution], *, before: Directions | None = None) -> Directions:
+    """Add up what all parties contributed to a step, check the total, and find its directions.
+
+    ``before`` is what this function returned in the step before, with its ``state``. A contribution that is missing,
+    twice, of another round or step, or not signed is refused, and so is a total that cannot be one.
+    """
+    step = 0 if before is None else before.step
+    messages = _collected(agreed, contributions, step)
+    embedder = _embedder(agreed, before, state=True)
+    basis, width = embedder.basis(None), agreed.signal.features
+    kind = "product" if agreed.signal.is_wide and basis is None and width > embedder.basis_width else "moment"
+    if kind == "product":
+        size = width * (embedder.basis_width if before is None else _block(before.state).shape[1])
+    else:
+        width = (width if basis is None else basis.shape[1]) + agreed.signal.buckets
+        size = width * (width + 1) // 2 + 1
+    total = np.zeros(size, dtype=np.uint64)
+    for message in messages:
+        if len(message.values) != size:
+            raise InputError(
+                f"the contribution of {message.party} has {len(message.values)} numbers, and a signal of {width} "
+                f"columns makes {size}: it is of another signal, or damaged. Ask {message.party} for it again."
+            )
+        total += message.values
+    real = total.view(np.int64) / 2.0 ** agreed.bits(kind)
+    summed = real[:-1] if kind == "moment" else real
+    M = _full(summed, width) if kind == "moment" else summed.reshape(width, -1)
+    if kind == "moment":
+        _check_moment(M, float(real[-1]), agreed)
+    else:
+        _check_product(M, before, agreed)
+    after = embedder.combine({kind: M * 2.0**UNIT_BITS}, 0)
+    return _answer(agreed, after, step + 1)
+
+
+def embed(
+    network: Graph | Network,
+    agreed: Round,
+    member: Member,
+    directions: Directions,
+    *,
+    names: Sequence[str] | None = None,
+) -> Embedded:
+    """Embed the own nodes of a party by the directions of all, and measure what they keep of its signal."""
+    if directions.round != agreed.id:
+        raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
+    if not directions.complete:
+        raise InputError(
+            f"these are not directions yet: after {directions.step} steps the round needs another contribution."
+        )
+    network = _checked(network, agreed, member, names)
+    graph, far = _placed(network, agreed, member)
+    embedder = _embedder(agreed, directions)
+    before = _embedder(agreed, replace(directions, arrays={k: v for k, v in directions.arrays.items() if k == "basis"}))
+    kept = before.prepare(graph, 0, far=far)
+    own = before.combine(before.contribute(kept), 0)
+    Z = np.asarray(embedder.fit(graph, 0, far=far, kept=kept).embedding)[network.own]
+    scale = np.asarray(directions.arrays["scale"], dtype=np.float64)
+    unscaled = np.square(Z / np.where(scale > 0, scale, 1)).sum()
+    filled = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
+    best = float(own.start["share"]) if own.start is not None else 0.0
+    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / filled), directions.share, best)
+
+
+def _checked(network: Graph | Network, agreed: Round, member: Member, names: Sequence[str] | None) -> Network:
+    """Refuse a network that is not the one with which the party joined."""
+    network = network if isinstance(network, Network) else Network.of(network)
+    card, invitation = member.card, agreed.invitation
+    if not invitation.has_key(member.key):
+        raise InputError(f"this is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
+    border = network.n_border if invitation.buckets else 0
+    if (network.n_own, border) != (card.nodes, card.border):
+        raise InputError(
+            f"{card.party} joined with {card.nodes} nodes, {card.border} at the border, and this network has "
+            f"{network.n_own} and {border}. Contribute the network that you joined with, or join a new round."
+        )
+    invitation.check_names(names, member.key)
+    return network
+
+
+def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField]:
+    return agreed.signal.place(network, agreed.invitation.bucket_key(member.key))
+
+
+def _embedder(agreed: Round, received: Directions | None, *, state: bool = False) -> Propagation:
+    """Return the embedder of a step, with what is agreed so far."""
+    signal, dim = agreed.signal, agreed.invitation.dim
+    made = signal.embedder(dim)
+    if received is None:
+        return made
+    arrays: dict[str, AnyArray] = dict(received.state if state else received.arrays)
+    if not arrays:
+        return made
+    if "blocks" not in arrays:
+        arrays = {**(made.start or {}), **arrays}
+    basis = arrays.get("basis")
+    reduced = signal.features if basis is None else basis.shape[-1]
+    rows = dict.fromkeys(("basis", "blocks", "products"), signal.features)
+    rows["directions"] = reduced + signal.buckets
+    for name, count in rows.items():
+        array = arrays.get(name)
+        if array is not None and (array.ndim != 2 or len(array) != count):
+            raise InputError(f"the {name} have shape {array.shape}, and the signal of the round has {count} columns.")
+    return replace(made, start=arrays)
+
+
+def _upper(width: int) -> npt.NDArray[np.bool_]:
+    return np.triu(np.ones((width, width), dtype=bool))
+
+
+def _full(upper: Float64Array, width: int) -> Float64Array:
+    M = np.zeros((width, width))
+    M[_upper(width)] = upper
+    return np.asarray(M + np.triu(M, 1).T)
+
+
+def _block(state: Mapping[str, AnyArray]) -> AnyArray:
+    return state["blocks"][:, state["products"].shape[1] :]
+
+
+def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) -> list[Contribution]:
+    """Return one contribution of each party to this step, and refuse anything else."""
+    name, by_party = f"the round '{agreed.invitation.name}'", dict[str, Contribution]()
+    for message in contributions:
+        whose = f"the contribution of {message.party}"
+        if message.round != agreed.id or message.party not in agreed.invitation.parties:
+            raise InputError(f"{whose} is of another round than '{agreed.invitation.name}' ({agreed.code}).")
+        if message.step != step:
+            raise InputError(f"{whose} is for step {message.step}, and this is step {step}: ask for a new one.")
+        if not is_signed(agreed.card(message.party).signing, message.content, message.signature):
+            raise InputError(f"{whose} is not signed by its key, or was changed on its way: ask for it again.")
+        if message.party in by_party:
+            raise InputError(f"{message.party} contributed twice to step {step} of {name}; each does once.")
+        by_party[message.party] = message
+    missing = [party for party in agreed.invitation.parties if party not in by_party]
+    if missing:
+        raise InputError(
+            f"the contributions of {', '.join(missing)} are missing. Without them the masks do not cancel, and nothing "
+            "can be computed. If a party has dropped out, the round has ended: invite the others to a new one."
+        )
+    if len({message.context for message in by_party.values()}) > 1:
+        raise InputError(
+            f"the parties of {name} did not get the same directions or cards, so their masks do not cancel. {WHO}"
+        )
+    return [by_party[party] for party in agreed.invitation.parties]
+
+
+def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
+    """Refuse a total that cannot be the moment of rows of unit length."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    n, trace = agreed.n_nodes, float(np.trace(M))
+    largest = float(np.abs(M).max(initial=0))
+    if largest > n * (1 + TOLERANCE) or not abs(trace + empty - n) <= TOLERANCE * n or empty < -TOLERANCE * n:
+        raise InputError(
+            f"the total is not one of {n} nodes: its trace is {trace + empty:.6g}, its largest entry {largest:.6g}. "
+            f"A contribution was scaled or damaged, or masks did not cancel. {WHO}"
+        )
+    slack = 1e-9 * n + len(M) * len(agreed.cards) * 2.0 ** -agreed.bits("moment")
+    try:
+        cholesky(M + slack * np.eye(len(M)), lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError as error:
+        raise InputError(f"the total has a negative eigenvalue, which no sum of squares has. {WHO}") from error
+
+
+def _check_product(P: Float64Array, before: Directions | None, agreed: Round) -> None:
+    """Refuse a total that cannot be a moment times directions."""
+    n, largest = agreed.n_nodes, float(np.abs(P).max(initial=0))
+    V = None if before is None else _block(before.state).astype(np.float64)
+    bound = 2.0 * n * (1 + TOLERANCE) * (8.0 + np.sqrt(len(P)) if V is None else 1.0)
+    if V is not None:
+        T = V.T @ P
+        skew = float(np.abs(T - T.T).max(initial=0))
+        if skew > TOLERANCE * max(float(np.abs(T).max(initial=0)), 1.0) or np.linalg.eigvalsh(T)[0] < -TOLERANCE * n:
+            raise InputError(f"the total is not a symmetric sum of squares: it is skew by {skew:.3g}. {WHO}")
+    if not largest <= bound:
+        raise InputError(f"the total has an entry of {largest:.3g}, and {n} nodes make at most {bound:.3g}. {WHO}")
+
+
+def _answer(agreed: Round, after: Propagation, step: int) -> Directions:
+    """Return what the parties get of the embedder after a step, and what stays with the coordinator."""
+    start = {name: np.asarray(array) for name, array in (after.start or {}).items()}
+    share = float(start.pop("share", np.array(0.0)))
+    if not after.complete:
+        if "basis" in start:
+            return Directions(agreed.id, step, start, state=start)
+        block = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}
+        return Directions(agreed.id, step, block, state=start)
+    if not agreed.signal.is_wide:
+        start.pop("basis", None)
+    return Directions(agreed.id, step, start, min(share, 1.0))

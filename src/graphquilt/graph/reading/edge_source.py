@@ -1,0 +1,129 @@
+"""Edges that may be larger than memory, in batches that are the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, Float64Array, refuse_masked
+from graphquilt.errors import FormatError, InputError
+from graphquilt.graph.files import open_array
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
+from graphquilt.graph.reading.ids import signed
+from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table, tell_of_header
+from graphquilt.graph.reading.spool import Spool, spool_edges
+from graphquilt.progress import ProgressCallback
+
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
+
+
+class Origin(NamedTuple):
+    """Where edges come from, and how they are read."""
+
+    edges: npt.ArrayLike | str | PathLike[str]
+    columns: tuple[str | int, ...] | None
+    text: TextOptions
+    bad_rows: BadRows
+    n_nodes: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSource:
+    """Edges that a build reads in the same batches as often as it needs to."""
+
+    n_edges: int
+    fingerprint: dict[str, object]  # what tells this source from another when an interrupted build is continued
+    batches: Callable[[], Iterator[Batch]]
+    n_nodes: int | None = None  # if it is known without reading
+    node_ids: Mapping[str, Any] | None = None  # those in the folder "reading"
+
+    def with_ones(self) -> EdgeSource:
+        """Return the same edges, all with the weight 1."""
+        batches = self.batches
+        return replace(self, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in batches()))
+
+
+def edge_source(origin: Origin, work: Path, memory: int, progress: ProgressCallback | None) -> EdgeSource:
+    """Return what reads edges; text is read and numbered in the folder ``work``."""
+    batch = min(memory // 256, 1 << 26)
+    if not isinstance(origin.edges, str | PathLike):
+        refuse_masked(edges=origin.edges)
+        return array_source(np.asanyarray(origin.edges), batch)
+    path = Path(origin.edges)
+    if path.suffix == ".npy":
+        return array_source(open_array(path), batch)
+    files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FormatError(f"{path} is neither a file of edges nor a folder that holds Parquet files.")
+    if path.suffix == ".npz":
+        raise InputError(f"{path}: .npz is not read out of core. Save the edges as .npy, or leave --memory out.")
+    parquet = path.is_dir() or path.suffix in (".parquet", ".pq")
+
+    def open_table(text: TextOptions) -> EdgeTable:
+        return parquet_table(files, path, origin.columns, batch) if parquet else open_text(path, origin.columns, text)
+
+    table = open_table(origin.text)
+    stats: list[object] = [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    reading = [origin.columns, origin.text, origin.bad_rows, origin.n_nodes, memory]
+    fingerprint: dict[str, object] = {"files": stats, "batch": batch, "reading": repr(reading)}
+    if table.unit == "row" and table.ids == "integer":
+        return _integer_source(table, fingerprint, origin.bad_rows)
+
+    def spool(table: EdgeTable) -> Spool | None:
+        return spool_edges(
+            table,
+            work,
+            n_nodes=origin.n_nodes,
+            bad_rows=origin.bad_rows,
+            memory=memory,
+            settings=fingerprint,
+            progress=progress,
+        )
+
+    spooled = spool(table)
+    if spooled is None:
+        rows = next(table.batches(table.tally()))
+        tell_of_header(path, rows.source[0].as_py(), rows.target[0].as_py(), "its words occur nowhere else")
+        spooled = spool(open_table(origin.text._replace(header=True)))
+    assert spooled is not None  # the first row is a header now
+    return EdgeSource(spooled.n_edges, fingerprint, lambda: spooled.batches(batch), spooled.n_nodes, spooled.node_ids)
+
+
+def _integer_source(table: EdgeTable, fingerprint: dict[str, object], bad_rows: BadRows) -> EdgeSource:
+    """Return a source of integers that are taken as they are; they are read once, to count them."""
+    n_edges, largest, tally = 0, -1, table.tally()
+
+    def batches(tally: RowTally) -> Iterator[Batch]:
+        for rows in table.batches(tally):
+            u, v = (signed(table.where, np.asarray(ids)) for ids in (rows.source, rows.target))
+            yield u, v, rows.weights
+
+    for u, v, _ in batches(tally):
+        n_edges, largest = n_edges + len(u), max(largest, int(u.max(initial=-1)), int(v.max(initial=-1)))
+    tally.close(bad_rows)
+    return EdgeSource(n_edges, fingerprint, lambda: batches(table.tally()), largest + 1 if n_edges else None)
+
+
+def array_source(edges: AnyArray, batch: int) -> EdgeSource:
+    """Return a source of the edges in an array, mapped or not, which copies ``batch`` of them at a time."""
+    u, v = edge_ends(edges)
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(u), batch):
+            part = slice(start, start + batch)
+            yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
+
+    probe = np.linspace(0, len(u) - 1, 64 if len(u) else 0).astype(np.int64)
+    fingerprint = {
+        "shape": list(edges.shape),
+        "dtype": edges.dtype.str,
+        "batch": batch,
+        "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
+    }
+    return EdgeSource(len(u), fingerprint, batches)

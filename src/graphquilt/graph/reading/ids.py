@@ -1,0 +1,266 @@
+"""Node ids: their type, which all rows decide, and text in which each id is replaced by its place in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
+from graphquilt.errors import FormatError
+from graphquilt.graph.reading.edge_columns import EdgeRows, EdgeTable, IdKind, RowTally
+from graphquilt.graph.reading.tables import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AS_TEXT = 'graphquilt ingest --ids text (ids="text" in Python) reads all as text'
+LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
+_PIECE = 1 << 16  # ids that are Python objects at one time
+
+
+class Run(NamedTuple):
+    """Rows of an edge list with the places of their ends in ``names``, which has each id once."""
+
+    names: pa.Array
+    ends: AnyArray  # int32 (2, m)
+    weights: Float64Array | None
+
+    def without_first(self) -> Run:
+        """Return the run without its first row, whose ids occur nowhere else."""
+        import pyarrow as pa
+
+        left = np.delete(np.arange(len(self.names)), self.ends[:, 0])
+        places = np.zeros(len(self.names), dtype=np.int32)
+        places[left] = np.arange(len(left))
+        weights = None if self.weights is None else self.weights[1:]
+        return Run(self.names.take(pa.array(left)), places[self.ends[:, 1:]], weights)
+
+
+def begins_with_names(run: Run) -> bool:
+    """Return whether the first row names the columns: its words occur nowhere else, and no other row is like that."""
+    if run.ends.shape[1] < LEAST_ROWS:
+        return False
+    counts = np.bincount(run.ends.ravel())
+    return lone_first_row(counts, [run.ends])
+
+
+def lone_first_row(counts: AnyArray, ends: Iterable[AnyArray]) -> bool:
+    """Return whether of all rows only the first has two ids that occur once, by the count of each id."""
+    alone = 0
+    for k, part in enumerate(ends):
+        both = (counts[part[0]] == 1) & (counts[part[1]] == 1)
+        alone += int(both.sum())
+        if (k == 0 and not both[:1].any()) or alone > 1:
+            return False
+    return alone == 1
+
+
+def collect_runs(batches: Iterable[EdgeRows], most: float = float("inf")) -> Iterator[Run]:
+    """Yield the rows in runs that take about ``most`` bytes, or in one."""
+    import pyarrow as pa
+
+    parts: list[tuple[pa.Array, AnyArray, Float64Array | None]] = []
+    size = 0
+    for source, target, weights, _ in batches:
+        if not len(source):
+            continue
+        coded = pa.chunked_array([source.cast(pa.large_string()), target.cast(pa.large_string())]).dictionary_encode()
+        names = coded.chunk(coded.num_chunks - 1).dictionary
+        parts.append((names, np.stack([chunk.indices.to_numpy() for chunk in coded.chunks]), weights))
+        size += names.nbytes + 8 * len(source) + (0 if weights is None else weights.nbytes)
+        if size > most:
+            yield _join(parts)
+            parts, size = [], 0
+    if parts:
+        yield _join(parts)
+
+
+def _join(parts: list[tuple[pa.Array, AnyArray, Float64Array | None]]) -> Run:
+    """Return the parts as one run; they are given up one by one."""
+    import pyarrow as pa
+
+    coded = pa.chunked_array([names for names, _, _ in parts]).dictionary_encode()
+    names = coded.chunk(coded.num_chunks - 1).dictionary
+    places = [chunk.indices.to_numpy() for chunk in coded.chunks]
+    weights = None if parts[0][2] is None else np.concatenate([part[2] for part in parts if part[2] is not None])
+    ends = np.empty((2, sum(part[1].shape[1] for part in parts)), dtype=np.int32)
+    done = 0
+    parts.reverse()
+    for place in places:
+        local = parts.pop()[1]
+        ends[:, done : done + local.shape[1]] = place[local]
+        done += local.shape[1]
+    return Run(names, ends, weights)
+
+
+class Census:
+    """What the ids of a table look like, counted run by run; together they decide whether ids are integers or text."""
+
+    def __init__(self, kind: IdKind) -> None:
+        self.kind = kind
+        self._cells = self._whole = 0
+        self._padded = self._others = False
+
+    def count(self, run: Run) -> None:
+        """Add the ids of a run."""
+        from pyarrow import compute as pc
+
+        if self.kind == "text" or integer_ids(run.names) is not None:
+            self._cells, self._whole = self._cells + run.ends.size, self._whole + run.ends.size
+            return
+        whole, beyond = _whole_numbers(run.names)
+        counts = np.bincount(run.ends.ravel(), minlength=len(run.names))
+        self._cells, self._whole = self._cells + run.ends.size, self._whole + int(counts[whole].sum())
+        self._padded |= pc.any(pc.match_substring_regex(run.names, r"^([+][0-9]+|-?0[0-9]+|-0)$")).as_py() is True
+        self._others |= bool((~whole | beyond).any())
+
+    def type(self) -> Literal["integer", "text", "mixed"]:
+        """Return what ids are; "mixed" if they are integers but for some that must be left out.
+
+        They are integers if every one is an integer of at most 64 bits without leading zeros or a plus sign; 007, and
+        with it every other id, is text. A word is bad where most ids are integers.
+        """
+        if self.kind == "text" or (self.kind == "auto" and self._padded):
+            return "text"
+        if not self._others:
+            return "integer"
+        return "text" if self.kind == "auto" and 2 * self._whole <= self._cells else "mixed"
+
+
+def _whole_numbers(names: pa.Array) -> tuple[BoolArray, BoolArray]:
+    """Return which names are whole numbers, and which of these are beyond 64 bits."""
+    from pyarrow import compute as pc
+
+    whole = pc.match_substring_regex(names, r"^[+-]?[0-9]+$").to_numpy(zero_copy_only=False)
+    beyond = np.zeros(len(names), dtype=bool)
+    long = np.flatnonzero(pc.greater_equal(pc.binary_length(names), 19).to_numpy(zero_copy_only=False) & whole)
+    texts = names.take(long).to_pylist()
+    beyond[long] = [len(text) > 20 or not -(2**63) <= int(text) < 2**63 for text in texts]
+    return whole, beyond
+
+
+def count_others(table: EdgeTable, tally: RowTally) -> None:
+    """Read the table again, and count the rows with an id that is not an integer, or beyond 64 bits, as bad."""
+    for rows in table.batches(table.tally()):
+        masks = []
+        for names in (rows.source, rows.target):
+            whole, beyond = _whole_numbers(names)
+            masks.append((~whole, beyond))
+        bad = np.flatnonzero(np.logical_or.reduce([mask for pair in masks for mask in pair]))
+        if not len(bad):
+            continue
+        places = rows.places()
+        tally.n_bad += len(bad)
+        for k, words in enumerate(("not an integer, as others are", "beyond 64 bits")):
+            both = masks[0][k] | masks[1][k]
+            if both.any():
+                row, found = int(both.argmax()), np.flatnonzero(both)
+                name = (rows.source if masks[0][k][row] else rows.target)[row].as_py()[:80]
+                text = f"the id {name!r} is {words}; {_AS_TEXT}"
+                tally.add(words, text, [places[r] for r in found[:3].tolist()], len(found))
+
+
+def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tuple[Any, Int64Array]:
+    """Return the ids in ascending order, each once, and for each name its place there, -1 for those to be left out.
+
+    Text stays in an Arrow array, integers are in one of NumPy.
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if kind == "text":
+        order = pc.sort_indices(names).to_numpy()
+        ranks = np.empty(len(names), dtype=np.int64)
+        ranks[order] = np.arange(len(names))
+        return names.take(pa.array(order)), ranks
+    usable = np.ones(len(names), dtype=bool)
+    if kind == "mixed":
+        whole, beyond = _whole_numbers(names)
+        usable = whole & ~beyond
+    values = integer_ids(names.filter(pa.array(usable)), padded=True)
+    ids, places = np.unique(values if values is not None else np.zeros(0, dtype=np.int64), return_inverse=True)
+    ranks = np.full(len(names), -1, dtype=np.int64)
+    ranks[usable] = places
+    return ids, ranks
+
+
+def integer_ids(column: pa.Array | pa.ChunkedArray, *, padded: bool = False) -> Int64Array | None:
+    """Return a column of text as integers, or None if one is not an integer as it is usually written, or ``padded``."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    try:
+        integers = (pc.replace_substring_regex(column, r"^\+", "") if padded else column).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    if not padded and not pc.all(pc.equal(integers.cast(column.type), column)).as_py():
+        return None
+    numbers: Int64Array = np.asarray(integers)
+    return numbers if len(column) else None
+
+
+def place_of(table: EdgeTable) -> Callable[[str], str]:
+    """Return what finds the first row that has an id, by reading the table again."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    def find(name: str) -> str:
+        wanted = pa.array([name], pa.large_string())
+        for rows in table.batches(table.tally()):
+            hits = [pc.index_in(wanted, value_set=ids.cast(pa.large_string()))[0] for ids in (rows.source, rows.target)]
+            found = [hit.as_py() for hit in hits if hit.is_valid]
+            if found:
+                return f"{table.where}, {table.unit} {rows.places()[min(found)]}"
+        return str(table.where)
+
+    return find
+
+
+def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
+    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
+
+    NumPy gives every text the room of the longest: one long id among many short ones may need a thousand times the
+    memory of the file.
+    """
+    room = 4 * longest * n_ids
+    if room > max(1 << 28, 64 * total):
+        raise FormatError(
+            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
+            "GB. Shorten the long ids, or number them."
+        )
+
+
+def text_ids(where: Place | Callable[[str], str], column: pa.ChunkedArray | pa.Array) -> AnyArray:
+    """Return a column of text as an array of text; ``where`` is the table, or tells where an id of it stands."""
+    from pyarrow import compute as pc
+
+    def place(row: int) -> str:
+        return where(column[row].as_py()) if callable(where) else f"{where}, row {row}"
+
+    lengths = np.asarray(pc.utf8_length(column))
+    longest = int(lengths.max(initial=1))
+    if 4 * longest * len(lengths) > 1 << 27:
+        total = int(lengths.sum(dtype=np.int64))
+        check_room(place(int(lengths.argmax())), longest=longest, n_ids=len(lengths), total=total)
+    nul = pc.index(pc.match_substring(column, "\0"), True).as_py()
+    if nul >= 0:
+        raise FormatError(f"{place(nul)}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
+    ids = np.empty(len(column), dtype=f"U{longest}")
+    for start in range(0, len(column), _PIECE):
+        ids[start : start + _PIECE] = column.slice(start, _PIECE).to_pylist()
+    return ids
+
+
+def signed(path: Place | None, ids: AnyArray) -> AnyArray:
+    """Return integer ids in a type that has a sign; ids beyond 63 bits are an error."""
+    if ids.dtype != np.uint64:
+        return ids
+    large = ids > np.uint64(2**63 - 1)
+    if large.any():
+        where = "" if path is None else f"{path}: "
+        raise FormatError(
+            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
+        )
+    return ids.astype(np.int64)

@@ -1,0 +1,115 @@
+"""Pairs of nodes that may become links: nodes with common neighbours, and nodes whose rows are near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, Int64Array
+from graphquilt.graph import Graph
+from graphquilt.prediction.counting import nodes_two_steps_away
+
+TWO_STEPS, NEAR = 20, 10  # candidates of a node: by common neighbours, and by the cosine of rows
+_EXACT = 1 << 31  # pairs of rows that are compared one by one; above, a forest finds most of the nearest
+_TREES, _LEAF = 4, 128
+_ROWS = 1024  # rows compared with all others at a time
+
+
+def candidate_lists(graph: Graph, X: AnyArray, nodes: Int64Array, *, seed: int = 0) -> AnyArray:
+    """Return the candidates of each node, (len(nodes), 30), -1 where there are fewer.
+
+    They are up to 20 nodes with the most resource allocation through common neighbours, and the 10 nodes with the
+    nearest rows, which may be neighbours in the graph; ``X`` has unit rows.
+    """
+    near = nearest_rows(X, nodes, NEAR, seed=seed).astype(np.int32 if len(X) < 2**31 else np.int64)
+    return np.concatenate([nodes_two_steps_away(graph, nodes, TWO_STEPS).astype(near.dtype), near], axis=1)
+
+
+def listed_pairs(nodes: Int64Array, lists: AnyArray) -> Int64Array:
+    """Return the pairs of nodes and their candidates, each once, (k, 2), the node first."""
+    pairs = np.column_stack([np.repeat(nodes, lists.shape[1]), lists.ravel()])
+    pairs = pairs[pairs[:, 1] >= 0]
+    n = int(pairs.max(initial=0)) + 1
+    return np.column_stack(np.divmod(np.unique(pairs @ [n, 1]), n))
+
+
+def candidate_pairs(graph: Graph, X: AnyArray, nodes: Int64Array, *, seed: int = 0) -> Int64Array:
+    """Return the candidates of some nodes as pairs, (k, 2); a pair may come twice, once from each side."""
+    return listed_pairs(nodes, candidate_lists(graph, X, nodes, seed=seed))
+
+
+def pair_keys(pairs: Int64Array, n_nodes: int) -> Int64Array:
+    """Return one number for each pair of nodes, whatever their order, (k,)."""
+    return np.asarray(pairs.min(axis=1) * n_nodes + pairs.max(axis=1))
+
+
+def unit_rows(X: AnyArray) -> AnyArray:
+    """Return rows of length 1 in single precision, (n, d); rows of zeros stay."""
+    rows = np.array(X, dtype=np.float32)
+    for start in range(0, len(rows), 1 << 16):
+        block = rows[start : start + (1 << 16)]
+        lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
+        block /= np.where(lengths > 0, lengths, 1)[:, None]
+    return rows
+
+
+def nearest_rows(X: AnyArray, nodes: Int64Array, k: int, *, seed: int = 0) -> Int64Array:
+    """Return for each node those with the largest cosine, (len(nodes), k), in no order, -1 where there are fewer.
+
+    ``X`` has unit rows. Up to 2³¹ pairs of rows are compared exactly. For more, four random trees halve the rows until
+    128 are left together, and each node is compared with those beside it.
+    """
+    k = min(k, len(X) - 1)
+    if k < 1 or len(nodes) == 0:
+        return np.full((len(nodes), max(k, 0)), -1, dtype=np.int64)
+    if len(X) * len(nodes) <= _EXACT or len(X) <= _LEAF:
+        everything = np.arange(len(X))
+        blocks = np.split(nodes, range(_ROWS, len(nodes), _ROWS))
+        return np.concatenate([_nearest_among(X, block, everything, k)[0] for block in blocks])
+    place = np.full(len(X), -1, dtype=np.int64)
+    place[nodes] = np.arange(len(nodes))
+    found = np.full((len(nodes), _TREES * k), -1, dtype=np.int32 if len(X) < 2**31 else np.int64)
+    cosines = np.full(found.shape, -3, dtype=np.float32)
+    rng = np.random.default_rng(seed)
+    for tree in range(0, _TREES * k, k):
+        for leaf in _leaves(X, rng):
+            here = leaf[place[leaf] >= 0]
+            if len(here):
+                ids, values = _nearest_among(X, here, leaf, k)
+                found[place[here], tree : tree + k], cosines[place[here], tree : tree + k] = ids, values
+    parts = (slice(start, start + (1 << 16)) for start in range(0, len(nodes), 1 << 16))
+    return np.concatenate([_best_once(found[part], cosines[part], k) for part in parts])
+
+
+def _nearest_among(X: AnyArray, nodes: Int64Array, others: Int64Array, k: int) -> tuple[Int64Array, AnyArray]:
+    """Return the k of ``others`` nearest to each node, and their cosines."""
+    products = X[nodes] @ (X if len(others) == len(X) else X[others]).T
+    own = np.searchsorted(others, nodes)
+    products[np.arange(len(nodes)), own] = -3  # the node itself
+    order = np.argpartition(products, len(others) - k, axis=1)[:, -k:] if k < len(others) else np.argsort(products)
+    values = np.take_along_axis(products, order, axis=1)
+    return np.where(values < -2, -1, others[order]), values
+
+
+def _best_once(ids: AnyArray, cosines: AnyArray, k: int) -> Int64Array:
+    """Return the k ids of each row with the largest cosines, none twice."""
+    order = np.argsort(ids, axis=1)
+    ids, cosines = (np.take_along_axis(array, order, axis=1) for array in (ids, cosines))
+    cosines[:, 1:][ids[:, 1:] == ids[:, :-1]] = -3
+    best = np.argpartition(cosines, cosines.shape[1] - k, axis=1)[:, -k:]
+    kept = np.take_along_axis(cosines, best, axis=1) > -3
+    return np.where(kept, np.take_along_axis(ids, best, axis=1), -1)
+
+
+def _leaves(X: AnyArray, rng: np.random.Generator) -> Iterator[Int64Array]:
+    """Halve the rows at the median of the direction between two random rows, until few are left; yield them sorted."""
+    groups = [np.arange(len(X))]
+    while groups:
+        group = groups.pop()
+        if len(group) <= _LEAF:
+            yield np.sort(group)
+            continue
+        a, b = X[rng.choice(group, 2, replace=False)]
+        order = np.argpartition(X[group] @ (a - b), len(group) // 2)
+        groups += [group[order[: len(group) // 2]], group[order[len(group) // 2 :]]]

@@ -1,0 +1,258 @@
+"""links(): the best new partners of a node, the probabilities of given pairs, and the likeliest links of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.errors import FormatError, InputError
+from graphquilt.graph import Graph
+from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
+from graphquilt.jobs.description import fingerprint
+from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.nearest import node_row
+from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
+from graphquilt.prediction.history import graphs_before_and_after
+from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
+
+_RECORD, _VERSION = "links", 1
+_ARRAYS = ("mean", "deviation", "coefficients", "knots")
+_NODES = 1 << 14  # whose candidates are scored at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Pairs of nodes and how likely they are links, likeliest first unless the pairs were given.
+
+    Attributes
+    ----------
+    ids : array (k, 2)
+        The ids of both nodes.
+    rows : int array (k, 2)
+        Their rows in the embedding.
+    probabilities : float array (k,)
+        That the pair is a link, if as many edges are missing as were held out.
+    scores : float array (k,)
+        Log-odds before calibration; comparable for all pairs.
+    calibrated : bool array (k,)
+        Whether the pair is one of the candidates that the probabilities hold for.
+    joined : bool array (k,)
+        Whether the graph has this edge already.
+    contributions : float array (k, 6)
+        What each of ``COMPONENTS`` adds to the score, against the mean candidate.
+    """
+
+    ids: AnyArray
+    rows: Int64Array
+    probabilities: Float64Array
+    scores: Float64Array
+    calibrated: BoolArray
+    joined: BoolArray
+    contributions: Float64Array
+
+    @property
+    def reasons(self) -> list[str]:
+        """The component of each pair that adds most to its score."""
+        return [COMPONENTS[k] for k in self.contributions.argmax(axis=1)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A graph, its unit rows, the ids of its nodes, and what makes a link in it."""
+
+    graph: Graph
+    X: AnyArray
+    ids: AnyArray
+    model: LinkModel
+
+    def describe(self, pairs: Int64Array, calibrated: BoolArray) -> Links:
+        components = link_components(self.graph, self.X, pairs)
+        scores, new = self.model.score(components), are_new(components)
+        probabilities, contributions = self.model.probability(scores), self.model.contributions(components)
+        return Links(self.ids[pairs], pairs, probabilities, scores, calibrated & new, ~new, contributions)
+
+    def best(self, nodes: Int64Array, count: int) -> Links:
+        """Return the best new links among the candidates of some nodes, each once, the best first."""
+        best, scores = np.empty((0, 2), dtype=np.int64), np.empty(0)
+        lists = candidate_lists(self.graph, self.X, nodes)
+        for start in range(0, len(nodes), _NODES):
+            pairs = listed_pairs(nodes[start : start + _NODES], lists[start : start + _NODES])
+            if len(lists) == self.graph.n_nodes:  # the smaller node of two that list each other has the pair already
+                later = pairs[:, 1] < pairs[:, 0]
+                later[later] = (lists[pairs[later, 1]] == pairs[later, :1]).any(axis=1)
+                pairs = pairs[~later]
+            components = link_components(self.graph, self.X, pairs)
+            new = are_new(components)
+            best = np.concatenate([best, pairs[new]])
+            scores = np.concatenate([scores, self.model.score(components[new])])
+            order = np.lexsort((best[:, 1], best[:, 0], -scores))[:count]
+            best, scores = best[order], scores[order]
+        return self.describe(best, np.ones(len(best), dtype=np.bool_))
+
+
+def links(
+    job: Job | Result,
+    node: int | str | None = None,
+    *,
+    pairs: npt.ArrayLike | None = None,
+    top: int | None = None,
+    k: int = 10,
+    after: str | None = None,
+    missing: float = 0.1,
+    seed: int = 0,
+) -> Links:
+    """Predict links: the best new partners of a node, the given pairs, or the likeliest new links of the graph.
+
+    The score combines the cosine of rows, common neighbours, Adamic-Adar, resource allocation and degrees. How is
+    learnt from edges held out of this graph, which is embedded without them by the same settings. A job keeps what was
+    learnt.
+
+    Parameters
+    ----------
+    job : Job or Result
+        With its graph. Directions of edges are not predicted.
+    node : int or str
+        Return the ``k`` best new partners of this node.
+    pairs : array (k, 2) of ids
+        Return these pairs, in this order.
+    top : int
+        Return this many pairs of the whole graph.
+    after : str, optional
+        A date, or a number where the times are numbers: learn from the links since then instead of from random ones.
+        The job must have been made with a half-life. The probabilities are those of a time as long as since then.
+    missing : float
+        Share of the edges to hold out.
+    seed : int
+
+    Examples
+    --------
+    >>> from graphquilt.datasets import load_dataset
+    >>> result = embed(load_dataset("blocks"), dim=8)
+    >>> best = links(result, top=5)
+    >>> best.ids.shape, bool(best.joined.any()), bool(np.all(np.diff(best.scores) <= 0))
+    ((5, 2), False, True)
+    """
+    if (node is not None) + (pairs is not None) + (top is not None) != 1:
+        raise InputError("links takes one of: a node, pairs (--pairs), or a number of links of the graph (--top).")
+    for name, value in (("k", k), ("top", top)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+            raise InputError(f"{name} must be a positive integer, not {value!r}.")
+    graph, settings, ids = _graph_and_settings(job)
+    if pairs is None:
+        rows = np.arange(graph.n_nodes) if node is None else np.array([node_row(ids, node)])
+    else:
+        rows = pair_rows(ids, pairs)
+    X = job.embedding
+    model = _kept_model(job, X, {"after": after, "missing": missing, "seed": seed})
+    if model is None:
+        model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
+        _keep_model(job, X, {"after": after, "missing": missing, "seed": seed}, model)
+    case = _Case(graph, unit_rows(X), ids, model)
+    if pairs is None:
+        return case.best(rows, int(k if top is None else top))
+    candidates = candidate_pairs(graph, case.X, np.unique(rows))
+    inside = np.isin(pair_keys(rows, graph.n_nodes), pair_keys(candidates, graph.n_nodes))
+    return case.describe(rows, inside)
+
+
+def pair_rows(ids: AnyArray, pairs: npt.ArrayLike) -> Int64Array:
+    """Return the rows of pairs of ids, (k, 2); an unknown id is an error that names the nearest spellings."""
+    names = np.asarray(pairs)
+    if names.ndim != 2 or names.shape[1] != 2:
+        raise InputError(f"pairs are two ids each, (k, 2), not an array of shape {names.shape}.")
+    if ids.dtype.kind not in "iu":
+        names = names.astype(str)
+    elif names.dtype.kind not in "iu":
+        unknown = next((name for name in names.ravel().tolist() if not str(name).lstrip("-").isdigit()), None)
+        names = names.astype(np.int64) if unknown is None else np.array([[node_row(ids, unknown)] * 2])
+    order = np.argsort(ids, kind="stable")
+    places = np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)
+    rows = np.asarray(order[places], dtype=np.int64)
+    wrong = np.flatnonzero((ids[rows] != names).ravel())
+    if len(wrong):
+        more = f" ({len(wrong)} of {names.size} ids of the pairs are unknown.)" if len(wrong) > 1 else ""
+        try:
+            node_row(ids, names.ravel()[wrong[0]].item())
+        except InputError as error:
+            raise InputError(f"{error}{more}") from None
+    same = np.flatnonzero(rows[:, 0] == rows[:, 1])
+    if len(same):
+        raise InputError(f"pair {same[0]} (from 0) joins node {names[same[0], 0]!r} with itself; give two nodes.")
+    return rows
+
+
+def _graph_and_settings(job: Job | Result) -> tuple[Graph, JobSettings, AnyArray]:
+    """Return the undirected graph of a job or result, how it was embedded, and the ids of its nodes."""
+    if isinstance(job, Job):
+        graph, settings = job.graph, job.settings
+    elif isinstance(job.patches, EmbeddedPatches) and job.patches.settings is not None:
+        graph, settings = job.patches.graph, job.patches.settings
+    else:
+        graph = settings = None
+    if graph is None or settings is None:
+        raise InputError("links are predicted from edges, and this embedding was made without a graph; see gq.embed.")
+    if isinstance(job, Job):
+        ids = job_ids(job, graph.n_nodes)
+    else:
+        ids = np.arange(graph.n_nodes) if job.node_ids is None else np.asarray(job.node_ids)
+    return graph.undirected(), settings, ids
+
+
+def _fit(
+    graph: Graph, settings: JobSettings, ids: AnyArray, *, after: str | None, missing: float, seed: int
+) -> LinkModel:
+    embed_again = _embedding_by(settings)
+    if after is None:
+        return fit_links(graph, embed_again, missing=missing, seed=seed)
+    return fit_later_links(*graphs_before_and_after(settings.source, after, graph, ids), embed_again, seed=seed)
+
+
+def fit_later_links(
+    before: Graph, later: Int64Array, embed_graph: Callable[[Graph], FloatArray], *, seed: int = 0
+) -> LinkModel:
+    """Learn what makes a link from a graph ``before`` some moment, and the links that came ``later``, (k, 2).
+
+    Pairs that were joined before may be linked again, which is learnt too; the calibration is that of new links.
+    """
+    components, is_link, new = training_pairs(before, unit_rows(embed_graph(before)), later, seed=seed, repeated=True)
+    return LinkModel.fit(components, is_link, new)
+
+
+def _embedding_by(settings: JobSettings) -> Callable[[Graph], FloatArray]:
+    """Return a function that embeds a graph as a job was embedded."""
+    embedders = settings.embedders
+    embedder = embedders[0] if len(embedders) == 1 else list(embedders)
+
+    def embed_graph(graph: Graph) -> FloatArray:
+        return embed(
+            graph, embedder=embedder, cutting=settings.cutting, recipe=settings.recipe, seed=settings.seed
+        ).embedding
+
+    return embed_graph
+
+
+def _kept_model(job: Job | Result, X: FloatArray, question: dict[str, object]) -> LinkModel | None:
+    """Return what the job has learnt before from this embedding."""
+    if not isinstance(job, Job) or _RECORD not in job.store:
+        return None
+    try:
+        record = job.store[_RECORD]
+        if record.parameters.get("question") != {**question, "version": _VERSION, "embedding": fingerprint(X)}:
+            return None
+        mean, deviation, coefficients, knots = (np.asarray(record.arrays[name]) for name in _ARRAYS)
+        n_pairs, n_links = record.arrays["sizes"].tolist()
+        return LinkModel(mean, deviation, coefficients, knots, n_pairs, n_links)
+    except (KeyError, FormatError):
+        return None
+
+
+def _keep_model(job: Job | Result, X: FloatArray, question: dict[str, object], model: LinkModel) -> None:
+    if isinstance(job, Job):
+        arrays = {name: getattr(model, name) for name in _ARRAYS}
+        arrays["sizes"] = np.array([model.n_pairs, model.n_links])
+        question = {**question, "version": _VERSION, "embedding": fingerprint(X)}
+        job.store[_RECORD] = Record(arrays, {"question": question})
