@@ -249,7 +249,7 @@ def _make_map_labels(folder):
 
 def _read_map_labels(folder, path):
     from graphquilt.graph.reading.node_tables import read_labels
-    from graphquilt.report.colouring import choose_colouring
+    from graphquilt.report.node_map import choose_colouring
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
     assert labels.values.shape == (24,)

@@ -10,9 +10,8 @@ from extras import needs
 torch = needs("torch")
 pyg = needs("torch_geometric.nn")
 
-from graphquilt.embedders import gcn, losses  # noqa: E402
-from graphquilt.embedders.losses import NonEdges, undirected_edges  # noqa: E402
-from graphquilt.embedders.training import Adam, Parameters, Schedule  # noqa: E402
+from graphquilt.embedders import gcn, training  # noqa: E402
+from graphquilt.embedders.training import Adam, NonEdges, Parameters, Schedule, undirected_edges  # noqa: E402  # noqa: E402
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -71,7 +70,7 @@ def test_vgae_is_that_of_pyg(kind):
     edges = undirected_edges(graph)
     non_edges = NonEdges(edges, 60)
     out = gcn.encode(inputs, parameters.named)
-    loss = losses.reconstruction(out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=dim)
+    loss = training.reconstruction(out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=dim)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
 
     generator = torch.Generator().manual_seed(5)
@@ -103,7 +102,7 @@ def test_gae_is_that_of_pyg():
     non_edges = NonEdges(edges, 60)
     inputs = inputs_for(graph, graph.features)
     out = gcn.encode(inputs, parameters.named)
-    loss = losses.reconstruction(out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=3)
+    loss = training.reconstruction(out, torch.as_tensor(edges), non_edges, torch.Generator().manual_seed(5), dim=3)
     gradient = torch.autograd.grad(loss, parameters.named["weight0"])[0]
     first = conv(parameters.named["weight0"], parameters.named["bias0"])
     second = conv(parameters.named["weight1"], parameters.named["bias1"])
@@ -134,7 +133,7 @@ def test_dgi_is_that_of_pyg(kind):
     x = torch.eye(60) if features is None else torch.as_tensor(graph.features.toarray())
     parameters = weights_for(gq.DGI(5), x.shape[1])
     inputs = inputs_for(graph, features, smooth=False)
-    loss = losses.infomax(inputs, torch.Generator().manual_seed(9))(parameters.named)
+    loss = training.infomax(inputs, torch.Generator().manual_seed(9))(parameters.named)
     gradients = dict(zip(parameters.named, torch.autograd.grad(loss, [*parameters.named.values()]), strict=True))
     order = torch.randperm(60, generator=torch.Generator().manual_seed(9))
     encoder = InfomaxEncoder(parameters.named)
@@ -187,10 +186,10 @@ def test_other_devices_compute_the_same(monkeypatch):
 
     def loss_and_gradient():
         G = torch.zeros_like(Z)
-        return losses.pair_gradient(Z, pairs, -1.0, G), G
+        return training.pair_gradient(Z, pairs, -1.0, G), G
 
     loop = loss_and_gradient()
-    monkeypatch.setattr(losses, "on_cpu", lambda _: False)
+    monkeypatch.setattr(training, "on_cpu", lambda _: False)
     for ours, theirs in zip(loop, loss_and_gradient(), strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
 

@@ -196,19 +196,19 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_992,
-    "cli": 2_142,
-    "datasets": 371,
-    "embedders": 4_090,
+    "alignment": 3_870,
+    "cli": 2_127,
+    "datasets": 336,
+    "embedders": 3_780,
     "evaluate": 1_136,
     "federated": 4_200,
     "files": 1_043,
     "graph": 5_205,
-    "jobs": 5_931,
-    "linalg": 888,
-    "patches": 2_243,
+    "jobs": 5_712,
+    "linalg": 830,
+    "patches": 2_169,
     "prediction": 768,
-    "report": 1_091,
+    "report": 983,
     "temporal": 6_380,
     "testing": 630,
 }

@@ -17,7 +17,7 @@ from extras import needs
 torch = needs("torch")
 
 from graphquilt.embedders import training  # noqa: E402
-from graphquilt.embedders.losses import NonEdges, reconstruction_score, undirected_edges  # noqa: E402
+from graphquilt.embedders.training import NonEdges, reconstruction_score, undirected_edges  # noqa: E402
 
 
 def blocks_graph(n=80, groups=4, seed=0, features=True):

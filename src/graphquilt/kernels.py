@@ -41,17 +41,9 @@ R = TypeVar("R")
 class Kernel(Generic[P, R]):
     """A function that numba compiles at its first call; the result is cached on disk, and the GIL released.
 
-    Parameters
-    ----------
-    function : callable
-        Loops over arrays, numbers and tuples of them.
-    work : str
-        What it computes, for the message that announces the compilation; empty for no message.
-    writes : tuple of str, optional
-        The parameters whose arrays it changes in place; all others are passed as read-only contiguous views. None
-        passes all arrays as they are, which saves some microseconds per call.
-    fastmath : frozenset of str
-        What LLVM may change in floating point arithmetic to make it faster.
+    ``work`` is what it computes, for the message that announces the compilation. ``writes`` are the parameters whose
+    arrays it changes in place; all others are passed as read-only contiguous views. None passes all arrays as they
+    are, which saves some microseconds per call. ``fastmath`` is what LLVM may change in floating point arithmetic.
     """
 
     _announced = False  # whether any kernel of this process has announced its compilation

@@ -17,22 +17,12 @@ __all__ = ["Progress", "ProgressCallback", "peak_memory", "report", "resource_us
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one stage.
+    """The progress of one stage."""
 
-    Attributes
-    ----------
-    stage : str
-        The name of the work, in a word or two: ``"overlaps"``.
-    done, total : int
-        Number of units finished, and of all units (0 where that is not known).
-    values : mapping of str to float
-        Other numbers of interest: an epoch, a loss, a residual.
-    """
-
-    stage: str
-    done: int
+    stage: str  # the name of the work, in a word or two: ``"overlaps"``
+    done: int  # number of units finished, and of all units (0 where that is not known)
     total: int = 0
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)  # other numbers of interest: an epoch, a loss, a residual
 
 
 ProgressCallback = Callable[[Progress], None]

@@ -222,8 +222,7 @@ def _train_module(
     from torch.func import functional_call
 
     from graphquilt.embedders.gcn import Weights
-    from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
-    from graphquilt.embedders.training import Parameters, train
+    from graphquilt.embedders.training import NonEdges, Parameters, reconstruction, train, undirected_edges
 
     for part in module.modules():
         getattr(part, "reset_parameters", lambda: None)()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs, Weights
-    from graphquilt.embedders.losses import Background
+    from graphquilt.embedders.training import Background
     from graphquilt.progress import ProgressCallback
 
 Features: TypeAlias = AnyArray | sp.csr_array
@@ -185,25 +185,14 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Trained GCN weights; calling it embeds a graph.
+    """Trained GCN weights; calling it embeds a graph."""
 
-    Attributes
-    ----------
-    kind : str
-        The class name of the embedder that trained it.
-    weights : mapping of str to float array
-        ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
-    featureless : {"identity", "degree"} or None
-        The substitute for features that it was trained with.
-    normalize : bool
-        Whether every row of features is divided by its sum.
-    """
-
-    kind: str
+    kind: str  # the class name of the embedder that trained it
     dim: int
+    # ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here
     weights: Mapping[str, AnyArray]
-    featureless: str | None = None
-    normalize: bool = False
+    featureless: str | None = None  # {"identity", "degree"}: the substitute for features that it was trained with
+    normalize: bool = False  # whether every row of features is divided by its sum
 
     def __post_init__(self) -> None:
         depth = sum(name.startswith("weight") for name in self.weights)

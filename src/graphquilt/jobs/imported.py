@@ -7,8 +7,7 @@ from concurrent.futures import Executor
 import numpy as np
 
 from graphquilt.alignment import PatchesLike
-from graphquilt.alignment.id_mapping import number_patches
-from graphquilt.alignment.patch_index import check_connected
+from graphquilt.alignment.patch_index import check_connected, number_patches
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs.description import fingerprint

@@ -36,18 +36,10 @@ _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#
 
 
 class EmbeddedPatches(LazySequence[Patch]):
-    """The embedded patches of a store, each opened whenever it is asked for.
+    """The embedded patches of a store, each opened whenever it is asked for; ``which`` of them, by default all.
 
-    Parameters
-    ----------
-    store : Store
-    node_sets : sequence of int arrays
-        Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
-    which : sequence of int, optional
-        The numbers of the patches; by default all of them in order.
-    settings : JobSettings, optional
-        How they were embedded: the defaults of :func:`graphquilt.stitch`.
-    graph : Graph, optional
+    Row r of an embedding belongs to ``node_sets[k][r]``. ``settings``, how they were embedded, and ``graph`` are the
+    defaults of :func:`graphquilt.stitch`.
     """
 
     def __init__(

@@ -154,15 +154,7 @@ class JobSettings:
 
     @classmethod
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
-        """Return the settings of plain values.
-
-        Raises
-        ------
-        JobError
-            A newer graphquilt wrote them.
-        FormatError
-            They are not settings of a job.
-        """
+        """Return the settings of plain values; refuse those that a newer graphquilt wrote, or that are not settings."""
         version = parameters.get("version")
         if isinstance(version, int) and version > VERSION:
             raise JobError(
@@ -212,13 +204,7 @@ def resolve_recipe(
 
 
 def stored_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store, or None if it has none.
-
-    Raises
-    ------
-    FormatError
-        They are damaged.
-    """
+    """Return the settings in a store, or None if it has none; refuse damaged ones."""
     try:
         return JobSettings.from_parameters(store[_KEY].parameters)
     except KeyError:

@@ -35,51 +35,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the graph of a job comes from.
+    """Where the graph of a job comes from."""
 
-    Attributes
-    ----------
-    path : str, optional
-        An edge list, or a graph folder. None for a graph that was made in memory.
-    columns : tuple, optional
-        Which columns of an edge list hold source, target and perhaps weight, by position or name; by default
-        :func:`graphquilt.read_edges` finds them.
-    features, labels : str, optional
-        Files of node features and node classes, as :func:`graphquilt.read_edges` takes them.
-    directed : bool
-        Treat edges as directed.
-    bad_rows, duplicates : str
-        What happens to rows that cannot be used, and the weight of an edge that is there more than once, as for
-        :func:`graphquilt.read_edges`.
-    largest_component : bool
-        Keep only the largest connected component.
-    half_life : str, optional
-        Read a column of times, and let weights halve with age; see :func:`graphquilt.graph.read_recent_edges`.
-    checksums : mapping of str to str
-        SHA-256 of each file (of large features, of their size and 64 pieces), and the fingerprint of a graph folder, so
-        that the same bytes are recognised wherever they lie.
-    stamps : mapping of str to list of int
-        Size, times and inode of each file when its checksum was computed: a file that still has them is not read again.
-    graph : str, optional
-        The folder that holds the graph: ``graph`` in the job's folder, or an absolute path; None if it is only in
-        memory.
-    fingerprint : str, optional
-        The fingerprint of the graph.
-    """
-
-    path: str | None = None
+    path: str | None = None  # an edge list, or a graph folder; None for a graph that was made in memory
+    # Source, target and perhaps weight, by position or name; by default :func:`graphquilt.read_edges` finds them.
     columns: tuple[int | str, ...] | None = None
-    features: str | None = None
+    features: str | None = None  # files of node features and classes, as :func:`graphquilt.read_edges` takes them
     labels: str | None = None
-    directed: bool = False
+    directed: bool = False  # treat edges as directed
+    # As for :func:`graphquilt.read_edges`.
     bad_rows: BadRows = "stop"
     duplicates: Duplicates = "max"
-    largest_component: bool = False
+    largest_component: bool = False  # keep only the largest connected component
+    # Read a column of times, and let weights halve with age; see :func:`graphquilt.graph.read_recent_edges`
     half_life: str | None = None
+    # SHA-256 of each file (of large features, of their size and 64 pieces), and the fingerprint of a graph folder: the
+    # same bytes are recognised wherever they are.
     checksums: Mapping[str, str] = field(default_factory=dict)
+    # Size, times and inode of each file when its checksum was computed: a file that still has them is not read again.
     stamps: Mapping[str, list[int]] = field(default_factory=dict)
+    # The folder of the graph: ``graph`` in the job's folder, or an absolute path; None if it is only in memory.
     graph: str | None = None
-    fingerprint: str | None = None
+    fingerprint: str | None = None  # the fingerprint of the graph
 
     def __post_init__(self) -> None:
         for name in ("path", "features", "labels", "half_life", "graph", "fingerprint"):
@@ -278,13 +255,7 @@ def _is_kept(store: Store, source: Source, graph: Graph) -> bool:
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
-    """Open the graph that a job was begun with, or return None if the store does not have it.
-
-    Raises
-    ------
-    JobError
-        Another graph lies in its place.
-    """
+    """Open the graph that a job was begun with, None if the store does not have it; refuse another in its place."""
     path = _folder(store, source)
     if path is None:
         return None

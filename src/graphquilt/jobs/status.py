@@ -43,47 +43,21 @@ class Advice:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What a job has and what it lacks.
-
-    Attributes
-    ----------
-    settings
-        See :class:`graphquilt.JobSettings`.
-    records
-        The parameters of every record; None if the record does not exist.
-    patches
-        A summary of the patch graph.
-    embedded, wanted
-        How many patches of all runs are embedded, and how many there will be.
-    fit
-        How good the alignment is, in sentences.
-    signal
-        What Propagation embeds, and why; None for other embedders.
-    verdict
-        The fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`.
-    advice
-        What to do if the fit is bad, or if the graph is not cut yet.
-    damaged
-        What does not match its checksum; None if not verified.
-    unverified
-        What has no checksum; None if not verified.
-    next
-        The next command, ready to copy, or "nothing".
-    """
+    """What a job has and what it lacks."""
 
     job: str
-    settings: dict[str, object]
-    records: dict[str, dict[str, object] | None]
-    patches: dict[str, object] | None
-    embedded: int
+    settings: dict[str, object]  # see :class:`graphquilt.JobSettings`
+    records: dict[str, dict[str, object] | None]  # the parameters of every record; None if the record does not exist
+    patches: dict[str, object] | None  # a summary of the patch graph
+    embedded: int  # how many patches of all runs are embedded, and how many there will be
     wanted: int
-    fit: list[str]
-    signal: str | None
-    verdict: str
-    advice: list[Advice]
-    damaged: list[str] | None
-    unverified: list[str] | None
-    next: str
+    fit: list[str]  # how good the alignment is, in sentences
+    signal: str | None  # what Propagation embeds, and why; None for other embedders
+    verdict: str  # the fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`
+    advice: list[Advice]  # what to do if the fit is bad, or if the graph is not cut yet
+    damaged: list[str] | None  # what does not match its checksum; None if not verified
+    unverified: list[str] | None  # what has no checksum; None if not verified
+    next: str  # the next command, ready to copy, or "nothing"
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,6 @@ Parameters = Mapping[str, object]
 class Record:
     """Arrays, and the parameters that made them.
 
-    Attributes
-    ----------
-    arrays : mapping of str to array
-        Numbers, booleans or fixed-width text; never Python objects.
-    parameters : mapping
-        Anything that JSON can hold. Parameters are compared by value when a job is resumed.
-    checksum : str, optional
-        That of the arrays, if the store knows it.
-
     Examples
     --------
     >>> import numpy as np
@@ -39,9 +30,9 @@ class Record:
     np.int64(3)
     """
 
-    arrays: Mapping[str, AnyArray]
-    parameters: Parameters = field(default_factory=dict)
-    checksum: str | None = None
+    arrays: Mapping[str, AnyArray]  # numbers, booleans or fixed-width text; never Python objects
+    parameters: Parameters = field(default_factory=dict)  # anything that JSON can hold, compared by value
+    checksum: str | None = None  # that of the arrays, if the store knows it
 
     @functools.cached_property
     def digest(self) -> str:

@@ -119,17 +119,10 @@ def is_large(graph: Graph) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CoarseGraph:
-    """The graph between k clusters.
+    """The graph between k clusters."""
 
-    Attributes
-    ----------
-    clusters : int array (n,)
-        The cluster of each node.
-    between : CSR matrix (k, k)
-        The weight of the edges between two clusters, and on the diagonal that of both directions inside one.
-    """
-
-    clusters: IntArray
+    clusters: IntArray  # (n,) the cluster of each node
+    # (k, k): the weight of the edges between two clusters, and on the diagonal that of both directions inside one.
     between: sp.csr_array
 
     @property

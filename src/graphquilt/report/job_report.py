@@ -56,15 +56,7 @@ def write_job_report(
     options: MapOptions = MapOptions(),
     progress: ProgressCallback | None = None,
 ) -> Path:
-    """Write the report of a job as one self-contained HTML file, and return its path.
-
-    The report of an unfinished job shows what there is so far.
-
-    Parameters
-    ----------
-    path : path, optional
-        By default ``report.html`` in the job's folder.
-    """
+    """Write the report of a job, finished or not, as one self-contained HTML file, by default into the job's folder."""
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)
     with translate_disk_errors(target.parent):
@@ -75,13 +67,7 @@ def write_job_report(
 def write_map(
     job: Job, path: str | Path, *, options: MapOptions = MapOptions(), progress: ProgressCallback | None = None
 ) -> NodeMap:
-    """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn.
-
-    Raises
-    ------
-    JobError
-        The job has no embedding.
-    """
+    """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn."""
     path, name = Path(path), Path(job.name).name
     if path.suffix not in _FORMATS:
         raise InputError(f"{path.name} does not end with {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.")

@@ -12,8 +12,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import MissingExtraError
 from graphquilt.files import temporary_sibling, translate_disk_errors
 from graphquilt.patches import PatchGraph
-from graphquilt.report.colouring import Colouring
-from graphquilt.report.node_map import NodeMap
+from graphquilt.report.node_map import Colouring, NodeMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,14 +48,7 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | os.PathLike[str] | Non
     """Draw the patch graph, and the distributions of patch sizes, degrees and overlaps.
 
     The area of a disc shows the size of its patch, its colour the number of its patch edges, and the width of a line
-    the overlap.
-
-    Parameters
-    ----------
-    path : path, optional
-        Write the picture there (``.png``, ``.svg``, ``.pdf``).
-    seed : int
-        Seed of the layout.
+    the overlap. With ``path``, the picture is written there (``.png``, ``.svg``, ``.pdf``).
     """
     figure = new_figure(11, 6.6, purpose="draw_patch_graph")
     grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
