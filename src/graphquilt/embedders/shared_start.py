@@ -69,16 +69,7 @@ class FarField:
 
 
 def cut_patch(graph: Graph, nodes: IntArray, survey: Survey) -> tuple[Graph, FarField]:
-    """Return the subgraph of some nodes of an undirected graph, and what it knows of the rest.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> _, far = cut_patch(path, np.array([1, 2]), Survey({"cluster": np.array([5, 0, 0, 7])}))
-    >>> far.indptr.tolist(), far.clusters.tolist(), far.nodes["cluster"].tolist()
-    ([0, 1, 2], [5, 7], [0, 0])
-    """
+    """Return the subgraph of some nodes of an undirected graph, and what it knows of the rest."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
         raise InputError(
@@ -158,14 +149,7 @@ class SharedStart(Embedder, Protocol):
 
 
 def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[SharedStart]:
-    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> shares_start(SVD(8))
-    False
-    """
+    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph."""
     return isinstance(embedder, SharedStart) and (graph is None or embedder.starts_on(graph))
 
 
@@ -174,12 +158,6 @@ def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
 
     An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. With ``start``,
     patches get a shared start if the embedder has one.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> free_motions(SVD(8))
-    Motions(scale=False, rotate=True, translate=True)
     """
     motions = getattr(embedder, "motions", Motions())
     if start and shares_start(embedder):

@@ -238,7 +238,9 @@ def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Pa
         tasks += column_blocks(walk, column, gain, rows, block=embedder.block)
     yield from run_in_order(tasks, loop_threads())
     if far is not None and "role" in parts:
-        yield Block("role", 0, _standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
+        role, (mean, deviation) = np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])
+        standard = np.clip((role - mean) / np.where(deviation > 0, deviation, 1), -MOST_SPREAD, MOST_SPREAD)
+        yield Block("role", 0, (standard / math.sqrt(ROLES)).astype(np.float32))
 
 
 def _check_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
@@ -341,11 +343,3 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
     role = np.hstack([own, near, second])
     moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
     return role, moments
-
-
-def _standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
-    """Return roles in standard deviations from their mean, divided by √3, within bounds."""
-    deviation = np.where(moments[1] > 0, moments[1], 1)
-    standard = np.clip((role - moments[0]) / deviation, -MOST_SPREAD, MOST_SPREAD)
-    scaled: Float32Array = (standard / math.sqrt(ROLES)).astype(np.float32)
-    return scaled

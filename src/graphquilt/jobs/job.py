@@ -321,9 +321,10 @@ class Job:
         If the store already has this embedding, nothing is done.
         """
         settings, patch_graph = self.settings, self.patch_graph
-        with contextlib.suppress(JobError, FormatError):
-            _ = self.embedding
-            return self.alignment
+        if "embedding" in self.store:
+            with contextlib.suppress(JobError, FormatError):
+                _ = self.embedding
+                return self.alignment
         self.patches.check(self.settings.dim, self.settings.recipe.runs)
         shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
         with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
@@ -365,9 +366,8 @@ class Job:
 
     def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job if it has one."""
-        if store_folder(self.store) is None:
-            return shlex.join(["graphquilt", word, "JOB", *flags])
-        return shlex.join(["graphquilt", word, short_path(self.name), *flags])
+        folder = "JOB" if store_folder(self.store) is None else short_path(self.name)
+        return shlex.join(["graphquilt", word, folder, *flags])
 
     def embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""

@@ -21,14 +21,7 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Arrays, and the parameters that made them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Record({"x": np.arange(3)}, {"seed": 0}).arrays["x"].sum()
-    np.int64(3)
-    """
+    """Arrays, and the parameters that made them."""
 
     arrays: Mapping[str, AnyArray]  # numbers, booleans or fixed-width text; never Python objects
     parameters: Parameters = field(default_factory=dict)  # anything that JSON can hold, compared by value
@@ -58,9 +51,8 @@ class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
-    copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context
-    manager that keeps other runs away; and ``claims()``, by which shards
-    divide work among them (:class:`Claims`).
+    copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context manager that
+    keeps other runs away; and ``claims()``, by which shards divide work among them (:class:`Claims`).
     """
 
     def __contains__(self, key: object, /) -> bool:

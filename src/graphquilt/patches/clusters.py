@@ -17,7 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.patches.fennel import Fennel, merge_vertices
+from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.partitioners import Metis, Partitioner, check_n_patches, has_metis, metis_labels
 from graphquilt.progress import ProgressCallback
 
@@ -179,16 +179,15 @@ def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
 
 
 def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:
-    """Merge clusters into ``count`` larger ones of about equal numbers of nodes, with METIS if installed, int (k,)."""
+    """Merge clusters into ``count`` larger ones, int (k,): about equal in nodes or, without METIS, in clusters."""
     k = coarse.k
     check_n_patches(count, k)
     off = sp.csr_array(coarse.between - sp.diags_array(coarse.between.diagonal()))
     off.eliminate_zeros()
-    csr = off.indptr, off.indices, off.data
-    metis = has_metis()
-    labels = (
-        metis_labels(csr, count, seed=seed, sizes=coarse.sizes) if metis else merge_vertices(csr, coarse.sizes, count)
-    )
+    if has_metis():
+        labels = metis_labels((off.indptr, off.indices, off.data), count, seed=seed, sizes=coarse.sizes)
+    else:
+        labels = default_partitioner(count, seed=seed)(Graph(off))
     merged = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if merged.max() + 1 < min(count, k) // 2:
         raise InputError(f"{k} clusters were merged into {merged.max() + 1} instead of {count}; ask for fewer.")
