@@ -100,17 +100,7 @@ class Kernel(Generic[P, R]):
 def kernel(
     work: str, *, writes: tuple[str, ...] | None = (), fastmath: frozenset[str] = frozenset()
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-    """Compile the decorated function at its first call, and announce that; see :class:`Kernel`.
-
-    Examples
-    --------
-    >>> @kernel("counting", writes=("counts",))
-    ... def count(labels, counts):
-    ...     for label in labels:
-    ...         counts[label] += 1
-    >>> type(count).__name__, count.__name__
-    ('Kernel', 'count')
-    """
+    """Compile the decorated function at its first call, and announce that; see :class:`Kernel`."""
     return lambda function: Kernel(function, work, writes=writes, fastmath=fastmath)
 
 

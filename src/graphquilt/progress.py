@@ -46,13 +46,7 @@ def report(
     *,
     values: Mapping[str, float] | None = None,
 ) -> None:
-    """Call ``progress`` with the state of ``stage``; do nothing if it is None.
-
-    Examples
-    --------
-    >>> report(lambda event: print(event.stage, event.done, event.total), "patches", 3, 10)
-    patches 3 10
-    """
+    """Call ``progress`` with the state of ``stage``; do nothing if it is None."""
     if progress is not None:
         progress(Progress(stage, done, total, values or {}))
 

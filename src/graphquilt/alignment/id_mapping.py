@@ -59,12 +59,6 @@ def number_patches(patches: PatchesLike) -> Numbered:
         Each is a Patch, a pair of ids (k,) and coordinates (k, d), a dict of names to vectors, or the path of a file
         that :func:`graphquilt.graph.read_vectors` reads. Ids are whole numbers or text; where both occur, all are
         taken as text.
-
-    Examples
-    --------
-    >>> patches, ids, _ = number_patches([{"b": [1.0], "a": [2.0]}, (["c", "b"], [[3.0], [4.0]])])
-    >>> ids.tolist(), patches[1].nodes.tolist()
-    (['a', 'b', 'c'], [2, 1])
     """
     given = dict(patches) if isinstance(patches, Mapping) else dict(enumerate(patches))
     if not given:

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from graphquilt.alignment.kernels import row_magnitudes
 from graphquilt.alignment.statistics import LARGEST
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
-from graphquilt.errors import DisconnectedError, InputError, OverlapError, counted
+from graphquilt.errors import DisconnectedError, InputError, counted
 from graphquilt.linalg import components
 from graphquilt.patches import LazySequence, Patch
+from graphquilt.patches.graph import count_shared
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 
@@ -212,30 +212,6 @@ def _file_limit() -> int:
     return USUAL if soft == resource.RLIM_INFINITY else int(soft)
 
 
-def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
-    """Return ``edges (m, 2)`` as they are, after checking that they are distinct pairs of ``p`` patches."""
-    refuse_masked(edges=edges)
-    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
-    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
-        )
-    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
-    if len(outside):
-        raise InputError(
-            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
-        )
-    loops = array[array[:, 0] == array[:, 1]]
-    if len(loops):
-        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
-    pairs = np.sort(array.astype(np.int64), axis=1)
-    unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
-    if len(unique) < len(pairs):
-        twice = divmod(int(unique[counts.argmax()]), p)
-        raise InputError(f"the edge {twice} is given {counts.max()} times; keep one.")
-    return array.astype(np.int64)
-
-
 def check_connected(
     pairs: Int64Array, names: Sequence[object], *, node_sets: Sequence[IntArray] | None = None, dim: int = 0
 ) -> None:
@@ -250,36 +226,9 @@ def check_connected(
         )
 
 
-def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
-    """Refuse an edge between the patches named i and j that share fewer than ``least`` nodes."""
-    if share < least:
-        raise OverlapError(
-            f"patches {i} and {j} share {share} nodes; aligning in {dim} dimensions needs at least {least}. "
-            f"Drop the edge ({i}, {j}), enlarge the overlap"
-            + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
-        )
-
-
-def overlapping_pairs(node_sets: Sequence[IntArray], least: int) -> Int64Array:
-    """Return all pairs of patches ``(m, 2)``, i < j, that share at least ``least`` nodes."""
-    shared = _shared(node_sets)
-    enough = shared.data >= least
-    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-
-
-def _shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
-    """Count the shared nodes of all pairs of patches, by one product of the patch-node incidence with its transpose."""
-    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
-    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
-    ones, shape = np.ones(len(columns), dtype=np.int32), (len(node_sets), len(ids))
-    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
-    return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))
-
-
 def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray], dim: int) -> str:
     """Say which groups share too few nodes, how many they share, and how many are needed."""
-    shared = _shared(node_sets)
+    shared = count_shared(node_sets)
     between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
     most, less = int(between.max(initial=0)), ""
     largest = "no two groups have any"

@@ -85,14 +85,6 @@ def synchronise_rotations(
         Eigenvectors of a similar problem.
     max_iterations : int
         The largest number of steps of each of the three stages of the iteration.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> flip = np.array([[[-1.0]], [[1.0]], [[-1.0]]])
-    >>> solved = synchronise_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
-    >>> solved.eigenvalues.round(3).tolist()
-    [1.0, -0.5]
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0

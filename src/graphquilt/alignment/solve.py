@@ -15,26 +15,24 @@ import numpy.typing as npt
 from graphquilt.alignment.fit import EdgeTable
 from graphquilt.alignment.hierarchy import check_levels, synchronise_levels
 from graphquilt.alignment.id_mapping import PatchesLike, with_numbers
-from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import (
     PatchIndex,
     PatchLike,
     check_connected,
     check_count,
-    checked_pairs,
     index_patches,
     keep_open,
-    overlapping_pairs,
     stranded_nodes,
 )
-from graphquilt.alignment.relative import COLLAPSED, check_statistics, patch_extents
+from graphquilt.alignment.relative import check_statistics, patch_extents
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import AlignOptions, synchronise
 from graphquilt.alignment.transforms import Alignment, with_worst_fit
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
-from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions, components
+from graphquilt.patches.graph import checked_pairs, overlapping_pairs
 from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
@@ -161,7 +159,7 @@ def align_statistics(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> from graphquilt.alignment import overlap_statistics
     >>> nodes, X = np.arange(9), np.random.default_rng(0).normal(size=(9, 2))
     >>> alignment = align_statistics([overlap_statistics((nodes, X), (nodes, 5 - X))], [[0, 1]])
     >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
@@ -325,21 +323,3 @@ def _join_parts(parts: Sequence[_Part], alignments: Sequence[Alignment], pairs: 
     whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
     stranded = sum(alignment.n_stranded for alignment in alignments)
     return with_worst_fit(replace(whole, robust=alignments[0].robust, n_stranded=stranded), alignments)
-
-
-def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:
-    """Return orthonormal directions (r, d) of the global embedding that the overlap of one edge says nothing about.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> flat = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
-    >>> patches = [(np.arange(4), flat), (np.arange(4), flat)]
-    >>> abs(undetermined_directions(patches, align(patches), (0, 1))).round(6).tolist()
-    [[0.0, 1.0]]
-    """
-    i, j = edge
-    product = overlap_statistics(patches[i], patches[j]).products[0]
-    with one_blas_thread():
-        U, singular_values, _ = np.linalg.svd(alignment.rotations[i].T @ product @ alignment.rotations[j])
-    return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)

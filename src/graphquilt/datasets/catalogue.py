@@ -110,13 +110,7 @@ CATALOGUE: dict[str, Dataset] = {
 
 
 def dataset_names() -> list[str]:
-    """Return the names of all data sets, first the one that needs no file.
-
-    Examples
-    --------
-    >>> dataset_names()[:3]
-    ['blocks', 'amazon-photo', 'beth']
-    """
+    """Return the names of all data sets, first the one that needs no file."""
     return ["blocks", *sorted(CATALOGUE)]
 
 

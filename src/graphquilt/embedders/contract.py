@@ -75,15 +75,6 @@ def checked_fit(
 
     Its ``fit`` is used if it has one, with the ``options`` ``far`` and ``kept`` for embedders with a shared start.
     Errors name ``where``, such as "patch 17".
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from graphquilt.embedders import SVD
-    >>> from graphquilt.graph import Graph
-    >>> ring = Graph(sp.csr_array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]))
-    >>> checked_fit(SVD(1), ring, 0).embedding.shape
-    (4, 1)
     """
     fit, name = getattr(embedder, "fit", None), embedder_name(embedder)
     if callable(fit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders import kernels
-from graphquilt.embedders.gcn import Context, Inputs, Weights, Workspace, finish, on_cpu, project_twice
+from graphquilt.embedders.gcn import Context, Inputs, Weights, finish, on_cpu
 from graphquilt.graph import Graph
 from graphquilt.linalg import roc_auc
 
@@ -110,55 +111,19 @@ class _Reconstruction(torch.autograd.Function):
     """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs, if any."""
 
     @staticmethod
-    def forward(ctx: Context, space: Workspace, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
-        ctx.G = space(("pairs",), *Z.shape).zero_()
-        total = Z.new_zeros(())
+    def forward(ctx: Context, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
+        ctx.G, total = torch.zeros_like(Z), Z.new_zeros(())
         for pairs, sign in ((edges, -1.0), (others, 1.0)):
             if pairs.shape[1]:
                 total += pair_gradient(Z, pairs, sign, ctx.G)
         return total
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, None, None]:
-        return None, ctx.G.mul_(g), None, None
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.G * g, None, None
 
 
-reconstruction_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Reconstruction.apply
-
-
-class _Sampled(torch.autograd.Function):
-    """A sample Z of N(mean, std²), and the divergence of that distribution from N(0, 1).
-
-    KL = ½ Σ (mean² + std² - 1 - 2 log std), summed over dimensions and averaged over nodes. The first half of the
-    columns of ``out`` is the mean, the other half the logarithm of std, which is limited to ``MAX_LOG_STD``.
-    """
-
-    @staticmethod
-    def forward(ctx: Context, space: Workspace, out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.space, ctx.out, ctx.noise = space, out, noise
-        n, dim = noise.shape
-        mean, log_std = out[:, :dim], out[:, dim:]
-        std = torch.clamp(log_std, max=MAX_LOG_STD, out=space(("std",), n, dim))
-        entropy = std.sum()
-        ctx.std = std.exp_()
-        Z = torch.addcmul(mean, noise, std, out=space(("sample",), n, dim))
-        squares = torch.mul(std, std, out=space(("squares",), n, dim)).addcmul_(mean, mean).sum()
-        return Z, 0.5 * (squares - n * dim - 2 * entropy) / n
-
-    @staticmethod
-    def backward(ctx: Context, g: Tensor, g_kl: Tensor) -> tuple[None, Tensor, None]:
-        n, dim = ctx.noise.shape
-        total = ctx.space(("to output",), n, 2 * dim)
-        mean, log_std = ctx.out[:, :dim], ctx.out[:, dim:]
-        share = float(g_kl) / n
-        torch.add(g, mean, alpha=share, out=total[:, :dim])
-        spread = torch.mul(g, ctx.noise, out=total[:, dim:]).mul_(ctx.std)
-        spread.addcmul_(ctx.std, ctx.std, value=share).sub_(share)
-        spread.masked_fill_(log_std > MAX_LOG_STD, 0)
-        return None, total, None
-
-
-sample_and_divergence: Callable[[Workspace, Tensor, Tensor], tuple[Tensor, Tensor]] = _Sampled.apply
+reconstruction_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = _Reconstruction.apply
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +151,6 @@ class Background:
 
 
 def reconstruction(
-    space: Workspace,
     out: Tensor,
     edges: Tensor,
     non_edges: NonEdges,
@@ -198,67 +162,40 @@ def reconstruction(
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
-    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: it decodes a
-    sample and adds the divergence, divided by the number of nodes once more. With a ``background``, pairs that leave
-    the patch count as well.
+    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: the first half
+    is a mean, the other the logarithm of a standard deviation, which is limited to ``MAX_LOG_STD``. It decodes a sample
+    of N(mean, std²), and adds the divergence from N(0, 1), KL = ½ Σ (mean² + std² - 1 - 2 log std), averaged over nodes
+    and divided by their number once more. With a ``background``, pairs that leave the patch count as well.
     """
-    count = 2 * negatives * edges.shape[1]
-    if background is None:
-        others = non_edges.sample(count, generator).to(edges.device)
-    else:
-        others = background.others(count, non_edges, generator).to(edges.device)
-
-    def decode(Z: Tensor) -> Tensor:
-        if background is not None:
-            Z = torch.cat([Z, background.places])
-        return reconstruction_loss(space, Z.contiguous(), edges, others)
-
-    if out.shape[1] == dim:
-        return decode(out)
-    noise = torch.randn(len(out), dim, generator=generator, dtype=out.dtype).to(out.device)
-    Z, divergence = sample_and_divergence(space, out, noise)
-    return decode(Z) + divergence / len(out)
-
-
-class _Discrimination(torch.autograd.Function):
-    """The loss of a bilinear discriminator W that tells true rows H from shuffled rows, given a summary of H.
-
-    With s = σ(mean of H), it is the mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
-    """
-
-    @staticmethod
-    def forward(ctx: Context, space: Workspace, H: Tensor, shuffled: Tensor, W: Tensor) -> Tensor:
-        summary = torch.sigmoid(H.mean(dim=0))
-        direction = W @ summary
-        scores = H @ direction, shuffled @ direction
-        ctx.space, ctx.H, ctx.shuffled, ctx.W = space, H, shuffled, W
-        ctx.summary, ctx.direction, ctx.scores = summary, direction, scores
-        softplus = torch.nn.functional.softplus
-        return softplus(-scores[0]).mean() + softplus(scores[1]).mean()
-
-    @staticmethod
-    def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
-        share = g / len(ctx.H)
-        true, false = -share * torch.sigmoid(-ctx.scores[0]), share * torch.sigmoid(ctx.scores[1])
-        to_direction = ctx.H.T @ true + ctx.shuffled.T @ false
-        to_summary = (ctx.W.T @ to_direction) * ctx.summary * (1 - ctx.summary)
-        to_H = torch.outer(true, ctx.direction, out=ctx.space(("to rows", 0), *ctx.H.shape))
-        to_H.add_(to_summary / len(ctx.H))
-        to_shuffled = torch.outer(false, ctx.direction, out=ctx.space(("to rows", 1), *ctx.H.shape))
-        return None, to_H, to_shuffled, torch.outer(to_direction, ctx.summary)
-
-
-discrimination_loss: Callable[[Workspace, Tensor, Tensor, Tensor], Tensor] = _Discrimination.apply
+    count, n = 2 * negatives * edges.shape[1], len(out)
+    sample = non_edges.sample if background is None else partial(background.others, non_edges=non_edges)
+    others = sample(count, generator=generator).to(edges.device)
+    Z, penalty = out, out.new_zeros(())
+    if out.shape[1] > dim:
+        noise = torch.randn(n, dim, generator=generator, dtype=out.dtype).to(out.device)
+        mean, log_std = out[:, :dim], out[:, dim:].clamp(max=MAX_LOG_STD)
+        std = log_std.exp()
+        Z = torch.addcmul(mean, noise, std)
+        penalty = 0.5 * (mean.square().sum() + std.square().sum() - n * dim - 2 * log_std.sum()) / n**2
+    if background is not None:
+        Z = torch.cat([Z, background.places])
+    return reconstruction_loss(Z.contiguous(), edges, others) + penalty
 
 
 def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], Tensor]:
-    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features."""
+    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features.
+
+    A bilinear discriminator W tells true rows H from shuffled rows, given a summary s = σ(mean of H): the loss is the
+    mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
+    """
+    softplus = torch.nn.functional.softplus
 
     def loss(weights: Weights) -> Tensor:
-        permutation = torch.randperm(inputs.n_nodes, generator=generator).to(inputs.space.device)
+        order = torch.randperm(inputs.n_nodes, generator=generator).to(weights["weight0"].device)
         # Shuffling rows commutes with multiplying by weights, so one product is enough for both.
-        products = project_twice(inputs, weights["weight0"], permutation)
-        H, shuffled = (finish(inputs, weights, P, key=number) for number, P in enumerate(products))
-        return discrimination_loss(inputs.space, H, shuffled, weights["discriminator"])
+        product = inputs.project(weights["weight0"])
+        H, shuffled = (finish(inputs, weights, P) for P in (product, product.index_select(0, order)))
+        direction = weights["discriminator"] @ torch.sigmoid(H.mean(dim=0))
+        return softplus(-(H @ direction)).mean() + softplus(shuffled @ direction).mean()
 
     return loss

@@ -170,15 +170,12 @@ class Network:
             initial = self._initial(graph.n_nodes if features is None else int(features.shape[1]), rng)
         parameters = Parameters(initial, device=self.device, dtype=dtype)
         inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
-        try:
-            loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-            schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
-            losses = train(parameters, loss, schedule, progress=progress)
-            with torch.no_grad():
-                weights = parameters.views(parameters.flat.cpu().clone())
-                X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
-        finally:
-            inputs.space.clear()
+        loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
+        schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
+        losses = train(parameters, loss, schedule, progress=progress)
+        with torch.no_grad():
+            weights = parameters.views(parameters.flat.cpu().clone())
+            X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
         return Fit(X, losses, self._encoder(graph, {name: value.numpy() for name, value in weights.items()}))
 
     def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:

@@ -284,16 +284,8 @@ class GAE(Network):
             edges = background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:
-            return reconstruction(
-                inputs.space,
-                encode(inputs, weights),
-                edges,
-                non_edges,
-                generator,
-                dim=self.dim,
-                negatives=self.negatives,
-                background=background,
-            )
+            out, options = encode(inputs, weights), {"dim": self.dim, "negatives": self.negatives}
+            return reconstruction(out, edges, non_edges, generator, **options, background=background)
 
         return loss
 

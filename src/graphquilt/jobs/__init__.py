@@ -6,7 +6,6 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
@@ -24,7 +23,7 @@ from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
-from graphquilt.jobs.options import Cutting, Recipe, common_motions
+from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.records import patch_seed, stored_patch_graph
@@ -62,13 +61,10 @@ __all__ = [
     "Store",
     "align_files",
     "choose_by_labels",
-    "common_motions",
     "compare",
     "compare_job",
     "cut",
-    "describe",
     "diagnose",
-    "differences",
     "embed",
     "embed_patches",
     "evaluate_job",
@@ -84,7 +80,6 @@ __all__ = [
     "plan_job",
     "plan_sizes",
     "record_evaluation",
-    "restore",
     "stitch",
     "stored_patch_graph",
     "write_embedding",

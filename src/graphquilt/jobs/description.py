@@ -136,12 +136,6 @@ def restore(description: object, unknown: MakeUnknown) -> object:
         What :func:`describe` returned, perhaps read from a file.
     unknown : callable
         Gets the description of anything else, and returns what takes its place.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> restore(describe(SVD(4)), dict) == SVD(4)
-    True
     """
     fields = _mapping(description)
     package, _, name = str(fields["name"]).rpartition(".")

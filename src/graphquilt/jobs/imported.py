@@ -8,7 +8,7 @@ import numpy as np
 
 from graphquilt.alignment import PatchesLike
 from graphquilt.alignment.id_mapping import number_patches
-from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
+from graphquilt.alignment.patch_index import check_connected
 from graphquilt.arrays import FloatArray
 from graphquilt.errors import JobError
 from graphquilt.jobs.description import fingerprint
@@ -20,6 +20,7 @@ from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
 from graphquilt.linalg import Motions
 from graphquilt.patches import PatchGraph
+from graphquilt.patches.graph import overlapping_pairs
 from graphquilt.progress import ProgressCallback
 
 ALIGN_DEFAULTS = Recipe("align", start=False, motions=Motions(scale=True))  # how they were embedded is unknown

@@ -17,7 +17,7 @@ from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_array
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.options import Recipe, check_recipe
+from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
@@ -144,7 +144,6 @@ def _settings(
     elif embedder is None and recipe is None and seed is None:
         return carried
     recipe = carried.recipe if recipe is None else recipe
-    check_recipe(recipe)
     seed = carried.seed if seed is None else seed
     embedders = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
     n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches

@@ -30,14 +30,7 @@ def patch_key(patch: int, content: str) -> str:
 
 
 def patch_seed(seed: int, patch: int) -> int:
-    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
-
-    Examples
-    --------
-    >>> children = np.random.SeedSequence(7).spawn(4)
-    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
-    np.True_
-    """
+    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p."""
     return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -126,16 +126,12 @@ class Source:
 
     def input(self) -> dict[str, object]:
         """Return what the graph depends on, as plain values, without the paths of the files."""
-        reading: dict[str, object] = {
-            "columns": None if self.columns is None else list(self.columns),
-            "directed": self.directed,
-            "bad_rows": self.bad_rows,
-            "duplicates": self.duplicates,
-            "largest_component": self.largest_component,
-        }
+        names = ("directed", "bad_rows", "duplicates", "largest_component")
+        reading: dict[str, object] = {name: getattr(self, name) for name in names}
         reading |= {} if self.half_life is None else {"half_life": self.half_life}
-        kinds = {name: "fingerprint" if name == "graph" else "SHA-256" for name in self.checksums}
-        return {**reading, **{f"{name} with {kinds[name]}": checksum for name, checksum in self.checksums.items()}}
+        for name, checksum in self.checksums.items():
+            reading[f"{name} with {'fingerprint' if name == 'graph' else 'SHA-256'}"] = checksum
+        return {"columns": None if self.columns is None else list(self.columns), **reading}
 
     def read(self) -> Graph:
         """Open the graph folder, or read the edge list."""
@@ -144,29 +140,15 @@ class Source:
         path = Path(self.path)
         if not path.exists():
             raise InputError(f"{path} does not exist.")
+        if path.is_dir() and self.half_life is not None:
+            raise InputError(f"{path} is a graph folder, whose edges have no times: give --half-life an edge list.")
+        common: dict[str, Any] = {"directed": self.directed, "features": self.features, "labels": self.labels}
         if self.half_life is not None:
-            if path.is_dir():
-                raise InputError(f"{path} is a graph folder, whose edges have no times: give --half-life an edge list.")
-            graph = read_recent_edges(
-                path,
-                half_life=self.half_life,
-                columns=self.columns,
-                directed=self.directed,
-                features=self.features,
-                labels=self.labels,
-            )
-            return graph.largest_component()[0] if self.largest_component else graph
-        edges = _graph_in(path) if path.is_dir() else path
-        columns = None if path.is_dir() else self.columns
-        graph = read_edges(
-            edges,
-            columns=columns,
-            directed=self.directed,
-            bad_rows=self.bad_rows,
-            duplicates=self.duplicates,
-            features=self.features,
-            labels=self.labels,
-        )
+            graph = read_recent_edges(path, half_life=self.half_life, columns=self.columns, **common)
+        else:
+            edges, columns = (_graph_in(path), None) if path.is_dir() else (path, self.columns)
+            rows: dict[str, Any] = {"bad_rows": self.bad_rows, "duplicates": self.duplicates}
+            graph = read_edges(edges, columns=columns, **rows, **common)
         return graph.largest_component()[0] if self.largest_component else graph
 
 

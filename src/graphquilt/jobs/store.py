@@ -86,13 +86,7 @@ class Store(Protocol):
 
 
 def store_folder(store: Store) -> Path | None:
-    """Return the folder of a store, or None if its records are in memory.
-
-    Examples
-    --------
-    >>> store_folder({}) is None
-    True
-    """
+    """Return the folder of a store, or None if its records are in memory."""
     return getattr(store, "folder", None)
 
 

@@ -3,12 +3,10 @@
 from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, solve_grounded
 from graphquilt.linalg.procrustes import (
     Motions,
-    Polar,
     centred,
     nearest_orthogonal,
     polar,
     relative_rotation,
-    relative_scale,
     unit,
 )
 from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
@@ -18,7 +16,6 @@ __all__ = [
     "DENSE_ROWS",
     "Motions",
     "Operator",
-    "Polar",
     "adjacency",
     "average_precision",
     "centred",
@@ -31,7 +28,6 @@ __all__ = [
     "nearest_orthogonal",
     "polar",
     "relative_rotation",
-    "relative_scale",
     "roc_auc",
     "solve_grounded",
     "unit",

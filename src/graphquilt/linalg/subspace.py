@@ -148,12 +148,6 @@ def leading_eigenpairs(
     The block has more than k vectors. An eigenvalue that repeats gets all its vectors, or any orthonormal ones among
     them if more exist than are wanted. No missing eigenvector has an eigenvalue much above the last; if eigenvalues
     differ by less than ``tol``, the vectors may be mixtures of theirs.
-
-    Examples
-    --------
-    >>> values, U = leading_eigenpairs(lambda x: np.array([[0.2, 0.0], [0.0, 0.3]]) @ x, 2, 1)
-    >>> values.round(12).tolist(), U.tolist()
-    ([0.3], [[0.0], [1.0]])
     """
     if n <= DENSE_ROWS or 4 * k >= n:
         values, U = _dense(product, n, k, project)

@@ -31,14 +31,7 @@ PENALTY = 0.1  # of Fennel in small graphs: with 1, clusters of dense graphs har
 
 
 def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
-    """Return the total weight of the edges between clusters, each undirected edge once.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> edge_cut(Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1))), [0, 0, 1, 1])
-    1.0
-    """
+    """Return the total weight of the edges between clusters, each undirected edge once."""
     clusters = check_labels(labels, graph.n_nodes)
     between = np.repeat(clusters, graph.degrees) != clusters[graph.indices]
     total = float(between.sum() if graph.weights is None else graph.weights[between].sum())
@@ -179,14 +172,7 @@ class CoarseGraph:
 
 
 def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
-    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> coarse_graph(path, [0, 0, 1, 1]).between.toarray().tolist()
-    [[2.0, 1.0], [1.0, 2.0]]
-    """
+    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps."""
     labels = short_labels(clusters, graph.n_nodes)
     members, starts = group(labels)
     indptr, indices, values = kernels.quotient(graph.csr, (labels, members, starts))

@@ -71,13 +71,7 @@ class Limits:
 
 
 def smallest_cluster(overlap: tuple[int, int]) -> int:
-    """Return how many nodes a cluster needs to give half of the overlap (l, u) of two patches: l / 2, rounded up.
-
-    Examples
-    --------
-    >>> smallest_cluster((5, 20))
-    3
-    """
+    """Return how many nodes a cluster needs to give half of the overlap (l, u) of two patches: l / 2, rounded up."""
     return -(-overlap[0] // 2)
 
 

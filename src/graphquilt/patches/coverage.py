@@ -38,13 +38,6 @@ def coverage(graph: Graph, patch_graph: PatchGraph) -> list[Float64Array]:
     """Return for each patch the share of each of its nodes' edges that lie inside the patch, (k,); 1 without edges.
 
     Edges count in both directions, and not by their weights.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.diags_array([np.ones(3), np.ones(3)], offsets=[-1, 1]))
-    >>> [shares.tolist() for shares in coverage(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]))]
-    [[1.0, 1.0, 0.5], [0.5, 1.0]]
     """
     return list(_shares(graph, patch_graph))
 

@@ -57,12 +57,6 @@ def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], par
         become null. Arrays of u1, u2, u4, i4 and f4 become typed arrays.
     parts : sequence of str
         Other scripts of this folder, such as ``scatter.js``.
-
-    Examples
-    --------
-    >>> page = render_page("map_page", title="<b>", data={"ids": ["</script><script>"]}, parts=["scatter.js"])
-    >>> "<b>" in page, page.count("</script>")
-    (False, 2)
     """
     script = "\n".join(_read(name) for name in ("page.js", *parts, f"{kind}.js"))
     # The digest covers the text between the script tags.

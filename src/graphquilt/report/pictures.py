@@ -22,18 +22,7 @@ if TYPE_CHECKING:
 _INK = "#22303c"
 _GREY = "#9aa4b2"
 # The first ten colours of page.js.
-_COLOURS = [
-    "#3b7dd8",
-    "#e07b39",
-    "#2f9e6e",
-    "#c94f6d",
-    "#8a63c9",
-    "#b58a1b",
-    "#2aa3b5",
-    "#8c6d5a",
-    "#d46fb8",
-    "#7f9a3a",
-]
+_COLOURS = "#3b7dd8 #e07b39 #2f9e6e #c94f6d #8a63c9 #b58a1b #2aa3b5 #8c6d5a #d46fb8 #7f9a3a".split()  # noqa: SIM905
 _FEW = 60  # with at most this many patches, each disc shows its number
 _NAMED = 20  # classes in the legend of a map
 
@@ -68,12 +57,6 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | os.PathLike[str] | Non
         Write the picture there (``.png``, ``.svg``, ``.pdf``).
     seed : int
         Seed of the layout.
-
-    Examples
-    --------
-    >>> figure = draw_patch_graph(PatchGraph.from_patches([[0, 1, 2], [1, 2, 3], [2, 3, 0]]))
-    >>> len(figure.axes)  # the patch graph, its scale of colours, three histograms
-    5
     """
     figure = new_figure(11, 6.6, purpose="draw_patch_graph")
     grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
