@@ -8,6 +8,7 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
 from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
     Comparison,
@@ -34,6 +35,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
 from graphquilt.jobs.steps import cut, embed, stitch
 from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.updating import update
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "Source",
     "StagePlan",
     "Store",
+    "Update",
     "align_files",
     "choose_by_labels",
     "common_motions",
@@ -87,5 +90,6 @@ __all__ = [
     "restore",
     "stitch",
     "stored_patch_graph",
+    "update",
     "write_embedding",
 ]
