@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from baselines import lad, midas_r, new_pairs
+from baselines import lad, midas_r, new_pairs, volume
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.temporal import SIDES, ScoringOptions, Tracker, drift_scores
@@ -59,13 +59,13 @@ def _components(data: Labelled, settings: Settings) -> Scores:
     return scores
 
 
-def _drift_stream(data: Labelled, settings: Settings) -> Scores:
+def _contexts_stream(data: Labelled, settings: Settings) -> Scores:
     """Score by one component of the stream alone."""
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = empty_scores(data)
     for t, window in enumerate(data.windows):
         for side, table in tracker.update(window).sides.items():
-            scores[side][table.nodes, t] = table.column("drift")
+            scores[side][table.nodes, t] = table.column("contexts")
     return scores
 
 
@@ -172,11 +172,12 @@ def _paper_batch(data: Labelled, settings: Settings) -> Scores:
 
 DETECTORS: dict[str, Callable[[Labelled, Settings], Scores]] = {
     "all components, stream": _components,
-    "drift alone, stream": _drift_stream,
+    "contexts alone, stream": _contexts_stream,
     "the paper's drift, batch": _paper_batch,
     "unfolded (UASE), stream": _unfolded_stream,
     "degree z, stream": _degree_stream,
     "new pairs, stream": lambda data, _: new_pairs(data),
+    "volume, stream": lambda data, _: volume(data),
     "MIDAS-R, stream": lambda data, _: midas_r(data),
     "LAD, stream": lambda data, _: lad(data),
 }

@@ -196,20 +196,20 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_870,
+    "alignment": 3_874,
     "cli": 2_116,
     "datasets": 336,
-    "embedders": 3_752,
+    "embedders": 3_798,
     "evaluate": 1_136,
-    "federated": 4_200,
+    "federated": 4_024,
     "files": 1_043,
     "graph": 5_205,
-    "jobs": 5_686,
+    "jobs": 6_585,
     "linalg": 830,
-    "patches": 2_121,
+    "patches": 2_151,
     "prediction": 768,
     "report": 983,
-    "temporal": 6_380,
+    "temporal": 6_531,
     "testing": 630,
 }
 LONGEST = 400  # lines of a module

@@ -12,7 +12,7 @@ from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.directions import BasisEncoder, leading, moment
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
-from graphquilt.embedders.survey import after_round, round_product, survey_graph
+from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
 from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -132,6 +132,15 @@ class Propagation:
         cut = cut and clusters is not None and self.far_field
         with one_blas_thread():  # products on several threads would have other bits, here and below
             return survey_graph(self, graph.undirected(), clusters, cut=cut)
+
+    def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
+        """Return the survey of a graph that has changed, in the frame of the survey ``before``.
+
+        Columns, their gains and the reduction of the features stay; ``before`` has -1 as the ``column`` of new nodes,
+        which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
+        """
+        with one_blas_thread():
+            return follow_graph(self, graph.undirected(), before, clusters, renew=renew)
 
     @property
     def basis_width(self) -> int:

@@ -26,7 +26,15 @@ from graphquilt.embedders.walks import WALK_RESTART, WALK_STEPS, Walk, degrees_w
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
-from graphquilt.patches import CoarseGraph, coarse_graph, default_partitioner, fine_clusters, is_large, merge_clusters
+from graphquilt.patches import (
+    CoarseGraph,
+    coarse_graph,
+    default_partitioner,
+    fine_clusters,
+    is_large,
+    join_neighbours,
+    merge_clusters,
+)
 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
@@ -74,6 +82,31 @@ def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | No
     return Survey(nodes, shared)
 
 
+def follow_graph(
+    embedder: Propagation, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool
+) -> Survey:
+    """Return the survey of a graph that has changed since ``before``; see :meth:`Propagation.follow`."""
+    degree, loop = degrees_with_loops(graph)
+    nodes: dict[str, AnyArray] = {"degree": degree, "loop": loop, "sampled": in_sample(graph.n_nodes, embedder.sample)}
+    shared = dict(before.shared)
+    if "column" in before.nodes:
+        nodes["column"] = join_neighbours(graph, before.nodes["column"])
+    if "role" in before.nodes:
+        nodes["role"], _ = role_rows(graph)
+    if clusters is None or "cluster" not in before.nodes:
+        return Survey(nodes, shared)
+    nodes["cluster"] = clusters.clusters
+    if renew:
+        far = FarTables(clusters, degree, loop)
+        if "column_tables" in shared:
+            shared["column_tables"] = far.of_columns(nodes["column"], len(shared["gain"]), embedder.block)
+        if "feature_tables" in shared:
+            assert graph.features is not None
+            averages = far.averages(graph.features, row_scale(graph))
+            shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
+    return Survey(nodes, shared)
+
+
 def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut: bool) -> dict[str, AnyArray]:
     """Return the reduction of wide features, how much they say, and their tables if the graph is cut."""
     assert graph.features is not None
@@ -89,12 +122,16 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
         if width > embedder.basis_width:
             shared["basis"] = V
     if cut:
-        M = averages
-        if "basis" in shared:
-            M = times(averages, np.asarray(shared["basis"], dtype=np.float32))
-        dense = np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
-        shared["feature_tables"] = far.tables(dense, np.float32, restart=restart, steps=steps, block=embedder.block)
+        shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
     return shared
+
+
+def _feature_tables(embedder: Propagation, far: FarTables, averages: Features, basis: AnyArray | None) -> AnyArray:
+    """Return the tables of the features, or of their reduction by ``basis``."""
+    M = averages if basis is None else times(averages, np.asarray(basis, dtype=np.float32))
+    dense = np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
+    restart, steps = float(embedder.restart), embedder.steps
+    return far.tables(dense, np.float32, restart=restart, steps=steps, block=embedder.block)
 
 
 def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tuple[AnyArray, Float32Array]:

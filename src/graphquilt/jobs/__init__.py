@@ -7,6 +7,7 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
     Comparison,
@@ -33,6 +34,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
 from graphquilt.jobs.steps import cut, embed, stitch
 from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.updating import update
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "Source",
     "StagePlan",
     "Store",
+    "Update",
     "align_files",
     "choose_by_labels",
     "compare",
@@ -82,5 +85,6 @@ __all__ = [
     "record_evaluation",
     "stitch",
     "stored_patch_graph",
+    "update",
     "write_embedding",
 ]

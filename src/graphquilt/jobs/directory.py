@@ -43,6 +43,7 @@ from graphquilt.files.checksums import (
 from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record, Store, store_folder
+from graphquilt.jobs.versions import put_in_place
 
 FORMAT = "graphquilt job"
 VERSION = 3
@@ -84,6 +85,7 @@ class DirectoryStore:
         self.folder = Path(folder).absolute()
         self._verified: dict[str, list[int]] = {}
         self._check_job()
+        put_in_place(self.folder)
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
         return type(self), (self.folder,)

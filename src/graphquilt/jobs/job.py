@@ -29,6 +29,7 @@ from graphquilt.jobs.steps import cut_graph, stitch
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.jobs.tasks import PatchInputs
+from graphquilt.jobs.versions import settle_rows
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report, resource_usage
 
@@ -330,6 +331,7 @@ class Job:
         with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
             with resource_usage() as cost:
                 alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
+                alignment = settle_rows(self.store, alignment, X, free=settings.motions.free)
             self.keep(alignment, X, cost)
         report(progress, "embedding", 1, 1)
         return alignment

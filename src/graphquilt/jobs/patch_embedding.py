@@ -223,12 +223,13 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     except FormatError as error:
         _log.warning("the shared start is made again: %s", error)
         return None
-    wanted = _parameters(run, r, step, before)
+    taken = run.reused.get(key) == record.digest
+    wanted = {} if taken else _parameters(run, r, step, before)
     changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
     if changes:
         _log.warning("the shared start is made again: it was made with %s", changes)
         return None
-    start = Start(record.arrays, record.digest, key, f"kept{step}")
+    start = Start(record.arrays, record.digest, key, None if taken else f"kept{step}")
     try:
         _ = _embedder(run, r, start).complete
     except Exception as error:  # the embedder may say anything of a start that it did not make

@@ -171,16 +171,10 @@ def survey_graph(
     """
     if not shares_start(embedder):
         return None
-    several = patch_graph.n_patches > 1
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    parameters["patches"] = patch_graph_fingerprint(patch_graph)
     clusters = None
-    if graph is not None:
-        parameters["graph"] = graph_fingerprint(graph)
-        # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
-        if several or is_large(graph):
-            clusters = far_clusters(store, graph, progress)
-            parameters["clusters"] = record_digest(store, "clusters")
+    if graph is not None and needs_clusters(graph, patch_graph):
+        clusters = far_clusters(store, graph, progress)
+    parameters = _survey_parameters(store, graph, embedder, seed, patch_graph)
     try:
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
@@ -192,13 +186,37 @@ def survey_graph(
         pass
     if graph is None:
         return None
-    made = embedder.survey(graph, seed, clusters=clusters, cut=several)
-    counts = np.zeros(graph.n_nodes, dtype=np.uint16)  # of patches that each node is in; they stop at 65 535
+    made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
+    return keep_survey(store, made, graph, patch_graph, made_by=(embedder, seed))
+
+
+def needs_clusters(graph: Graph, patch_graph: PatchGraph) -> bool:
+    """Return whether a survey has far clusters; if a large graph is not cut, its nodes are walked in their order."""
+    return patch_graph.n_patches > 1 or is_large(graph)
+
+
+def _survey_parameters(
+    store: Store, graph: Graph | None, embedder: Embedder, seed: int, patch_graph: PatchGraph
+) -> dict[str, object]:
+    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
+    parameters["patches"] = patch_graph_fingerprint(patch_graph)
+    if graph is not None:
+        parameters["graph"] = graph_fingerprint(graph)
+        if needs_clusters(graph, patch_graph):
+            parameters["clusters"] = record_digest(store, "clusters")
+    return parameters
+
+
+def keep_survey(
+    store: Store, survey: Survey, graph: Graph, patch_graph: PatchGraph, *, made_by: tuple[Embedder, int]
+) -> StoredSurvey:
+    """Write a survey to a store, with the number of patches that each node is in."""
+    counts = np.zeros(graph.n_nodes, dtype=np.uint16)  # they stop at 65 535
     for members in patch_graph.node_sets:
         counts[members] += counts[members] < np.iinfo(counts.dtype).max
-    arrays = {f"node_{name}": array for name, array in sorted({**made.nodes, "patches": counts}.items())}
-    arrays |= {f"shared_{name}": array for name, array in sorted(made.shared.items())}
-    store["survey"] = Record(arrays, parameters)
+    arrays = {f"node_{name}": array for name, array in sorted({**survey.nodes, "patches": counts}.items())}
+    arrays |= {f"shared_{name}": array for name, array in sorted(survey.shared.items())}
+    store["survey"] = Record(arrays, _survey_parameters(store, graph, *made_by, patch_graph))
     return stored_survey(store["survey"])
 
 

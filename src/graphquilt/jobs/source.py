@@ -197,7 +197,7 @@ def settle_graph(
     if graph is not None and folder is not None:
         if keep or (given and not _is_kept(store, source, graph)):
             with locked(store):
-                settings = replace(settings, source=_keep_graph(store, source, graph))
+                settings = replace(settings, source=keep_graph(store, source, graph))
         graph = with_checksums(graph, str(folder / str(settings.source.graph)))
     return settings, graph
 
@@ -213,7 +213,7 @@ def _refuse_other_input(store: Store, stored: Source, source: Source) -> None:
         )
 
 
-def _keep_graph(store: Store, source: Source, graph: Graph) -> Source:
+def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
     """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
     job = store_folder(store)
     assert job is not None

@@ -36,6 +36,7 @@ from graphquilt.jobs.records import (
     stored_survey,
 )
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets
 from graphquilt.progress import ProgressCallback, resource_usage
@@ -190,7 +191,7 @@ class Start:
     arrays: Mapping[str, AnyArray]
     digest: str
     key: str
-    kept: str  # the name of the records of what patches keep from the round that made it
+    kept: str | None  # the name of the records of what patches keep from its round; None if it was taken over
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,7 @@ class PatchTask:
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
     store: Store | None = None
+    rotation: Float64Array | None = None  # onto the frame of an earlier version
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,7 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
                     facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
                     losses = thin_curve(fit.losses)
                 X = np.asarray(fit.embedding)
+                X = X if task.rotation is None else turn(X, task.rotation)
                 arrays: Mapping[str, AnyArray] = {"embedding": X[np.argsort(nodes)] if task.far_field else X}
             else:
                 assert isinstance(embedder, SharedStart)

@@ -12,6 +12,7 @@ from graphquilt.patches.clusters import (
     edge_cut,
     fine_clusters,
     is_large,
+    join_neighbours,
     merge_clusters,
     merge_small,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "edge_cut",
     "fine_clusters",
     "is_large",
+    "join_neighbours",
     "merge_clusters",
     "merge_small",
     "patch_graph",

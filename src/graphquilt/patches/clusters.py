@@ -104,6 +104,34 @@ def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> 
     return np.unique(fennel(graph, progress=progress), return_inverse=True)[1].astype(np.int32)
 
 
+def join_neighbours(graph: Graph, labels: AnyArray) -> IntArray:
+    """Return labels (n,) in which every node without one, -1, has that of most of its neighbours, by weight.
+
+    Nodes whose neighbours have none either wait for these; what is joined to no labelled node keeps -1.
+
+    Examples
+    --------
+    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
+    >>> join_neighbours(path, np.array([3, -1, -1, 5])).tolist()
+    [3, 3, 5, 5]
+    """
+    labels = np.array(labels)
+    count = int(labels.max(initial=-1)) + 1
+    while len(waiting := np.flatnonzero((labels < 0) & (graph.degrees > 0))):
+        sizes, starts = graph.degrees[waiting], graph.indptr[waiting]
+        entries = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        joined, own = labels[graph.indices[entries]].astype(np.int64), np.repeat(np.arange(len(waiting)), sizes)
+        weights = np.ones(len(entries)) if graph.weights is None else np.asarray(graph.weights)[entries]
+        known = joined >= 0
+        keys, inverse = np.unique(own[known] * count + joined[known], return_inverse=True)
+        if not len(keys):
+            break
+        order = np.lexsort((-np.bincount(inverse, weights[known]), keys // count))
+        first = order[np.unique(keys[order] // count, return_index=True)[1]]
+        labels[waiting[keys[first] // count]] = keys[first] % count
+    return labels
+
+
 def default_partitioner(n_patches: int, *, seed: int = 0) -> Partitioner:
     """Return METIS or, where it is not installed, Fennel in several passes."""
     if has_metis():

@@ -18,7 +18,8 @@ RARE_COUNTS = ("newcomers", "inside pairs", "callbacks")  # compared as log(1 + 
 _LEAST_RATIO = 0.02  # of a probability to what degrees alone would give
 _CHUNK = 1 << 16  # pairs whose inner products are computed at a time
 _PARTNERS, _STRANGERS = MEASURED.index("partners"), MEASURED.index("strangers")
-_IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
+IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
+_NEW = [MEASURED.index(name) for name in ("new pairs", "newcomers", "inside pairs", "novel", "strangers")]
 _NEW_PARTNERS = [MEASURED.index(name) for name in ("new pairs", "inside pairs")]
 
 
@@ -54,6 +55,7 @@ class Connections:
     positions of both ends, or NaN. ``from_source`` is -log of the probability of this destination for the source, and
     ``from_destination`` the reverse. A destination inside was a source in an earlier window. A callback returns to a
     recent destination outside that no other source ever used. Both are None if it is unknown which names are the same.
+    In the first window everything is new, and nothing is measured by novelty.
     """
 
     pairs: WindowPairs
@@ -65,6 +67,7 @@ class Connections:
     from_destination: Float64Array
     is_inside: BoolArray | None = None
     is_callback: BoolArray | None = None
+    is_first: bool = False
 
     @property
     def surprise(self) -> Float64Array:
@@ -106,7 +109,7 @@ def compare_pairs(
         base = concentration * share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
         p = (1 - meets_stranger) * (times + base) / (totals[own][mine] + concentration)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    connections = Connections(pairs, times, *strangers, ratio, *surprise)
+    connections = Connections(pairs, times, *strangers, ratio, *surprise, is_first=len(memory.keys) == 0)
     if as_source is None:
         return connections
     same, there = as_source[pairs.destination], pairs.destination
@@ -142,7 +145,7 @@ def _sum_by_group(groups: Int64Array, size: int, values: AnyArray | None = None)
 
 def to_comparable(values: AnyArray) -> Float64Array:
     """Return values (k, measured) in the form in which they are compared: counts as log(1 + x)."""
-    return np.where(_IS_COUNTED, np.log1p(np.maximum(values, 0.0)), values)
+    return np.where(IS_COUNTED, np.log1p(np.maximum(values, 0.0)), values)
 
 
 def measure_counts(window: Window, connections: Connections, side: str, size: int) -> tuple[Int64Array, Float64Array]:
@@ -167,13 +170,14 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         "new pairs": _sum_by_group(groups, size, connections.times == 0),
         "newcomers": strangers,
         "strangers": strangers,
+        "novel": _sum_by_group(groups, size, connections.times == 0),
         "pair surprise": _sum_by_group(groups, size, surprise) / np.maximum(degree, 1),
     }
     if side == SIDES[0] and connections.is_inside is not None and connections.is_callback is not None:
         columns["inside pairs"] = _sum_by_group(groups, size, connections.is_inside & (connections.times == 0))
         columns["callbacks"] = _sum_by_group(groups, size, connections.is_callback)
     if pairs.counts is not None:
-        columns["volume"] = _sum_by_group(groups, size, pairs.counts)
+        columns["volume"] = columns["flows"] = _sum_by_group(groups, size, pairs.counts)
     if window.peaks is not None:
         peaks = window.peaks[side]
         columns["peak rate"] = np.pad(peaks, (0, size - len(peaks)))
@@ -190,4 +194,6 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         values[:, MEASURED.index(name)] = column[nodes]
     are_strangers = np.flatnonzero(_sum_by_group(groups, size, is_stranger)[nodes])
     values[are_strangers[:, None], _NEW_PARTNERS] = np.nan
+    if connections.is_first:
+        values[:, _NEW] = np.nan
     return nodes, values

@@ -15,8 +15,8 @@ from graphquilt.errors import InputError
 from graphquilt.temporal.windows import SIDES
 
 MEANINGS = {
-    "drift": "its position in the embedding moved",
-    "affinity": "it talks to other groups of hosts than usual",
+    "contexts": "it talks to another mixture of groups of hosts than usual",
+    "affinity": "its partners are unlikely for its group of hosts",
     "degree": "how many partners it has",
     "volume": "how many flows it has",
     "peak rate": "how many flows it has in its busiest moment",
@@ -34,7 +34,9 @@ MEASURED = (
     *COMPONENTS,
     "partners",
     "strangers",
-)  # the last two only feed others: partners, and those never seen before
+    "novel",
+    "flows",
+)  # the last four only feed others: partners, those never seen before, new ones, and flows, as plain counts
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 
 
@@ -172,9 +174,8 @@ def _take_rows(table: _Table, rows: Int64Array) -> _Table:
 class WindowScores:
     """The scores of one window, from the windows before it.
 
-    ``left_out`` says why the window could not be embedded or placed; its hosts then have no drift and no affinity.
-    ``fits`` is the error of placing each side among the earlier windows, relative to the spread of the positions, or
-    NaN; a side with an error above 0.9 has no drift.
+    ``left_out`` says why the window could not be embedded or placed; later windows then learn no positions from it.
+    ``fit`` is the error of placing it among the earlier windows, relative to the spread of the positions, or NaN.
     """
 
     number: int
@@ -184,7 +185,7 @@ class WindowScores:
     sides: Mapping[str, HostTable]
     connections: PairTable
     left_out: str | None
-    fits: Mapping[str, float]
+    fit: float
 
     def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
         """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
