@@ -166,7 +166,7 @@ def count_round(graph: Graph, parties: Sequence[Party], dim: int, *, seed: int) 
         column[np.asarray(party.network.graph.node_ids)[filled]] = far.nodes["column"][filled]
     counts = np.bincount(column[column >= 0], minlength=BUCKETS)
     gain = np.maximum((column >= 0).sum() / np.maximum(counts, 1), 1).astype(np.float32)
-    placed = [(network, replace(far, shared={"gain": gain})) for network, far in placed]
+    placed = [(network, replace(far, shared={**far.shared, "gain": gain})) for network, far in placed]
     embedder = signal.embedder(dim)
     total, kept = None, [embedder.prepare(network, 0, far=far) for network, far in placed]
     for one in kept:

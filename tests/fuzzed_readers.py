@@ -1012,7 +1012,7 @@ def _seal_messages(files):
             header = json.loads(arrays.pop("header").tobytes())
             if "checksum" in arrays:
                 arrays["checksum"] = np.asarray(_statistics_checksum(arrays))
-            fields = ("kind", "round", "round_name", "dim", "sender", "facts")
+            fields = ("kind", "round", "round_name", "sender", "facts")
             message = Message(*(header[field] for field in fields), arrays)
             with tempfile.TemporaryDirectory() as place:
                 message.authenticated(bytes(range(32))).save(Path(place, "m"))

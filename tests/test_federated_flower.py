@@ -23,7 +23,7 @@ from graphquilt import federated
 from graphquilt.cli import SourceFlags
 from graphquilt.errors import InputError, JobError
 from graphquilt.federated import Directions, Home
-from graphquilt.federated.sum_commands import NetworkFlags
+from graphquilt.federated.commands import NetworkFlags
 
 needs("flwr")
 needs("cryptography")

@@ -27,10 +27,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from graphquilt.cli import SourceFlags
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.federated.commands import NetworkFlags, refuse_keys
 from graphquilt.federated.home import Home
-from graphquilt.federated.keys import CARD_FIELDS, Card
+from graphquilt.federated.keys import CARD, Card
 from graphquilt.federated.round import Invitation, Round
-from graphquilt.federated.sum_commands import NetworkFlags, refuse_keys
 from graphquilt.federated.sum_messages import Contribution, Directions
 from graphquilt.federated.sums import combine
 from graphquilt.jobs import format_of, write_embedding
@@ -99,7 +99,7 @@ def _flags(context: Context) -> NetworkFlags:
 
 def _card(text: object) -> Card:
     value = json.loads(str(text))
-    if set(value) != set(CARD_FIELDS) or not all(check(value[name]) for name, check in CARD_FIELDS.items()):
+    if set(value) != set(CARD) or not all(check(value[name]) for name, check in CARD.items()):
         raise FormatError("what the network brought is not a card.")
     return Card(**value)
 

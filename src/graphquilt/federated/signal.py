@@ -15,7 +15,9 @@ from graphquilt.federated.nodes import boundary, unique_ids
 from graphquilt.graph import Graph
 
 WIDEST = 4096  # columns of a signal whose whole moment goes into one message
-STEPS, WALK_SECONDS, PRODUCT_SECONDS = 10, 1.2e-9, 1e-10  # of a walk, and of one multiplication in it and after it
+# To buckets: longer than to clusters, because border nodes are far from what lies deep inside a network.
+WALK_RESTART, WALK_STEPS = 0.05, 16
+WALK_SECONDS, PRODUCT_SECONDS = 1.2e-9, 1e-10  # of one multiplication in the walk and after it
 UNIT_BITS = 36  # behind the binary point of the sums that Propagation makes
 
 
@@ -59,7 +61,7 @@ class Network:
 
     def cost(self, columns: int) -> float:
         """Return about how many seconds of one processor a contribution of so many columns takes."""
-        walked = self.graph.n_entries * columns * STEPS * WALK_SECONDS
+        walked = self.graph.n_entries * columns * WALK_STEPS * WALK_SECONDS
         return walked + self.n_own * columns**2 * PRODUCT_SECONDS
 
 
@@ -99,6 +101,7 @@ class CommonSignal:
             nodes["column"] = self._columns(network, key)
             # Nobody knows how many nodes of all parties a bucket has: each is taken to have its share, 1 / buckets.
             shared["gain"] = np.full(self.buckets, self.buckets, dtype=np.float32)
+            shared["walk"] = np.array([WALK_RESTART, WALK_STEPS])
         graph = network.graph.with_attributes(features=self._features(network.graph))
         return graph, FarField(n, nodes, shared, np.zeros(n + 1, dtype=np.int64))
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
 from graphquilt.embedders import FarField, Propagation
 from graphquilt.errors import InputError
-from graphquilt.federated.keys import Member, digest, is_signed, mask
+from graphquilt.federated.keys import Member, is_signed, mask
+from graphquilt.federated.messages import digest
 from graphquilt.federated.round import Round
 from graphquilt.federated.signal import UNIT_BITS, Network
 from graphquilt.federated.sum_messages import Contribution, Directions
@@ -192,8 +193,7 @@ def _checked(network: Graph | Network, agreed: Round, member: Member, names: Seq
     """Refuse a network that is not the one with which the party joined."""
     network = network if isinstance(network, Network) else Network.of(network)
     card, invitation = member.card, agreed.invitation
-    if not invitation.has_key(member.key):
-        raise InputError(f"this is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
+    invitation.check_key(member.key)
     border = network.n_border if invitation.buckets else 0
     if (network.n_own, border) != (card.nodes, card.border):
         raise InputError(
