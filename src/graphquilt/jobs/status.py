@@ -27,6 +27,7 @@ from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import graph_damage
 from graphquilt.jobs.steps import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
+from graphquilt.jobs.versions import history
 from graphquilt.patches import PatchGraph
 
 TRIED = 20_000  # nodes of the two patches on which advice is tried
@@ -69,6 +70,8 @@ class JobStatus:
         What has no checksum; None if not verified.
     next
         The next command, ready to copy, or "nothing".
+    history
+        The updates of the job, the first one first; see :class:`graphquilt.jobs.Update`.
     """
 
     job: str
@@ -84,6 +87,7 @@ class JobStatus:
     damaged: list[str] | None
     unverified: list[str] | None
     next: str
+    history: list[dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
         unverified=unverified if verify else None,
         next=_next_command(job, advice, is_cut),
+        history=history(job.store),
     )
 
 
