@@ -142,6 +142,22 @@ def links(
 
 
 @app.command
+def update(
+    *,
+    out: OutFolder = Path("update"),
+    sets: Annotated[str, Parameter(help="Names of data sets, with commas; by default all three.")] = "",
+    data: DataFolder = None,
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Update jobs of graphs that have changed, and compare them with jobs made afresh."""
+    from studies.update import update_cells, update_page, write_update
+
+    _run(update_cells(words(sets), data=data), out, workers)
+    _show(write_update(out), update_page, output)
+
+
+@app.command
 def ablation(
     *,
     out: OutFolder = Path("ablation"),

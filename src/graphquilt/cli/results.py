@@ -107,6 +107,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"signal": status.signal} if status.signal else {}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
+    facts |= {f"version {entry['version']}": _in_words(entry) for entry in status.history[-3:]}
     evaluation = status.records.get("evaluation")
     if evaluation is not None:
         facts["evaluation"] = {
@@ -120,6 +121,14 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     show(facts, as_json=False)
     show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _in_words(entry: dict[str, object]) -> str:
+    """Return one update of the history as a line."""
+    line = "{date}: nodes +{nodes_added} -{nodes_gone}, edges +{edges_added} -{edges_removed}, {redone} of {n_patches} "
+    line = line.format(**entry) + "patches again"
+    share, before = entry.get("share"), entry.get("share_before")
+    return f"{line}, share {share:.2f} ({before:.2f})" if isinstance(share, float) else line
 
 
 def _verdict(fit: list[str]) -> list[str]:

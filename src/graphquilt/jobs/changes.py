@@ -98,8 +98,9 @@ def edge_change(
 ) -> Change:
     """Return the change by edges to add and to remove; with ``total``, weights of an edge that is there are added."""
     if remove is not None:
-        for name in _names(remove).tolist():
-            node_row(known.ids if known.ids.dtype.kind in "iu" else known.ids.astype(str), name)
+        rows = known.rows_of(_names(remove))[1]
+        for name in _names(remove)[rows >= len(known.ids)].tolist():
+            node_row(known.ids if known.ids.dtype.kind in "iu" else known.ids.astype(str), name)  # names like this one
     names = np.empty(0, known.ids.dtype) if add is None else _names(add)
     ids, rows = known.rows_of(names)
     n, missing = len(ids), 0

@@ -27,6 +27,7 @@ from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import graph_damage
 from graphquilt.jobs.steps import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
+from graphquilt.jobs.versions import history
 from graphquilt.patches import PatchGraph
 
 TRIED = 20_000  # nodes of the two patches on which advice is tried
@@ -58,6 +59,7 @@ class JobStatus:
     damaged: list[str] | None  # what does not match its checksum; None if not verified
     unverified: list[str] | None  # what has no checksum; None if not verified
     next: str  # the next command, ready to copy, or "nothing"
+    history: list[dict[str, object]]  # the updates, the first one first; see :class:`graphquilt.jobs.Update`
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
         unverified=unverified if verify else None,
         next=_next_command(job, advice, is_cut),
+        history=history(job.store),
     )
 
 

@@ -14,7 +14,7 @@ from graphquilt.graph import Graph
 from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.export import job_ids
-from graphquilt.jobs.nearest import node_row
+from graphquilt.jobs.nearest import node_row, nodes_gone_from, refuse_gone
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
 from graphquilt.prediction.history import graphs_before_and_after
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
@@ -68,6 +68,7 @@ class _Case:
     X: AnyArray
     ids: AnyArray
     model: LinkModel
+    gone: BoolArray | None = None
 
     def describe(self, pairs: Int64Array, calibrated: BoolArray) -> Links:
         components = link_components(self.graph, self.X, pairs)
@@ -85,6 +86,7 @@ class _Case:
                 later = pairs[:, 1] < pairs[:, 0]
                 later[later] = (lists[pairs[later, 1]] == pairs[later, :1]).any(axis=1)
                 pairs = pairs[~later]
+            pairs = pairs if self.gone is None else pairs[~self.gone[pairs].any(axis=1)]
             components = link_components(self.graph, self.X, pairs)
             new = are_new(components)
             best = np.concatenate([best, pairs[new]])
@@ -146,12 +148,14 @@ def links(
         rows = np.arange(graph.n_nodes) if node is None else np.array([node_row(ids, node)])
     else:
         rows = pair_rows(ids, pairs)
-    X = job.embedding
+    X, gone = job.embedding, nodes_gone_from(job, graph.n_nodes)
+    if pairs is not None or node is not None:
+        refuse_gone(gone, rows, ids)
     model = _kept_model(job, X, {"after": after, "missing": missing, "seed": seed})
     if model is None:
         model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
         _keep_model(job, X, {"after": after, "missing": missing, "seed": seed}, model)
-    case = _Case(graph, unit_rows(X), ids, model)
+    case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
     candidates = candidate_pairs(graph, case.X, np.unique(rows))
