@@ -37,7 +37,7 @@ class Settings:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     history: int = 49
     refit: int = 7
-    budgets: tuple[int, ...] = (10, 50)
+    budgets: tuple[int, ...] = (20, 100)
 
 
 def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float]:
@@ -50,13 +50,16 @@ def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float
 
 
 def _components(data: Labelled, settings: Settings) -> Scores:
-    """Score by all components together: -log of the p-value."""
+    """Score by all components together: -log of the p-value; the alerts are those of the analyst, without victims."""
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = empty_scores(data)
+    alerts = []
     for t, window in enumerate(data.windows):
-        for side, table in tracker.update(window).sides.items():
+        result = tracker.update(window)
+        for side, table in result.sides.items():
             scores[side][table.nodes, t] = -np.log(table.pvalue)
-    return scores
+        alerts.append({budget: [alert[1:3] for alert in result.alerts(budget)] for budget in settings.budgets})
+    return scores | {"alerts": alerts}
 
 
 def _contexts_stream(data: Labelled, settings: Settings) -> Scores:

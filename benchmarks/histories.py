@@ -99,7 +99,7 @@ def collect(scores, data):
         order = np.argsort(-np.concatenate([value[side][here[side]] for side in SIDES]), kind="stable")
         found, right = {}, {}
         for budget in BUDGETS:
-            top = [ranked[k] for k in order[:budget]]
+            top = scores["alerts"][t][budget] if "alerts" in scores else [ranked[k] for k in order[:budget]]
             right[budget] = sum(bool(truth[side][node]) for side, node in top), len(top)
             found[budget] = count_found(top, data, t)
         rows.append(

@@ -17,7 +17,7 @@ COUNTED = ("degree", "volume", "peak rate", "new pairs", "newcomers")  # compare
 RARE_COUNTS = ("newcomers", "inside pairs", "callbacks")  # compared as log(1 + x) too, but mostly 0
 _LEAST_RATIO = 0.02  # of a probability to what degrees alone would give
 _CHUNK = 1 << 16  # pairs whose inner products are computed at a time
-_PARTNERS, _STRANGERS = MEASURED.index("partners"), MEASURED.index("strangers")
+_PARTNERS, _STRANGERS, _NOVEL = (MEASURED.index(name) for name in ("partners", "strangers", "novel"))
 IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
 _NEW = [MEASURED.index(name) for name in ("new pairs", "newcomers", "inside pairs", "novel", "strangers")]
 _NEW_PARTNERS = [MEASURED.index(name) for name in ("new pairs", "inside pairs")]
@@ -86,10 +86,10 @@ def compare_pairs(
 ) -> Connections:
     r"""Compute how surprising each pair of a window is after the windows before it.
 
-    A source meets a host never seen before with probability s_i, and otherwise destination j with the probability of a
-    Dirichlet-multinomial model, :math:`(1 - s_i) (n_{ij} + a b_j r_{ij}) / (n_i + a)`: n counts earlier windows, a is
-    the concentration, b_j is the share of j in all pairs, and r_ij = 1 + x_i · y_j is what the embedding knows about
-    who talks to whom within a group. The same holds for a destination and its sources.
+    A source meets a host never seen before with probability s_i, and otherwise destination j with probability
+    :math:`(1 - s_i) ((1 - v_i) n_{ij} / (n_i + a) + v_i b_j r_{ij})`: n counts earlier windows, v_i is how likely this source is to meet a host that is new to it only, a is the concentration, b_j is the share of j in
+    all pairs, and r_ij = 1 + x_i · y_j is what the embedding knows about who talks to whom within a group. The same
+    holds for a destination and its sources.
 
     ``as_source`` (destinations,) is the id that each destination has as a source, or -1. A destination is young if it
     first appeared in window ``young_since`` or later.
@@ -103,11 +103,12 @@ def compare_pairs(
     surprise = []
     for own, other in ((0, 1), (1, 0)):
         mine, theirs = ends[own]
-        meets_stranger = _stranger_share(sides[own])[mine]
+        meets_stranger, meets_new = (_share_of_new(sides[own], column)[mine] for column in (_STRANGERS, _NOVEL))
         grand = max(float(totals[other].sum()), 1.0)
         share = np.maximum(totals[other][theirs], 0.5) / grand
-        base = concentration * share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
-        p = (1 - meets_stranger) * (times + base) / (totals[own][mine] + concentration)
+        base = share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
+        total = totals[own][mine] + concentration
+        p = (1 - meets_stranger) * ((1 - meets_new) * times / total + meets_new * base)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
     connections = Connections(pairs, times, *strangers, ratio, *surprise, is_first=len(memory.keys) == 0)
     if as_source is None:
@@ -120,10 +121,10 @@ def compare_pairs(
     return replace(connections, is_inside=is_inside, is_callback=is_callback)
 
 
-def _stranger_share(memory: SideMemory) -> Float64Array:
-    """Return how likely each host is to meet a host never seen before, shrunk towards all hosts of its side, (n,)."""
+def _share_of_new(memory: SideMemory, column: int) -> Float64Array:
+    """Return how likely a partner of each host is to be new in one sense, shrunk towards all hosts of its side, (n,)."""
     partners = memory.number[:, _PARTNERS].astype(np.float64) * memory.mean[:, _PARTNERS]
-    met = memory.number[:, _STRANGERS].astype(np.float64) * memory.mean[:, _STRANGERS]
+    met = memory.number[:, column].astype(np.float64) * memory.mean[:, column]
     usual = (met.sum() + 1.0) / (partners.sum() + 2.0)
     return np.asarray((met + 5 * usual) / (partners + 5), dtype=np.float64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ _COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not 
 LEARNT = 2  # windows that are only learnt from
 _LEARNING = 8  # windows after which these count half
 _EXCESSES = tuple((COMPONENTS.index(a), MEASURED.index(b)) for a, b in (("new pairs", "novel"), ("volume", "flows")))
+_MAGNITUDES = [MEASURED.index(name) for name in ("partners", "flows", "strangers")]
+_FAR = 4.0  # times the highest count so far, beyond which a count alone is severe
 _EXPECTED_FROM = 4  # windows of a host that count as much as the population
 _USUAL_TAIL = 0.999  # the tail probability of a count of zero, which keeps its z-score finite
 
@@ -173,6 +175,26 @@ def tail_pvalues(values: AnyArray, earlier: AnyArray, *, shape: float) -> Float6
     return p
 
 
+def magnitude_pvalues(counts: AnyArray, earlier: Sequence[AnyArray]) -> Float64Array:
+    """Return how improbable counts (k, c) far above all N earlier ones are: c / (N + 1) times (highest / count)², (k,).
+
+    Two hundred thousand flows are severe where the most so far were six thousand, after any history: the tail of the
+    counts is taken for one of Pareto's with a finite variance. Counts up to four times the highest have p = 1.
+
+    Examples
+    --------
+    >>> magnitude_pvalues(np.array([[50.0], [1000.0]]), [np.arange(1.0, 100.0)]).round(6).tolist()
+    [1.0, 9.8e-05]
+    """
+    p = np.ones(len(counts))
+    for values, reference in zip(np.nan_to_num(counts).T, earlier, strict=True):
+        if len(reference):
+            highest = max(float(reference[-1]), 1.0)
+            tail = len(earlier) / (len(reference) + 1) * (highest / np.maximum(values, highest)) ** 2
+            p = np.where(values > _FAR * highest, np.minimum(p, tail), p)
+    return p
+
+
 def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learnt: int) -> HostTable:
     """Return p-values from the pool of earlier windows and this one, then add this window to the pool.
 
@@ -189,11 +211,13 @@ def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learn
     kinds = np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]])
     statistic = -np.log(np.fmin(kinds, 1.0)).sum(axis=1)
     pvalue = tail_pvalues(statistic, pool.column(_M + _C, statistic[chosen]), shape=_SHAPES[1])
+    pvalue = np.minimum(pvalue, magnitude_pvalues(x[:, _MAGNITUDES], [pool.column(c) for c in _MAGNITUDES]))
     if n_learnt < LEARNT:
         pvalue[:] = 1.0
     pool.add(np.column_stack([x, z[:, :_C], statistic])[chosen], memory.last[nodes] < 0)
     single = np.float32
-    return HostTable(nodes, values[:, :_C].astype(single), z[:, :_C].astype(single), p.astype(single), pvalue)
+    tables = (table.astype(single) for table in (values[:, :_C], z[:, :_C], p))
+    return HostTable(nodes, *tables, pvalue, len(nodes))
 
 
 def score_by_partners(
@@ -223,7 +247,7 @@ def score_by_partners(
         p = np.minimum(2 * (1 + n_partners) * lowest[is_rare], 1.0)
         p[p > _COUNTS] = 1.0
         table.pvalues[is_rare, _COMPANY] = p
-        table.values[is_rare, _COMPANY] = severity(lowest[is_rare])
+        table.values[is_rare, _COMPANY] = severity(lowest[is_rare], partners.n_judged)
         pvalue = table.pvalue.copy()
         pvalue[is_rare] = np.minimum(pvalue[is_rare], p)
         judged[side] = replace(table, pvalue=pvalue)
@@ -231,7 +255,7 @@ def score_by_partners(
 
 
 def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int], *, n_learnt: int) -> PairTable:
-    """Return the p-value of each connection from the surprise of earlier ones, then add these to the pool."""
+    """Return the p-value of each connection from the surprise of others, then add this window to the pool."""
     surprise, pairs = connections.surprise, connections.pairs
     are_strangers = connections.stranger_source | connections.stranger_destination
     chosen = pool.choose(are_strangers, seed)
@@ -241,4 +265,5 @@ def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int], *, 
     pool.add(surprise[chosen, None], are_strangers)
     counts = np.ones(len(surprise)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
-    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new, pairs.ports)
+    ends = pairs.source, pairs.destination
+    return PairTable(*ends, surprise, pvalue, counts.astype(np.int64), is_new, len(surprise), pairs.ports)

@@ -215,7 +215,7 @@ class Pool:
         """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
         return max(2, (2 * n_windows + 1) // 3)
 
-    def column(self, number: int, current: AnyArray) -> Float32Array:
+    def column(self, number: int, current: AnyArray = ()) -> Float32Array:
         """Return the values of one column of earlier windows, and those of the current one, sorted and without NaN."""
         parts = [sample[:, number] for sample in self.samples]
         column = np.concatenate([*parts, np.asarray(current, dtype=np.float32)])

@@ -13,6 +13,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.linalg import nearest_orthogonal
+from graphquilt.temporal.authors import find_authors
 from graphquilt.temporal.components import WindowPairs, compare_pairs, measure_counts
 from graphquilt.temporal.contexts import CONTEXTS, compare_mixtures, count_contexts, nearest_contexts
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
@@ -223,6 +224,7 @@ class Tracker:
             sources = tables[SIDES[0]]
             tables[SIDES[0]] = replace(sources, tokens=most_surprising(surprise, sources.nodes))
         judged = score_by_partners(tables, connections, memory.sides, n_learnt=n_learnt)
+        judged, victims = find_authors(judged, connections, memory.sides)
         pair_seed = number & 0xFFFFFFFF, 2
         connection_table = judge_pairs(connections, memory.pools["pair"], pair_seed, n_learnt=n_learnt)
         for side in SIDES:
@@ -232,7 +234,8 @@ class Tracker:
         if tokens is not None:
             memory.tokens = memory.tokens.learn(tokens.keys, number)
         reason = placements if isinstance(placements, str) else None
-        return WindowScores(number, window.start, window.end, window.rows, judged, connection_table, reason, fit)
+        times = number, window.start, window.end, window.rows
+        return WindowScores(*times, judged, connection_table, reason, fit, victims, n_learnt)
 
     def _place(self, embedded: EmbeddedWindow | str) -> tuple[dict[str, _Placement] | str, float]:
         """Return the profiles of both sides among the earlier windows, or why there are none; and the error."""

@@ -152,7 +152,7 @@ def watch(
     if events:
         tokens = TokenWindows(_ArrivingEvents(events, strict=strict), windows)
         tokens.names, tokens.after = state.names["token"], state.last
-    state.incidents.gap = alerts.merge
+    state.incidents.gap, state.incidents.least = alerts.merge, alerts.incident
     settings, incidents, explain = state.settings, state.incidents, state.tracker.explain
     for scores in watch_windows(windows, state, tokens):
         yield (
