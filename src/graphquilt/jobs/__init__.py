@@ -6,15 +6,13 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
+from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.description import describe, differences, restore
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
-    Comparison,
     Diagnosis,
     Evaluation,
-    compare,
-    compare_job,
     diagnose,
     evaluate_job,
     one_encoder,
@@ -64,7 +62,6 @@ __all__ = [
     "choose_by_labels",
     "common_motions",
     "compare",
-    "compare_job",
     "cut",
     "describe",
     "diagnose",

@@ -30,7 +30,7 @@ from graphquilt.jobs.store import Store, short_path, store_folder
 from graphquilt.patches import PatchGraph
 
 TRIED = 20_000  # nodes of the two patches on which advice is tried
-_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
+_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "full", "evaluation")
 
 
 @dataclass(frozen=True)
