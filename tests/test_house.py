@@ -18,6 +18,7 @@ LAYERS = {
     "errors": 0,
     "progress": 0,
     "arrays": 0,
+    "drawing": 0,
     "times": 0,
     "files": 0,
     "kernels": 0,
@@ -196,20 +197,20 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_874,
-    "cli": 2_116,
+    "alignment": 3_882,
+    "cli": 2_229,
     "datasets": 336,
     "embedders": 3_798,
     "evaluate": 1_136,
-    "federated": 4_024,
+    "federated": 3_723,
     "files": 1_043,
-    "graph": 5_205,
-    "jobs": 6_585,
+    "graph": 5_282,
+    "jobs": 6_739,
     "linalg": 830,
-    "patches": 2_151,
-    "prediction": 768,
-    "report": 983,
-    "temporal": 6_531,
+    "patches": 2_157,
+    "prediction": 772,
+    "report": 960,
+    "temporal": 6_773,
     "testing": 630,
 }
 LONGEST = 400  # lines of a module

@@ -245,7 +245,7 @@ def _toml_value(value: object) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import graphs, jobs, links, results  # noqa: E402, F401
+from graphquilt.cli import evaluation, graphs, jobs, links, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

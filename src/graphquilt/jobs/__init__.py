@@ -6,15 +6,13 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
+from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
-    Comparison,
     Diagnosis,
     Evaluation,
-    compare,
-    compare_job,
     diagnose,
     evaluate_job,
     one_encoder,
@@ -65,7 +63,6 @@ __all__ = [
     "align_files",
     "choose_by_labels",
     "compare",
-    "compare_job",
     "cut",
     "diagnose",
     "embed",

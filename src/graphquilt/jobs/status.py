@@ -31,7 +31,7 @@ from graphquilt.jobs.versions import history
 from graphquilt.patches import PatchGraph
 
 TRIED = 20_000  # nodes of the two patches on which advice is tried
-_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
+_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "full", "evaluation")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array, IntArray, refuse_masked
+from graphquilt.drawing import network_svg
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.files import map_arrays, save_arrays, translate_disk_errors
 from graphquilt.linalg import components as connected_parts
@@ -238,6 +239,11 @@ class PatchGraph:
             raise FormatError(f"{path} does not exist.") from error
         except (ValueError, OSError, MemoryError) as error:
             raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a few facts, and the patches with the overlaps that join them."""
+        facts = f"{self.n_patches:,} patches of {self.n_nodes:,} nodes, {len(self.edges):,} patch edges"
+        return f"<div><b>{facts}</b><br>{network_svg(self.sizes, self.edges, self.overlaps)}</div>"
 
     def __repr__(self) -> str:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"

@@ -13,6 +13,7 @@ import numpy as np
 import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.drawing import layout
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import translate_disk_errors, write_text
@@ -23,7 +24,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
 from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map, layout
+from graphquilt.report.pictures import draw_map
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
@@ -227,7 +228,7 @@ def quilt_data(
     job: Job, patch_graph: PatchGraph, alignment: Alignment | None, progress: ProgressCallback | None
 ) -> dict[str, object]:
     """Return the patch graph as ``quilt.js`` reads it: positions of patches, edges with errors, views of overlaps."""
-    x, y = np.round(layout(patch_graph, seed=0) * 65_535).astype(np.uint16).T
+    x, y = np.round(layout(patch_graph.n_patches, patch_graph.edges) * 65_535).astype(np.uint16).T
     result: dict[str, object] = {"x": x, "y": y, "sizes": patch_graph.sizes.astype(np.uint32)}
     embedded = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
     result["done"] = np.array(embedded, dtype=np.uint8)
