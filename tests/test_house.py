@@ -206,7 +206,7 @@ BUDGET = {
     "graph": 5_205,
     "jobs": 6_585,
     "linalg": 830,
-    "patches": 2_151,
+    "patches": 2_144,
     "prediction": 768,
     "report": 983,
     "temporal": 6_531,

@@ -68,7 +68,9 @@ class Kernel(Generic[P, R]):
         import numba
 
         dispatcher = numba.njit(cache=True, nogil=True, fastmath=set(self._fastmath))(self._function)
-        if self._work and not _is_compiled(dispatcher):
+        file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+        index = getattr(file, "_index_path", None)  # of compiled versions on disk, where numba says
+        if self._work and index is not None and not Path(index).exists():
             # A warning is seen without any setting; one per process is enough.
             level = logging.INFO if Kernel._announced else logging.WARNING
             Kernel._announced = True
@@ -86,7 +88,7 @@ class Kernel(Generic[P, R]):
         if kwargs:
             raise TypeError(f"the kernel {self._function.__name__} takes positional arguments only.")
         pairs = zip(args, self._read_only, strict=True)
-        return cast(R, self._dispatcher(*[_view(value) if read_only else value for value, read_only in pairs]))
+        return cast(R, self._dispatcher(*[read_only(value) if only_read else value for value, only_read in pairs]))
 
 
 def kernel(
@@ -101,27 +103,17 @@ def jit(function: Callable[P, R]) -> Kernel[P, R]:
     return Kernel(function)
 
 
-def _view(value: object) -> object:
-    """Return arrays, also those of a tuple, as read-only contiguous views; anything else as it is."""
+def read_only(value: Any) -> Any:
+    """Return arrays, also those of a tuple, as plain contiguous ones that cannot be written to: views, or copies."""
     if isinstance(value, tuple):
-        return tuple(map(_view, value))
-    return read_only(value) if isinstance(value, np.ndarray) else value
-
-
-def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a plain, contiguous array that cannot be written to: the same one, a view of it, or a copy."""
-    if type(array) is np.ndarray and array.flags.c_contiguous and not array.flags.writeable:
-        return array
-    view = np.ascontiguousarray(array).view(np.ndarray)
+        return tuple(map(read_only, value))
+    if not isinstance(value, np.ndarray):
+        return value
+    if type(value) is np.ndarray and value.flags.c_contiguous and not value.flags.writeable:
+        return value
+    view = np.ascontiguousarray(value).view(np.ndarray)
     view.flags.writeable = False
     return view
-
-
-def _is_compiled(dispatcher: Any) -> bool:
-    """Return whether numba has an index of compiled versions on disk; True where it does not say."""
-    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    index = getattr(file, "_index_path", None)
-    return index is None or Path(index).exists()
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
