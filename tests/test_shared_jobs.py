@@ -18,7 +18,8 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.cli import main
-from graphquilt.files import file_checksum, write_arrays
+from graphquilt.files import write_arrays
+from graphquilt.files.checksums import file_checksum
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, follow_job, job_status
 from graphquilt.jobs.settings import keep_settings

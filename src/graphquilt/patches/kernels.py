@@ -259,7 +259,7 @@ def overlap_sizes(nodes: IntArray, starts: Int64Array, edges: Int64Array) -> Int
 
 
 @kernel("choice of patch edges", writes=("chosen", "degree", "parent"))
-def choose_edges(  # noqa: PLR0917
+def choose_edges(
     edges: Int64Array,
     order: Int64Array,
     limit: Int64Array,
