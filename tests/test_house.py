@@ -196,16 +196,16 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_874,
-    "cli": 2_116,
+    "alignment": 3_869,
+    "cli": 2_106,
     "datasets": 336,
     "embedders": 3_798,
     "evaluate": 1_136,
     "federated": 4_024,
     "files": 958,
-    "graph": 5_134,
+    "graph": 5_131,
     "jobs": 6_571,
-    "linalg": 830,
+    "linalg": 823,
     "patches": 2_144,
     "prediction": 768,
     "report": 983,
