@@ -68,9 +68,7 @@ class Kernel(Generic[P, R]):
         import numba
 
         dispatcher = numba.njit(cache=True, nogil=True, fastmath=set(self._fastmath))(self._function)
-        file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-        index = getattr(file, "_index_path", None)  # of compiled versions on disk, where numba says
-        if self._work and index is not None and not Path(index).exists():
+        if self._work and not _is_compiled(dispatcher):
             # A warning is seen without any setting; one per process is enough.
             level = logging.INFO if Kernel._announced else logging.WARNING
             Kernel._announced = True
@@ -114,6 +112,13 @@ def read_only(value: Any) -> Any:
     view = np.ascontiguousarray(value).view(np.ndarray)
     view.flags.writeable = False
     return view
+
+
+def _is_compiled(dispatcher: Any) -> bool:
+    """Return whether numba has an index of compiled versions on disk; True where it does not say."""
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    index = getattr(file, "_index_path", None)
+    return index is None or Path(index).exists()
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
