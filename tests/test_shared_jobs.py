@@ -482,4 +482,4 @@ def test_a_waiting_shard_says_what_it_waits_for_and_takes_over(tmp_path, caplog)
     job.embed(only=[0])
     other.communicate()
     assert "waiting for other shards, which prepare 1 of 6 patches, the first is 4" in caplog.text
-    assert job.embedded() == 1
+    assert job.count_embedded() == 1
