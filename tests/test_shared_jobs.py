@@ -18,7 +18,8 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.cli import main
-from graphquilt.files import file_checksum, write_arrays
+from graphquilt.files import write_arrays
+from graphquilt.files.checksums import file_checksum
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, follow_job, job_status
 from graphquilt.jobs.settings import keep_settings
@@ -481,4 +482,4 @@ def test_a_waiting_shard_says_what_it_waits_for_and_takes_over(tmp_path, caplog)
     job.embed(only=[0])
     other.communicate()
     assert "waiting for other shards, which prepare 1 of 6 patches, the first is 4" in caplog.text
-    assert job.embedded() == 1
+    assert job.count_embedded() == 1

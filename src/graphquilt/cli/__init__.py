@@ -33,17 +33,7 @@ from graphquilt.cli.flags import Output, SourceFlags
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError, QuiltError
 
-__all__ = [
-    "Output",
-    "SourceFlags",
-    "Workers",
-    "app",
-    "main",
-    "new_app",
-    "run",
-    "show",
-    "watching",
-]
+__all__ = ["Output", "SourceFlags", "Workers", "app", "main", "new_app", "run", "show", "watching"]
 
 _LONGEST = 2000  # characters of a message
 

@@ -168,10 +168,10 @@ def embed_patches(
     only = shard_patches(shard, total)
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
-    before = opened.embedded(only)
+    before = opened.count_embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    counts = {"embedded": opened.embedded(only) - before, "already": before, "patches": total}
+    counts = {"embedded": opened.count_embedded(only) - before, "already": before, "patches": total}
     show({"job": str(job), **counts}, as_json=output.json)
 
 

@@ -17,8 +17,7 @@ from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
 from graphquilt.linalg import Motions
-from graphquilt.patches import PatchGraph
-from graphquilt.patches.graph import overlapping_pairs
+from graphquilt.patches.graph import PatchGraph, overlapping_pairs
 from graphquilt.progress import ProgressCallback
 
 ALIGN_DEFAULTS = Recipe("align", start=False, motions=Motions(scale=True))  # how they were embedded is unknown

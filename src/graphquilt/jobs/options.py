@@ -241,13 +241,7 @@ class Recipe:
         return known[name]
 
     def replace(self, **changes: object) -> Recipe:
-        """Return the recipe with other values; its name then says that it was changed.
-
-        Examples
-        --------
-        >>> Recipe.paper().replace(runs=3).runs, Recipe.paper().replace() == Recipe.paper()
-        (3, True)
-        """
+        """Return the recipe with other values; its name then says that it was changed."""
         differing = {name: value for name, value in changes.items() if getattr(self, name) != value}
         if not differing:
             return self

@@ -76,7 +76,7 @@ class JobSettings:
             value = getattr(self, name)
             if not isinstance(value, kind):
                 remedy = ": pass Recipe.shared(), .reconstruction(), .paper() or your own" if kind is Recipe else ""
-                raise InputError(f"{name} is a {kind.__name__}, not {value!r}{remedy}.")
+                raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}{remedy}.")
         if not isinstance(self.seed, int | np.integer) or not is_size(int(self.seed)):
             raise InputError(f"seed must be a non-negative integer, not {str(self.seed)[:40]!r}.")
         dims = sorted({embedder.dim for embedder in self.embedders})

@@ -104,8 +104,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         settings=job.settings.to_parameters(),
         records=records,
         patches=job.patch_graph.summary() if is_cut else None,
-        embedded=job.embedded() if is_cut else 0,
-        wanted=job.settings.recipe.runs * job.patch_graph.n_patches if is_cut else 0,
+        embedded=job.count_embedded() if is_cut else 0,
+        wanted=job.n_wanted if is_cut else 0,
         fit=fit,
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
@@ -195,7 +195,7 @@ def _stage(job: Job) -> tuple[str, list[str]]:
     """Return the stage that a job has come to, and the keys of what all patches make in it."""
     if "patch_graph" not in job.store:
         return "cut", []
-    patches = range(job.settings.recipe.runs * job.patch_graph.n_patches)
+    patches = range(job.n_wanted)
     embeddings = [patch_key(k, "embedding") for k in patches]
     if all(key in job.store for key in embeddings):
         return "stitch", embeddings
@@ -237,7 +237,7 @@ def _cut_advice(job: Job) -> list[Advice]:
 def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
     if not is_cut:
         return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
-    if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
+    if job.count_embedded() < job.n_wanted:
         return job.command("embed-patches")
     try:
         _ = job.embedding
