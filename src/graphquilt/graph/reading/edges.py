@@ -89,8 +89,8 @@ def read_edges(
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
-        with more than two columns and unknown names is refused. A column of numbers named weight has the weights. The
-        log warns of numbers in a third column that are not used.
+        with more than two columns and unknown names is refused. A column named weight has the weights. The log warns
+        of other columns with numbers, which are not used.
     directed : bool
         Treat edges as directed. By default each edge counts in both directions.
     n_nodes : int, optional
