@@ -326,7 +326,9 @@ def test_save_and_load_keep_everything(tmp_path):
     }
     for name, array in alignment.to_arrays().items():
         np.testing.assert_array_equal(arrays[name], array)
-        np.testing.assert_array_equal(getattr(again, name, 1), array)
+        if name != "motions":
+            np.testing.assert_array_equal(getattr(again, name, 1), array)
+    assert again.motions == alignment.motions
 
 
 def test_load_refuses_what_is_not_an_alignment(tmp_path):

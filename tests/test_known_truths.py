@@ -91,7 +91,7 @@ def test_patches_of_which_none_agree_are_bad():
 
 
 def test_two_halves_that_contradict_each_other_in_one_direction_are_doubted():
-    """The two pictures differ in the order of one of eight columns and a reflection: no overlap is bad, and none of them is right."""
+    """The two differ in the order of one of eight columns and a reflection; no overlap is bad."""
 
     def torn(X, rng):
         other = X.copy()

@@ -150,7 +150,7 @@ def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alig
         report(level.progress, f"clusters of level {level.number}", done + 1, len(several))
     ones = np.ones(len(edges))
     table = EdgeTable(edges, 0 * ones, level.statistics.sizes, ones, undetermined)
-    return replace(whole, edge_table=table, robust=level.options.robust), worst
+    return replace(whole, edge_table=table, robust=level.options.robust, motions=level.options.motions), worst
 
 
 def _joined(

@@ -318,6 +318,6 @@ def _join_parts(parts: Sequence[_Part], alignments: Sequence[Alignment], pairs: 
     scales = np.concatenate([alignment.scales for alignment in alignments])[order]
     rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
     translations = np.concatenate([alignment.translations for alignment in alignments])[order]
-    whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
+    whole = replace(alignments[0], scales=scales, rotations=rotations, translations=translations)
     stranded = sum(alignment.n_stranded for alignment in alignments)
-    return with_worst_fit(replace(whole, robust=alignments[0].robust, n_stranded=stranded), alignments)
+    return with_worst_fit(replace(whole, edge_table=replace(table, pairs=pairs), n_stranded=stranded), alignments)

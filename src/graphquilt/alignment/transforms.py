@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,8 @@ class Alignment(Fit):
         Whether edges that contradict the others were looked for, and doubted.
     frame : FrameFit, optional
         How well the frame suits each patch, where all were embedded in one.
+    motions : Motions, optional
+        The motions that were undone.
     """
 
     @classmethod
@@ -144,15 +147,10 @@ class Alignment(Fit):
 
         The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
         patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
-        d + 1 nodes with every other. By default it is moved as the others were: it is scaled if their scales differ,
-        and turned or shifted if one of them is. State ``motions`` where these do not tell: a single patch, or patches
-        that happen to have equal scales.
+        d + 1 nodes with every other. It has the ``motions`` of the others, unless you state some; a patch is turned and
+        shifted if those are not known.
         """
-        moved = motions or Motions(
-            scale=bool(np.any(self.scales != self.scales[0])),
-            rotate=self.n_patches < 2 or bool(np.any(self.rotations != np.eye(self.dim))),
-            translate=self.n_patches < 2 or bool(np.any(self.translations)),
-        )
+        moved = motions or self.motions or Motions()
         return place_patch(patches, new_patch, self, replaces=replaces, motions=moved)
 
     def to_arrays(self) -> dict[str, AnyArray]:
@@ -165,7 +163,8 @@ class Alignment(Fit):
         """
         arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS}
         frame = {} if self.frame is None else self.frame.to_arrays()
-        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust), **frame}
+        motions = {} if self.motions is None else {"motions": np.array(list(vars(self.motions).values()))}
+        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust), **frame, **motions}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
@@ -175,14 +174,13 @@ class Alignment(Fit):
         try:
             table = EdgeTable(*(a[name] for name in COLUMNS))
             residual, next_residual, drift, uncertainty, stranded = (float(a[name]) for name in FIGURES)
-            # Files of earlier versions do not say whether the alignment was robust.
-            robust = np.asarray(arrays.get("robust", False))
-            if robust.shape or robust.dtype.kind != "b":
-                raise TypeError(f"robust is true or false, not {robust.dtype} of shape {robust.shape}.")
-            motions = a["scales"], a["rotations"], a["translations"]
+            robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
+            transforms = a["scales"], a["rotations"], a["translations"]
             frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
-            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
-            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded), robust=bool(robust))
+            alignment = cls(*transforms, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
+            motions = None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2])
+            alignment = replace(alignment, robust=bool(robust), motions=motions)
+            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded))
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
         p, pairs = alignment.n_patches, alignment.edges
@@ -221,7 +219,18 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
             f"this is not an alignment: its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers. "
             "Align again to make one."
         )
-    return array.astype(np.int64 if whole else np.float64)
+    numbers = array.astype(np.int64 if whole else np.float64)
+    if not np.isfinite(numbers).all():
+        raise FormatError(f"this is not an alignment: its {name} are not finite. Align again to make one.")
+    return numbers
+
+
+def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) -> Any:
+    """Return what is true or false in a file; None if it is not there."""
+    values = np.asarray(arrays.get(name, np.zeros(shape, dtype=bool)))
+    if values.shape != shape or values.dtype.kind != "b":
+        raise TypeError(f"{name} is true or false, not {values.dtype} of shape {values.shape}.")
+    return values.tolist() if name in arrays else None
 
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:

@@ -32,7 +32,7 @@ MOST = 1 << 14  # rows that are multiplied at once
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
 FORMAT = "graphquilt-basis"
 VERSION = 2
-SHARED = ("basis", "feature_share", "gain", "role")  # of a survey
+SHARED = {"basis": 2, "feature_share": 0, "gain": 1, "role": 2}  # what encoders keep of a survey, and its dimensions
 
 
 def moment(rows: AnyArray) -> Int64Array:
@@ -225,6 +225,10 @@ class BasisEncoder:
             embedder = Propagation(**description["settings"], signal=Signal(**description["signal"]), start=start)
             if not embedder.complete:
                 raise ValueError("it has no directions")
-            return cls(embedder, {name: arrays[name] for name in SHARED if name in arrays})
+            shared = {name: arrays[name] for name in SHARED if name in arrays}
+            for name, values in shared.items():
+                if values.ndim != SHARED[name] or values.dtype.kind not in "iuf":
+                    raise ValueError(f"its {name} is {values.dtype} of shape {values.shape}")
+            return cls(embedder, shared)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
 from graphquilt.embedders.shared_start import Arrays, FarField
 from graphquilt.embedders.walks import Block, FarRows, Walk, column_blocks, feature_blocks, run_in_order, walk_in
-from graphquilt.errors import InputError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
 from graphquilt.kernels import loop_threads
@@ -238,9 +238,7 @@ def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Pa
         tasks += column_blocks(walk, column, gain, rows, block=embedder.block)
     yield from run_in_order(tasks, loop_threads())
     if far is not None and "role" in parts:
-        role, (mean, deviation) = np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])
-        standard = np.clip((role - mean) / np.where(deviation > 0, deviation, 1), -MOST_SPREAD, MOST_SPREAD)
-        yield Block("role", 0, (standard / math.sqrt(ROLES)).astype(np.float32))
+        yield Block("role", 0, _standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
 
 
 def _check_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
@@ -343,3 +341,15 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
     role = np.hstack([own, near, second])
     moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
     return role, moments
+
+
+def _standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
+    """Return roles in standard deviations from their mean, divided by √3, within bounds."""
+    if moments.shape != (2, ROLES):
+        raise FormatError(
+            f"the moments of roles have the shape {moments.shape}, not {(2, ROLES)}. Make the survey again."
+        )
+    deviation = np.where(moments[1] > 0, moments[1], 1)
+    standard = np.clip((role - moments[0]) / deviation, -MOST_SPREAD, MOST_SPREAD)
+    scaled: Float32Array = (standard / math.sqrt(ROLES)).astype(np.float32)
+    return scaled

@@ -210,6 +210,8 @@ class Recipe:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe must be an integer of at least {least}, not {value!r}.")
             object.__setattr__(self, field, int(value))
+        if self.motions is not None and not isinstance(self.motions, Motions):
+            raise InputError(f"motions of a recipe are a Motions or None, not {self.motions!r}.")
         if self.precision not in ("float64", "float32", "float16"):
             raise InputError(f"precision of a recipe is float64, float32 or float16, not {self.precision!r}.")
         if self.purpose not in (None, *_PURPOSES):

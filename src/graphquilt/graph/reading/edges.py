@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ from graphquilt.graph.reading.conversion import (
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind
 from graphquilt.graph.reading.ids import (
     Census,
-    Run,
     begins_with_names,
     collect_runs,
     count_others,
@@ -59,7 +58,7 @@ _TAKEN = (
     "a Graph, a PyG Data, a graph of NetworkX or igraph, a SciPy sparse matrix, an array or list of edges (2, m) or "
     "(m, 2), a DataFrame (pandas, polars, DuckDB or Arrow), or the path of a file or graph folder"
 )
-_ROW = 40  # bytes that an edge takes while the graph is assembled, and as much again with a weight
+_ROW, _WEIGHT = 70, 30  # bytes that an edge takes while the graph is assembled, and its weight
 
 
 def read_edges(
@@ -94,8 +93,8 @@ def read_edges(
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
-        with more than two columns and unknown names is refused. A column of numbers named weight has the weights. The
-        log warns of numbers in a third column that are not used.
+        with more than two columns and unknown names is refused. A column named weight has the weights. The log warns
+        of other columns with numbers, which are not used.
     directed : bool
         Treat edges as directed. By default each edge counts in both directions.
     n_nodes : int, optional
@@ -189,6 +188,8 @@ def _read_file(
 
 def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Columns:
     """Read all edges; integer ids stay as they are if ``n_nodes`` is stated, other ids are numbered."""
+    import pyarrow as pa
+
     tally = table.tally()
     batches = _within_memory(table, table.batches(tally))
     if table.unit == "row" and table.ids == "integer":
@@ -215,12 +216,10 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         first = run.names.take(run.ends[:, 0]).to_pylist()
         tell_of_header(table.where, first[0], first[1], "its words occur nowhere else")
         run = run.without_first()
-    return _number(table, run, kind, n_nodes)
-
-
-def _number(table: EdgeTable, run: Run, kind: Literal["integer", "text", "mixed"], n_nodes: int | None) -> Columns:
     names, ranks = sort_names(run.names, kind)
     ends, weights = run.ends, run.weights
+    del run  # with the names in another order
+    pa.default_memory_pool().release_unused()
     if kind == "mixed":
         usable = (ranks[ends] >= 0).all(axis=0)
         ends, weights = ends[:, usable], None if weights is None else weights[usable]
@@ -238,7 +237,7 @@ def _within_memory(table: EdgeTable, batches: Iterator[EdgeRows]) -> Iterator[Ed
     """Yield the rows; raise before they become more than memory has room for."""
     needed, checked = 0, 1 << 26
     for rows in batches:
-        needed += len(rows.source) * _ROW * (1 if rows.weights is None else 2)
+        needed += len(rows.source) * (_ROW + (0 if rows.weights is None else _WEIGHT))
         if needed > checked:
             check_memory(needed, f"{table.where}, with the rows that have been read,")
             checked = needed + (1 << 26)
