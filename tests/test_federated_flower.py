@@ -1,7 +1,6 @@
 """A round of sums as a Flower app: in one process, and (slow) with a real SuperLink and three real SuperNodes."""
 
 import io
-import json
 import os
 import re
 import signal
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -154,7 +153,7 @@ def test_a_superlink_cannot_exchange_cards(round_of_three, blocks):
     def forge(party, message):
         if message.metadata.message_type == "train.add" and party == "a":
             listed = list(message.content["cards"]["cards"])
-            listed[2] = json.dumps(asdict(forged))
+            listed[2] = flower.to_bytes(forged)
             message.content = RecordDict({"cards": ConfigRecord({"cards": listed})})
         return message
 
