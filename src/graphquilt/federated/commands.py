@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -53,6 +54,10 @@ class SignalFlags:
     """Guard: a party sets columns to zero that fewer of its nodes fill."""
     two_parties: Annotated[bool, Parameter(negative="")] = False
     """Accept a round of two parties: each then learns the other's total."""
+    epsilon: float = 0.0
+    """Differential privacy: every party adds noise that hides any one of its nodes; features only, 0 for none."""
+    delta: float = 1e-6
+    """The probability with which differential privacy may fail."""
 
 
 @Parameter(name="*")
@@ -67,12 +72,17 @@ class NetworkFlags:
 
     def read(self, edges: Path, source: SourceFlags) -> Network:
         """Return the network that the flags describe."""
-        from graphquilt.federated import Network, rows_of
+        from graphquilt.federated import Network
+        from graphquilt.federated.nodes import rows_of
         from graphquilt.jobs import Source
 
         graph = source.apply_to(Source(), edges).read()
-        own = None if self.own is None else rows_of(graph, read_lines(self.own) or [], str(self.own))
-        return Network.of(graph, own)
+        whole = Network.of(graph)
+        return (
+            whole
+            if self.own is None
+            else Network.of(graph, rows_of(whole.ids, read_lines(self.own) or [], str(self.own)))
+        )
 
     def names(self) -> list[str] | None:
         """Return the names of the features; None if nobody gave them."""
@@ -105,6 +115,8 @@ def invite(
         per_bucket=signal.per_bucket,
         least=signal.least,
         two_parties=signal.two_parties,
+        epsilon=signal.epsilon,
+        delta=signal.delta,
     )
     save_key(secret, key)
     made.save(out)
@@ -113,6 +125,9 @@ def invite(
             made.buckets and not made.per_bucket
         ),
         "Nobody can check the order of the features: name them with --feature-names.": made.features and not made.names,
+        "Differential privacy holds for one round: each further round with the same data costs epsilon again.": (
+            made.epsilon
+        ),
         "Two parties: each learns the total of the other, if one of them coordinates.": len(made.parties) == 2,
     }
     notes = [text for text, applies in warnings.items() if applies]
@@ -244,16 +259,13 @@ def embed(
     output: Output = Output(),
 ) -> None:
     """Embed the party's own nodes by the directions of all, and end the round: its keys are deleted."""
-    import numpy as np
-
     from graphquilt.federated import Directions, Home
     from graphquilt.jobs import format_of, write_embedding
 
     kind, received, private = format_of(out), Directions.load(directions), Home(home)
     read = network.read(edges, source)
     made = private.embed(read, _round(invitation, cards), received, names=read_lines(network.feature_names))
-    ids = np.arange(read.graph.n_nodes) if read.graph.node_ids is None else np.asarray(read.graph.node_ids)
-    write_embedding(file_to_write(out), ids[made.rows], made.embedding, format=kind, dtype="float32")
+    write_embedding(file_to_write(out), read.ids[made.rows], made.embedding, format=kind, dtype="float32")
     private.end()
     facts = {"nodes": len(made.rows), "dim": made.embedding.shape[1], "embedding": str(out), "code": received.code}
     shares = {"share_of_own": made.share, "share_of_total": made.total, "best_of_own": made.best}
@@ -303,12 +315,9 @@ def load_all(folder: Path, load: Callable[[Path], Value]) -> Iterator[Value]:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.")
-    paths = []
-    for path in folder.rglob("*"):
-        if path.is_file():
-            paths.append(path)
-        if len(paths) > MOST_FILES:
-            raise InputError(f"{folder} has more than {MOST_FILES} files; name the folder that has those of the round.")
+    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MOST_FILES + 1))
+    if len(paths) > MOST_FILES:
+        raise InputError(f"{folder} has more than {MOST_FILES} files; name the folder that has those of the round.")
     return sorted(paths)
 
 

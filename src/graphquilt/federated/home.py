@@ -56,11 +56,6 @@ class Home:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
-    @property
-    def is_new(self) -> bool:
-        """Whether the party has no signing key yet."""
-        return not (self.folder / IDENTITY).exists()
-
     def member(self) -> Member | None:
         """Return the party in its open round; None if there is none."""
         path = self.folder / SECRETS
@@ -87,11 +82,12 @@ class Home:
             return open_member, notes
         if any(entry["invitation"] == invitation.id for entry in self.ledger()):
             raise InputError(f"the round '{invitation.name}' has ended here, and its keys are gone: accept a new one.")
-        with translate_disk_errors(self.folder.parent):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.is_new:
-            write_file(self.folder / IDENTITY, "identity", {"signing": new_signing_key().hex(), "known": {}})
-        member = join(network, invitation, key, party=party, signing=self._signing())
+        new = not (self.folder / IDENTITY).exists()
+        member = join(network, invitation, key, party=party, signing=new_signing_key() if new else self._signing())
+        if new:
+            with translate_disk_errors(self.folder.parent):
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(self.folder / IDENTITY, IDENTITY, {"signing": member.signing.hex(), "known": {}})
         if open_member is not None:
             notes.append("An earlier round had not ended: its keys are deleted, and nothing can be contributed to it.")
         if self.ledger():

@@ -63,18 +63,23 @@ def mask(secret: bytes, public: str, info: bytes, size: int) -> npt.NDArray[np.u
     ``info`` is the SHA-256 of everything on which both must agree. If they differ in any of it, so do their masks.
     """
     x25519 = _crypto()[1]
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
     try:
         other = x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(public))
         shared = x25519.X25519PrivateKey.from_private_bytes(secret).exchange(other)
     except ValueError as error:  # a public key of low order would make the secret known
         raise InputError("a card has an exchange key that nobody can have made honestly; end the round.") from error
-    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(shared)
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
+    return stream(shared, info, size)
+
+
+def stream(secret: bytes, info: bytes, size: int) -> npt.NDArray[np.uint64]:
+    """Return random numbers (size,) that a secret and ``info`` determine: HKDF-SHA256 and ChaCha20."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(cipher.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True)

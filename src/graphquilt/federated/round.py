@@ -13,7 +13,7 @@ from graphquilt.errors import InputError
 from graphquilt.federated.agreement import Agreement, keyed, new_key
 from graphquilt.federated.keys import Card, Member, new_signing_key
 from graphquilt.federated.messages import Checks, digest, is_share, readable, subkey
-from graphquilt.federated.signal import UNIT_BITS, WIDEST, CommonSignal, Network
+from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
 from graphquilt.files import is_checksum, is_size
 
 TWO = (
@@ -37,6 +37,8 @@ class Invitation(Agreement):
     per_bucket, least : int
         The guards: border nodes per bucket on average, which lowers the number of buckets, and the number of nodes of
         one party below which it sets a column to zero.
+    epsilon, delta : float
+        Differential privacy of what each party contributes; an epsilon of 0 is none.
     """
 
     features: int = 0
@@ -46,12 +48,14 @@ class Invitation(Agreement):
     per_bucket: int = 0
     least: int = 1
     two_parties: bool = False
+    epsilon: float = 0.0
+    delta: float = 1e-6
     kind: ClassVar[str] = "invitation"
     checks: ClassVar[Checks] = {
         **Agreement.checks,
         **dict.fromkeys(("features", "buckets", "per_bucket", "least"), is_size),
         "names": lambda value: value is None or is_checksum(value),
-        "edges": is_share,
+        **dict.fromkeys(("edges", "epsilon", "delta"), is_share),
         "two_parties": lambda value: isinstance(value, bool),
     }
 
@@ -71,6 +75,14 @@ class Invitation(Agreement):
             raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
         if not 0 < self.edges < math.inf or self.per_bucket < 0 or self.least < 1:
             raise InputError("the weight of edges is above 0, per-bucket at least 0, and least at least 1.")
+
+        if not 0 <= self.epsilon <= 100 or not 0 < self.delta < 0.1:
+            raise InputError(f"epsilon is from 0 to 100, and delta between 0 and .1, not {self.epsilon}, {self.delta}.")
+        if self.epsilon and (self.buckets or self.least > 1 or self.features > WIDEST):
+            raise InputError(
+                f"differential privacy (--epsilon) is proved for at most {WIDEST} features, without buckets or "
+                "--least: a walk lets one node move the sums by more than can be hidden."
+            )
 
     def bucket_key(self, key: bytes) -> bytes:
         """Return the key that decides the column of a node: another in each round."""
@@ -103,13 +115,15 @@ def invite(
     per_bucket: int = 0,
     least: int = 1,
     two_parties: bool = False,
+    epsilon: float = 0.0,
+    delta: float = 1e-6,
     key: bytes | None = None,
 ) -> tuple[Invitation, bytes]:
     """Begin a round.
 
     Parameters
     ----------
-    name, dim, parties, buckets, edges, per_bucket, least, two_parties
+    name, dim, parties, buckets, edges, per_bucket, least, two_parties, epsilon, delta
         See :class:`Invitation`.
     features : sequence of str, or int
         Names of the features in the order of their columns, or only their number, which nobody can check.
@@ -141,6 +155,8 @@ def invite(
         per_bucket=per_bucket,
         least=least,
         two_parties=two_parties,
+        epsilon=float(epsilon),
+        delta=float(delta),
         **check,
     )
     return made, key
@@ -224,8 +240,9 @@ class Round:
                     f"{border} border nodes with at least {per} per bucket make {buckets} buckets, and "
                     f"{self.invitation.dim} dimensions need as many. Invite to fewer dimensions, or lower --per-bucket."
                 )
-        agreed = {name: getattr(self.invitation, name) for name in ("features", "edges", "least")}
-        return CommonSignal(buckets=buckets, **agreed)
+        asked = self.invitation
+        noise = SENSITIVITY * noise_multiplier(asked.epsilon, asked.delta) if asked.epsilon else 0.0
+        return CommonSignal(features=asked.features, buckets=buckets, edges=asked.edges, least=asked.least, noise=noise)
 
     def bits(self, kind: str) -> int:
         """Return the bits behind the binary point of a sum: N 2^bits < 2^62, and less for products of wide features."""

@@ -89,9 +89,8 @@ def offer(
     output: Output = Output(),
 ) -> None:
     """Offer the nodes that a party may share, and draw the noise on their coordinates."""
-    import numpy as np
-
-    from graphquilt.federated import align, canonical_ids
+    from graphquilt.federated import align
+    from graphquilt.federated.nodes import rows_of
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
@@ -108,9 +107,7 @@ def offer(
         key=secret,
         party=party,
         secret=align.party_secret(home),
-        share=None
-        if share is None
-        else np.flatnonzero(np.isin(canonical_ids(ids), canonical_ids(read_lines(share) or [""]))),
+        share=None if share is None else rows_of(ids, read_lines(share) or [], str(share)),
         noise=noise,
     )
     made.save(folder)

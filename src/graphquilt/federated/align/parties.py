@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated.agreement import load_key, save_key
 from graphquilt.federated.align import intersection
@@ -29,7 +28,7 @@ from graphquilt.federated.messages import (
     subkey,
     write_private,
 )
-from graphquilt.federated.nodes import canonical_ids
+from graphquilt.federated.nodes import canonical_ids, normal
 from graphquilt.files import is_size, translate_disk_errors
 
 NOISE = 0.05
@@ -163,14 +162,10 @@ def noisy(coordinates: FloatArray, ids: list[str], noise: float, key: bytes) -> 
         return coordinates
     offsets = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     size = noise * math.sqrt(float(np.mean(np.square(offsets))))
-    return (coordinates + size * _normal(ids, coordinates.shape[1], key)).astype(coordinates.dtype)
-
-
-def _normal(ids: list[str], dim: int, key: bytes) -> Float64Array:
-    """Return standard normal numbers (k, dim), each row from the key and one id."""
+    dim = coordinates.shape[1]
     digests = (hashlib.shake_256(hmac.digest(key, text.encode(), "sha256")).digest(8 * dim) for text in ids)
     words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(ids), dim)
-    return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53), dtype=np.float64)
+    return (coordinates + size * normal(words)).astype(coordinates.dtype)
 
 
 def party_secret(home: Path) -> bytes:
