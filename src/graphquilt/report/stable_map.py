@@ -9,8 +9,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError, QuiltError
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.jobs import Job, Record
-from graphquilt.jobs.changes import find_ids
 from graphquilt.jobs.export import job_ids
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.report.node_map import MapOptions, NodeMap, Plane, nearest_rows, node_map, sample_rows
@@ -33,7 +33,7 @@ class EarlierMap:
 
     def choose_rows(self, ids: AnyArray, present: Int64Array, limit: int, *, seed: int) -> Int64Array:
         """Return the rows to draw: nodes of the earlier map that are still there, then a sample of new ones."""
-        known = find_ids(*_alike(ids, self.ids))
+        known = find_ids(ids, self.ids)
         stayed = np.intersect1d(known, present)
         new = np.setdiff1d(present, stayed)
         return np.sort(
@@ -46,7 +46,7 @@ class EarlierMap:
 
     def begin(self, X: Float64Array, ids: AnyArray) -> tuple[Float64Array, Int64Array]:
         """Return where each row begins: where it was, or between the nearest that were there; and which were there."""
-        place = find_ids(*_alike(self.ids, ids))
+        place = find_ids(self.ids, ids)
         there = np.flatnonzero(place >= 0)
         points = np.zeros((len(X), 2))
         points[there] = self.points[place[there]]
@@ -74,7 +74,7 @@ def earlier_map(job: Job, options: MapOptions) -> EarlierMap:
         raise InputError(
             f"{like.name} has {Y.shape[1]} dimensions, and {job.name} has {X.shape[1]}; they must be the same."
         )
-    rows = find_ids(*_alike(job_ids(job, len(X)), job_ids(like, len(Y))))
+    rows = find_ids(job_ids(job, len(X)), job_ids(like, len(Y)))
     both = np.flatnonzero(rows >= 0)
     if len(both) <= 2:
         raise InputError(f"{like.name} and {job.name} have {len(both)} ids in common; a map like another needs more.")
@@ -105,8 +105,3 @@ def _stored(job: Job, *, umap: bool) -> tuple[AnyArray, Float64Array, Plane | No
 
 def _ids_of(drawn: NodeMap) -> AnyArray:
     return drawn.rows if drawn.ids is None else np.asarray(drawn.ids)
-
-
-def _alike(ids: AnyArray, names: AnyArray) -> tuple[AnyArray, AnyArray]:
-    numbers = ids.dtype.kind in "iu" and names.dtype.kind in "iu"
-    return (ids, names) if numbers else (ids.astype(str), names.astype(str))
