@@ -298,3 +298,37 @@ def test_the_command_updates_and_inspect_tells(job, whole, tmp_path, command):
     assert "20" in out
     assert "still serve" in out
     assert "version 2" in command("inspect", job.name)[1]
+
+
+def test_a_map_like_an_earlier_one_stays_put(job, whole, tmp_path, command):
+    from graphquilt.report import MapOptions, node_map, write_map
+
+    yesterday = shutil.copytree(job.name, tmp_path / "yesterday")
+    before = write_map(job, tmp_path / "map.html")
+    gq.update(job, whole.subgraph(np.arange(5, 1200)))
+    now = Job.open(job.name)
+    for like in (job.name, yesterday):  # the map that the job keeps, and a copy of the job without one
+        after = node_map(now, MapOptions(like=like))
+        assert after.rows.tolist() == list(range(5, 1200))
+        moved = np.linalg.norm(after.points[:1175] - before.points[5:], axis=1)
+        assert np.median(moved) < 0.1 * before.points.std()
+    with pytest.raises(InputError, match="no such map yet"):
+        node_map(now, MapOptions(like=job.name, umap=True))
+    other = tmp_path / "other"
+    gq.embed(whole, 4, n_patches=1, store=DirectoryStore(other))
+    code, _, error = command("map", job.name, "--like", other, "--out", tmp_path / "m.html")
+    assert code == 1
+    assert "4 dimensions" in error
+
+
+def test_umap_begins_where_nodes_were(job, whole, tmp_path):
+    pytest.importorskip("umap")
+    from graphquilt.report import MapOptions, node_map, write_map
+
+    before = write_map(job, tmp_path / "map.html", options=MapOptions(umap=True, limit=200))
+    gq.update(job, whole)
+    after = node_map(Job.open(job.name), MapOptions(umap=True, limit=220, like=job.name))
+    assert np.isin(before.rows, after.rows).all()
+    places = after.points[np.searchsorted(after.rows, before.rows)]
+    side = np.ptp(before.points, axis=0).max()
+    assert np.median(np.linalg.norm(places - before.points, axis=1)) < 0.2 * side

@@ -209,6 +209,8 @@ class MapFlags:
     """Draw at most this many nodes, a random sample. [default: 100000]"""
     seed: int | None = None
     """Random seed of the sample and of UMAP. [default: 0]"""
+    like: Path | None = None
+    """Draw nodes where the map of this job has them: of the job itself before its update, or of another."""
 
     def options(self) -> MapOptions:
         """Return the options of the library, with its defaults."""

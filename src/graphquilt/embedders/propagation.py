@@ -238,7 +238,7 @@ class Propagation:
         if finished is None:
             with one_blas_thread():
                 finished = self._scale(*self._project(graph, far, parts, V, progress))
-        return replace(finished, encoder=BasisEncoder.of(self, far))
+        return replace(finished, encoder=BasisEncoder.of(self, graph, far))
 
     def finish(self, kept: Arrays) -> Fit | None:
         """Return the rows that a patch has kept, times the directions; None if it has kept only some."""

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError, counted
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.node_tables import NodeVectors
 from graphquilt.graph.structure import Features
 from graphquilt.jobs.nearest import node_row
@@ -63,15 +64,6 @@ class Known:
         fresh, numbers = np.unique(names[unknown], return_inverse=True)
         rows[unknown] = len(ids) + numbers
         return np.concatenate([ids, fresh]), rows
-
-
-def find_ids(ids: AnyArray, names: AnyArray) -> Int64Array:
-    """Return the rows of names (k,) among unique ids, -1 for those that are not there."""
-    if not len(ids):
-        return np.full(len(names), -1, dtype=np.int64)
-    order = np.argsort(ids, kind="stable")
-    rows = order[np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)]
-    return np.where(ids[rows] == names, rows, -1).astype(np.int64)
 
 
 def whole_change(known: Known, given: Graph, *, anyway: bool, features: NodeVectors | None = None) -> Change:
@@ -148,8 +140,7 @@ def _given_rows(ids: AnyArray, own: tuple[Int64Array, Features] | None, table: N
     if table is None:
         return own
     names = np.asarray(table.ids)
-    text = ids.dtype.kind not in "iu" or names.dtype.kind not in "iu"
-    rows = find_ids(ids.astype(str) if text else ids, names.astype(str) if text else names)
+    rows = find_ids(ids, names)
     if (rows < 0).any():
         first = names[int((rows < 0).argmax())]
         raise InputError(

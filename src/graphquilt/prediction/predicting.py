@@ -11,6 +11,7 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.export import job_ids
@@ -173,10 +174,8 @@ def pair_rows(ids: AnyArray, pairs: npt.ArrayLike) -> Int64Array:
     elif names.dtype.kind not in "iu":
         unknown = next((name for name in names.ravel().tolist() if not str(name).lstrip("-").isdigit()), None)
         names = names.astype(np.int64) if unknown is None else np.array([[node_row(ids, unknown)] * 2])
-    order = np.argsort(ids, kind="stable")
-    places = np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)
-    rows = np.asarray(order[places], dtype=np.int64)
-    wrong = np.flatnonzero((ids[rows] != names).ravel())
+    rows = find_ids(ids, names)
+    wrong = np.flatnonzero(rows.ravel() < 0)
     if len(wrong):
         more = f" ({len(wrong)} of {names.size} ids of the pairs are unknown.)" if len(wrong) > 1 else ""
         try:

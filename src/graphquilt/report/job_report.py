@@ -25,6 +25,7 @@ from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
 from graphquilt.report.page import render_page
 from graphquilt.report.pictures import draw_map
+from graphquilt.report.stable_map import keep_map
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
@@ -73,6 +74,7 @@ def write_map(
     if path.suffix not in _FORMATS:
         raise InputError(f"{path.name} does not end with {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.")
     drawn = node_map(job, options, progress=progress)
+    keep_map(job, drawn, umap=options.umap)
     if path.suffix != ".html":
         draw_map(drawn, path, title=name)
         return drawn

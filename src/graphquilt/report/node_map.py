@@ -17,7 +17,10 @@ from graphquilt.errors import FormatError, InputError, MissingExtraError
 from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.versions import gone_nodes
 from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg import nearest_orthogonal
+from graphquilt.linalg.procrustes import centred
 from graphquilt.progress import ProgressCallback, report
 
 NEIGHBOURS = 5
@@ -38,6 +41,7 @@ class MapOptions:
     umap: bool = False  # place the nodes by UMAP instead of principal components
     limit: int = 100_000  # draw at most this many nodes, as a random sample
     seed: int = 0  # seed of the sample and of UMAP
+    like: Path | None = None  # draw nodes where the map of this job has them: one that was updated, or one with the same ids
 
     def __post_init__(self) -> None:
         if self.limit < 1:
@@ -57,6 +61,7 @@ class NodeMap:
     method: str  # how the plane was computed, in words
     # (g, g): all nodes of a large graph, counted in square cells; the first row is the lowest.
     density: Float64Array | None = None
+    plane: Plane | None = None  # of principal components; None for UMAP
 
     @property
     def is_sample(self) -> bool:
@@ -112,16 +117,25 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         ids = None
     labels = None if options.colour is None else read_labels(options.colour, np.arange(n) if ids is None else ids)
     limit = min(options.limit, _page_capacity(ids, n), _UMAP if options.umap else n)
-    rows = sample_rows(n, limit, seed=options.seed)
+    gone = gone_nodes(job.store, n)
+    present = np.arange(n) if gone is None else np.flatnonzero(~gone)
+    rows, earlier = present[sample_rows(len(present), limit, seed=options.seed)], None
+    if options.like is not None:
+        from graphquilt.report.stable_map import earlier_map
+
+        earlier = earlier_map(job, options)
+        rows = earlier.choose_rows(np.arange(n) if ids is None else ids, present, limit, seed=options.seed)
     drawn = np.asarray(X[rows], dtype=np.float64)
     report(progress, "map", 0, 1)
     plane = None
     if options.umap and n > 2:
-        points = _umap_points(drawn, seed=options.seed)
+        begin = None if earlier is None else earlier.begin(drawn, rows if ids is None else ids[rows])
+        points = _umap_points(drawn, seed=options.seed, begin=begin)
         method = "Places are by UMAP: what is near is similar, and far distances mean little."
     else:
-        plane = principal_plane(X, seed=options.seed)
-        points = plane(drawn)
+        plane = principal_plane(X, seed=options.seed) if earlier is None else earlier.plane
+        assert plane is not None
+        points = plane(drawn if earlier is None else earlier.turn(drawn))
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
     colourings = (
@@ -137,8 +151,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         colourings.append(by_number("alignment error", errors, absent="in one patch only"))
     if not colourings:
         colourings = [Colouring("node", np.zeros(len(rows), dtype=np.int64), ("all nodes",))]
-    result = NodeMap(rows, points, None if ids is None else ids[rows], n, tuple(colourings), copies, method)
-    if result.is_sample and plane is not None and not options.umap:
+    named, colours = None if ids is None else ids[rows], tuple(colourings)
+    result = NodeMap(rows, points, named, len(present), colours, copies, method, plane=plane)
+    if result.is_sample and plane is not None and earlier is None:
         result = replace(result, density=_density(X, plane, result.square))
     report(progress, "map", 1, 1)
     return result
@@ -245,16 +260,26 @@ def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
     return Plane(centre, axes, float(variances[-2:].sum() / total) if total > 0 else 1.0)
 
 
-def _umap_points(X: FloatArray, *, seed: int) -> Float64Array:
-    """Place ``X (r, d)`` in the plane by UMAP, (r, 2)."""
+def _umap_points(X: FloatArray, *, seed: int, begin: tuple[Float64Array, Int64Array] | None = None) -> Float64Array:
+    """Place ``X (r, d)`` in the plane by UMAP, (r, 2).
+
+    It may ``begin`` at points (r, 2), onto which it is then turned by the rows that were there before.
+    """
     try:
         import umap
     except ImportError:
         raise MissingExtraError("a map by UMAP", "viz") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # umap warns that a seed prevents the use of threads
-        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=seed)
-        return np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float64)
+        first = "spectral" if begin is None else begin[0].astype(np.float32)
+        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=seed, init=first)
+        points = np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float64)
+    if begin is None:
+        return points
+    (a, mean), (b, target) = centred(points[begin[1]]), centred(begin[0][begin[1]])
+    rotation = nearest_orthogonal(a.T @ b)
+    scale = float(np.sum((a @ rotation) * b) / max(np.sum(a * a), 1e-300))
+    return np.asarray(scale * (points - mean) @ rotation + target)
 
 
 def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | None = None) -> Int64Array:
