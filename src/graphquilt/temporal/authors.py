@@ -16,9 +16,9 @@ from graphquilt.temporal.windows import SIDES
 
 _FLOWS = MEASURED.index("flows")
 _BURST = 10  # flows that a connection has at least if their number alone makes it unusual
-_ALARMING = 0.01  # an author with at most this p-value, or that of its victim, explains the victim
+_CLOSE, _LEAST = 10.0, 1e-4  # an author may be less unusual than its victim by this factor; smaller p-values are equal
 _MANY = 3  # times as many unusual connections make the destination their owner
-_LISTED = 0.05  # victims are kept of hosts with at most this p-value
+_LISTED = 0.05  # if it is unusual itself: then its victims are kept too
 
 
 class _Ends(NamedTuple):
@@ -88,7 +88,8 @@ def _authors(
     first = order[np.append(True, np.diff(host[order]) != 0)] if len(order) else order
     p = their_table.pvalue[partner[first]]
     rows = host[first]
-    explains = (p < 1) & ((p <= _ALARMING) | (p <= table.pvalue[rows]))
+    close = np.where(p <= _LISTED, _CLOSE * np.maximum(table.pvalue[rows], _LEAST), table.pvalue[rows])
+    explains = (p < 1) & (p <= close)
     explains &= is_mostly_theirs[rows] & is_explained[rows]
     author[rows[explains]] = their_table.nodes[partner[first[explains]]]
     return author
