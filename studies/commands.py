@@ -292,6 +292,24 @@ def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
 
 
 @app.command
+def direction(
+    *,
+    sets: Names = "debian,wordnet,higgs",
+    dim: Annotated[int, Parameter(help="Dimensions, half of them for targets.")] = 128,
+    patches: Annotated[int, Parameter(validator=POSITIVE, help="Number of patches.")] = 10,
+    features: Annotated[bool, Parameter(help="Use the features of the nodes, where there are any.")] = False,
+    data: DataFolder = None,
+) -> None:
+    """Rank held-out links of directed graphs by Propagation with and without direction; one line of JSON each."""
+    from graphquilt.datasets.catalogue import dataset_folder
+    from studies.direction import measure
+
+    for name in words(sets):
+        for row in measure(dataset_folder(data), name, features=features, dim=dim, patches=patches):
+            print(json.dumps(row), flush=True)
+
+
+@app.command
 def convert(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Turn the pickles of a data set, or its cache of PyG, into NAME.npz; those of planetoid are downloaded."""
     from studies.raw_datasets import convert_dataset

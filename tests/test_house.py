@@ -197,21 +197,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_877,
-    "cli": 2_219,
+    "alignment": 3_888,
+    "cli": 2_221,
     "datasets": 336,
-    "embedders": 3_798,
-    "evaluate": 1_136,
+    "embedders": 3_985,
+    "evaluate": 1_153,
     "federated": 3_723,
     "files": 958,
-    "graph": 5_208,
-    "jobs": 6_725,
+    "graph": 5_255,
+    "jobs": 6_736,
     "linalg": 823,
     "patches": 2_150,
-    "prediction": 772,
-    "report": 960,
-    "temporal": 6_773,
-    "testing": 630,
+    "prediction": 771,
+    "report": 1_094,
+    "temporal": 7_028,
+    "testing": 653,
 }
 LONGEST = 400  # lines of a module
 

@@ -24,7 +24,7 @@ from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.evaluation import job_graph, record_evaluation, without_choosing_labels
+from graphquilt.jobs.evaluation import job_graph, record_evaluation, suited_score, without_choosing_labels
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.result import Result
@@ -147,6 +147,7 @@ def compare(
         whole = checked_embedding(full, graph.n_nodes)
     if whole is not None:
         embeddings = {"full": whole, **embeddings}
+    options = suited_score(opened, options)
     routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
     record_evaluation(opened, {"routes": {route: asdict(measured) for route, measured in routes.items()}})
     rows = sample_rows(graph.n_nodes)

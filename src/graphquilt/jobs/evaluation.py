@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders import Embedder, agree, checked_fit, shares_start
 from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
-from graphquilt.evaluate import EvaluationOptions, Quality, quality
+from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.jobs.choosing import labels_used
@@ -66,7 +66,7 @@ def evaluate_job(
         Also measure what local training, averaging and alignment lose, and what the encoder of one patch gives on the
         whole graph. This trains the largest patch once more.
     """
-    X, graph = job.embedding, job_graph(job)
+    X, graph, options = job.embedding, job_graph(job), suited_score(job, options)
     if labels is not None:
         graph = graph.with_attributes(labels=labels)
     graph = without_choosing_labels(job, graph)
@@ -95,6 +95,12 @@ def without_choosing_labels(job: Job, graph: Graph) -> Graph:
         return graph
     _log.warning("%d labels that chose the signal of the job are left out of the evaluation", int(used.sum()))
     return graph.with_attributes(labels=unused)
+
+
+def suited_score(job: Job, options: EvaluationOptions) -> EvaluationOptions:
+    """Return the options with the score of directed links, if the job's embedder keeps directions."""
+    directed = all(getattr(embedder, "directed", False) for embedder in job.settings.embedders)
+    return replace(options, score=source_target) if directed and options.score is inner_product else options
 
 
 def record_evaluation(job: Job, figures: Mapping[str, object]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
+from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -104,7 +105,17 @@ class PatchInputs:
         nodes = self.ordered_nodes(patch)
         if self.survey is None:
             return nodes, self.graph.subgraph(nodes), None
-        return nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content)
+        graph, backwards = self._views
+        return nodes, *cut_patch(graph, nodes, self.survey.content, backwards=backwards)
+
+    @functools.cached_property
+    def _views(self) -> tuple[Graph, Graph | None]:
+        """The undirected graph; or, for a survey that keeps directions, the graph, and the graph turned round."""
+        assert self.graph is not None
+        assert self.survey is not None
+        if "targets" in self.survey.content.shared:
+            return self.graph, reversed_graph(self.graph)
+        return self.graph.undirected(), None
 
     def ordered_nodes(self, patch: int) -> IntArray:
         """Return the nodes of a patch in the order in which they are cut."""
