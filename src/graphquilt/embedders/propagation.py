@@ -12,7 +12,7 @@ from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.directions import BasisEncoder, leading, moment
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
-from graphquilt.embedders.survey import after_round, round_product, survey_graph
+from graphquilt.embedders.survey import KEPT, after_round, round_product, survey_graph
 from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -23,7 +23,6 @@ from graphquilt.progress import ProgressCallback, report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
-KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 UNIT = 2.0**36  # of sums
 ROWS_PER_DIRECTION = 10  # that a patch needs to tell what its own best directions would keep
 BEST_ROWS = 2048  # of a patch that are examined for that
